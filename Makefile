@@ -1,0 +1,68 @@
+# One word for each thing that people do here. `make` alone lists the words.
+# The first of them makes .venv with $(PYTHON) and installs the exact versions of constraints.txt into it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := -m pip --disable-pip-version-check -qq
+INSTALL := $(BIN)/python $(PIP) install --constraint constraints.txt
+BUILD := hatchling editables
+TOUR := regard-tour
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help tour test check fix bench faults constraints clean
+
+help: ## list these words
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+tour: $(VENV)/.installed ## run every idea of the course notes, with its picture and its verdict
+	@$(BIN)/regard tour --out $(TOUR)
+
+test: check ## lint, types, import order and the whole test suite
+	@$(BIN)/python -m pytest --quiet
+
+check: $(VENV)/.installed ## lint, format, types, import order: the fast half of `make test`
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo 'The files above are not formatted: run `make fix`.' >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@report=$$($(BIN)/lint-imports 2>&1) || { echo "$$report" >&2; exit 1; }
+
+fix: $(VENV)/.installed ## format the code and repair what ruff can repair
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+faults: $(VENV)/.installed ## the long campaigns of injected faults
+	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults
+
+constraints: ## choose the newest versions anew (torch stays at its pin) and write constraints.txt
+	@rm -rf $(VENV)-fresh && $(PYTHON) -m venv $(VENV)-fresh
+	@$(VENV)-fresh/bin/python $(PIP) install "$$(grep '^torch==' constraints.txt)" $(BUILD)
+	@$(VENV)-fresh/bin/python $(PIP) install --no-build-isolation --editable '.[dev,bench]'
+	@{ grep '^#' constraints.txt; $(VENV)-fresh/bin/python -m pip freeze --all --exclude-editable \
+		| sed '/^pip==/d; s/^\(torch==[0-9.]*\)+.*/\1/'; } > $(VENV)-fresh/constraints.txt
+	@mv $(VENV)-fresh/constraints.txt constraints.txt && rm -rf $(VENV)-fresh
+
+clean: ## remove .venv, caches and the tour's pictures
+	@rm -rf $(VENV) $(VENV)-fresh $(TOUR) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find regard tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# torch goes first: its pin decides which build is taken before anything else may ask for one. Building regard without
+# isolation uses the pinned build backend, so that every package of the environment is named in constraints.txt.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "regard needs Python 3.11 or newer, and $(PYTHON) is: $$($(PYTHON) --version 2>&1 | tail -n 1)." \
+			"Say which Python to use, for example: make PYTHON=python3.12 test" >&2; exit 1; }
+	@echo "making $(VENV) and installing what constraints.txt names; this takes a minute or two …" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) torch $(BUILD)
+	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	@echo "installing the peers that regard is measured against …" >&2
+	@$(INSTALL) --no-build-isolation --editable '.[bench]'
+	@touch $@

@@ -1,0 +1,60 @@
+"""Dot-product attention against PyTorch's own: plain, ragged, and with the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from benchmarks.measure import Row, compare
+from regard import attend, lengths
+
+
+def multihead_core(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """What nn.MultiheadAttention does between its projections when weights are asked for (per head, not averaged)."""
+    weights = functional.softmax(torch.bmm(query / query.shape[-1] ** 0.5, key.transpose(-2, -1)), dim=-1)
+    return torch.bmm(weights, value), weights
+
+
+@torch.no_grad()
+def rows() -> Iterator[Row]:
+    """Plain, ragged, with weights."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(16, 8, 512, 64) for _ in range(3))
+    shape = "16 × 8 × 512 × 64"
+
+    fused = functional.scaled_dot_product_attention
+    torch.testing.assert_close(attend(query, key, value), fused(query, key, value))
+    yield compare(
+        f"Dot, no mask, {shape}",
+        "F.scaled_dot_product_attention",
+        lambda: fused(query, key, value),
+        lambda: attend(query, key, value),
+        0.97,
+        31,
+    )
+
+    counts = torch.randint(1, 513, (16,))
+    padding = (torch.arange(512) < counts[:, None])[:, None, None, :]
+    torch.testing.assert_close(attend(query, key, value, mask=lengths(counts)), fused(query, key, value, padding))
+    yield compare(
+        f"Dot with lengths uniform in 1…512, {shape}",
+        "F.scaled_dot_product_attention with the padding mask",
+        lambda: fused(query, key, value, (torch.arange(512) < counts[:, None])[:, None, None, :]),
+        lambda: attend(query, key, value, mask=lengths(counts)),
+        2,
+        21,
+    )
+
+    flat = [tensor.flatten(0, 1) for tensor in (query, key, value)]
+    torch.testing.assert_close(attend(query, key, value, need_weights=True)[1].flatten(0, 1), multihead_core(*flat)[1])
+    yield compare(
+        f"Dot with need_weights=True, {shape}",
+        "the core of nn.MultiheadAttention with weights",
+        lambda: multihead_core(*flat),
+        lambda: attend(query, key, value, need_weights=True),
+        1.3,
+        15,
+    )

@@ -1,0 +1,75 @@
+"""Attention you can compute, train and see.
+
+One formula, ``output = Σ_j softmax_j(score(query, key_j) restricted by mask) · value_j``, and everything that follows
+from it. Names are imported when they are first used, so ``import regard`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.attention.formula import attend, masked_softmax, weights
+    from regard.attention.kernels import Kernel
+    from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, window
+    from regard.attention.pooling import average_pool, max_pool
+    from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Additive",
+    "Bilinear",
+    "Cosine",
+    "Dot",
+    "Kernel",
+    "Mask",
+    "Score",
+    "__version__",
+    "attend",
+    "average_pool",
+    "bias",
+    "causal",
+    "drop",
+    "keep",
+    "lengths",
+    "masked_softmax",
+    "max_pool",
+    "weights",
+    "window",
+]
+
+# Where each public name lives. A new name is a line here, in __all__ and above; a test holds the three together.
+_HOME = {
+    "attend": "regard.attention.formula",
+    "masked_softmax": "regard.attention.formula",
+    "weights": "regard.attention.formula",
+    "Additive": "regard.attention.scores",
+    "Bilinear": "regard.attention.scores",
+    "Cosine": "regard.attention.scores",
+    "Dot": "regard.attention.scores",
+    "Score": "regard.attention.scores",
+    "Kernel": "regard.attention.kernels",
+    "Mask": "regard.attention.masks",
+    "bias": "regard.attention.masks",
+    "causal": "regard.attention.masks",
+    "drop": "regard.attention.masks",
+    "keep": "regard.attention.masks",
+    "lengths": "regard.attention.masks",
+    "window": "regard.attention.masks",
+    "average_pool": "regard.attention.pooling",
+    "max_pool": "regard.attention.pooling",
+}
+
+
+if not TYPE_CHECKING:  # a type checker that saw this function would believe in every misspelt name
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'regard' has no attribute {name!r}")
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value  # the next use finds it without coming here
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

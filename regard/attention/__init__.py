@@ -1,0 +1,28 @@
+"""The formula: scores, masks, attend, and the engines that make it fast."""
+
+from regard.attention.formula import attend, masked_softmax, weights
+from regard.attention.kernels import Kernel
+from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, window
+from regard.attention.pooling import average_pool, max_pool
+from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
+
+__all__ = [
+    "Additive",
+    "Bilinear",
+    "Cosine",
+    "Dot",
+    "Kernel",
+    "Mask",
+    "Score",
+    "attend",
+    "average_pool",
+    "bias",
+    "causal",
+    "drop",
+    "keep",
+    "lengths",
+    "masked_softmax",
+    "max_pool",
+    "weights",
+    "window",
+]

@@ -1,0 +1,203 @@
+"""Masks tied to the shapes of one call. They answer for a Piece of the folded scores (B, R, n, m), never for all of it.
+
+A bound mask says which keys can matter to a piece at all (`span`), whether all of its pairs may be seen (`covers`), and
+only where something really needs them, which ones (`allowed`) and with what bias (`added`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.attention.frames import Frame
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A block of the folded scores (B, R, n, m): some of B, all of R, some rows, some keys."""
+
+    batch: slice
+    rows: slice
+    keys: slice
+
+
+class Bound:
+    """A mask tied to the shapes of one call. This one forbids nothing; each mask overrides what it knows better."""
+
+    by_row = False  # whether queries of one sequence may see different keys
+    ragged = False  # whether sequences of the batch may see different numbers of keys
+    learned = False  # whether gradients flow into a bias
+
+    def span(self, piece: Piece) -> tuple[int, int]:
+        """The range of keys outside which nothing may be seen."""
+        return piece.keys.start, piece.keys.stop
+
+    def covers(self, piece: Piece) -> bool:
+        """Whether every pair of the piece is allowed, with no bias: then nobody needs `allowed` and `added`."""
+        return False
+
+    def allowed(self, piece: Piece) -> Tensor | None:
+        """Boolean, broadcastable to the piece's (B, R, n, m); None where all is allowed."""
+        return None
+
+    def added(self, piece: Piece) -> Tensor | None:
+        """What is added to the scores, broadcastable to the piece; None for nothing."""
+        return None
+
+
+def _block(tensor: Tensor, piece: Piece) -> Tensor:
+    """The piece of a dense folded tensor; dimensions of size 1 stay as they are."""
+    rows = piece.rows if tensor.shape[-2] > 1 else slice(None)
+    keys = piece.keys if tensor.shape[-1] > 1 else slice(None)
+    return tensor[piece.batch, :, rows, keys]
+
+
+class BoundKeep(Bound):
+    """A dense boolean mask, folded (B, R or 1, n or 1, m or 1); negated where True forbids."""
+
+    def __init__(self, tensor: Tensor, negate: bool) -> None:
+        self.tensor, self.negate = tensor, negate
+        self.by_row = tensor.shape[-2] > 1
+
+    def allowed(self, piece: Piece) -> Tensor:
+        block = _block(self.tensor, piece)
+        return ~block if self.negate else block
+
+
+class BoundBias(Bound):
+    """A dense bias, folded (B, R or 1, n or 1, m or 1); −inf in it forbids."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.by_row = tensor.shape[-2] > 1
+        self.learned = tensor.requires_grad
+
+    def allowed(self, piece: Piece) -> Tensor:
+        return _block(self.tensor.detach(), piece) != -torch.inf
+
+    def added(self, piece: Piece) -> Tensor:
+        block = _block(self.tensor, piece)
+        return block.masked_fill(block.detach() == -torch.inf, 0.0)
+
+
+class BoundLengths(Bound):
+    """Valid lengths: one per sequence, counts (B, 1, 1, 1), or one per query, counts (B, 1, n, 1)."""
+
+    def __init__(self, counts: Tensor) -> None:
+        self.counts = counts
+        self.by_row = counts.shape[-2] > 1
+        self.ragged = True
+        flat = counts.flatten(1)  # (B, 1 or n)
+        self.shortest = flat.amin(1).tolist() if flat.shape[1] else [0] * len(flat)
+        self.longest = flat.amax(1).tolist() if flat.shape[1] else [0] * len(flat)
+
+    def span(self, piece: Piece) -> tuple[int, int]:
+        start, stop = piece.keys.start, piece.keys.stop
+        return start, max(start, min(stop, max(self.longest[piece.batch], default=0)))
+
+    def covers(self, piece: Piece) -> bool:
+        shortest: int = min(self.shortest[piece.batch], default=0)
+        return int(piece.keys.stop) <= shortest
+
+    def allowed(self, piece: Piece) -> Tensor:
+        rows = piece.rows if self.by_row else slice(None)
+        keys = torch.arange(piece.keys.start, piece.keys.stop, device=self.counts.device)
+        return keys < self.counts[piece.batch, :, rows]
+
+
+class BoundBand(Bound):
+    """Key j is visible to the query at position i when i − left ≤ j − offset ≤ i + right; None is no limit."""
+
+    by_row = True
+
+    def __init__(self, left: int | None, right: int | None, offset: int, frame: Frame) -> None:
+        self.positions, self.m, self.device = frame.positions, frame.m, frame.device
+        # Bounds wider than the scores are no bounds: clipping them keeps the arithmetic far from overflow.
+        reach = frame.n + frame.m
+        self.low = -reach if left is None else max(-reach, min(offset - left, reach))
+        self.high = reach if right is None else max(-reach, min(offset + right, reach))
+
+    @property
+    def top_left_causal(self) -> bool:
+        """Exactly what PyTorch's is_causal means: key j is visible to row i when j ≤ i."""
+        whole = isinstance(self.positions, range) and self.positions.start == 0
+        return whole and self.high == 0 and self.low <= -len(self.positions)
+
+    def _ends(self, piece: Piece) -> tuple[int, int]:
+        rows = self.positions[piece.rows]
+        return (min(rows), max(rows)) if len(rows) else (0, 0)
+
+    def span(self, piece: Piece) -> tuple[int, int]:
+        first, last = self._ends(piece)
+        start = max(piece.keys.start, min(first + self.low, piece.keys.stop))
+        return start, max(start, min(piece.keys.stop, last + self.high + 1))
+
+    def covers(self, piece: Piece) -> bool:
+        first, last = self._ends(piece)
+        return last + self.low <= int(piece.keys.start) and int(piece.keys.stop) <= first + self.high + 1
+
+    def allowed(self, piece: Piece) -> Tensor:
+        rows = torch.tensor(list(self.positions[piece.rows]), device=self.device, dtype=torch.long)[:, None]
+        keys = torch.arange(piece.keys.start, piece.keys.stop, device=self.device)
+        return ((keys >= rows + self.low) & (keys <= rows + self.high))[None, None]
+
+
+class BoundBoth(Bound):
+    """What every one of the parts allows, with the sum of their biases."""
+
+    def __init__(self, parts: list[Bound]) -> None:
+        self.parts = parts
+        self.by_row = any(part.by_row for part in parts)
+        self.ragged = any(part.ragged for part in parts)
+        self.learned = any(part.learned for part in parts)
+
+    def span(self, piece: Piece) -> tuple[int, int]:
+        for part in self.parts:
+            piece = Piece(piece.batch, piece.rows, slice(*part.span(piece)))
+        return piece.keys.start, piece.keys.stop
+
+    def covers(self, piece: Piece) -> bool:
+        return all(part.covers(piece) for part in self.parts)
+
+    def allowed(self, piece: Piece) -> Tensor | None:
+        joined: Tensor | None = None
+        for part in self.parts:
+            mask = None if part.covers(piece) else part.allowed(piece)
+            if mask is not None:
+                joined = mask if joined is None else joined & mask
+        return joined
+
+    def added(self, piece: Piece) -> Tensor | None:
+        total: Tensor | None = None
+        for part in self.parts:
+            more = part.added(piece)
+            if more is not None:
+                total = more if total is None else total + more
+        return total
+
+
+class BoundEither(Bound):
+    """What at least one of the parts allows."""
+
+    def __init__(self, parts: list[Bound]) -> None:
+        self.parts = parts
+        self.by_row = any(part.by_row for part in parts)
+        self.ragged = any(part.ragged for part in parts)
+
+    def span(self, piece: Piece) -> tuple[int, int]:
+        starts, stops = zip(*(part.span(piece) for part in self.parts), strict=True)
+        return min(starts), max(stops)
+
+    def covers(self, piece: Piece) -> bool:
+        return any(part.covers(piece) for part in self.parts)
+
+    def allowed(self, piece: Piece) -> Tensor | None:
+        joined: Tensor | None = None
+        for part in self.parts:
+            mask = part.allowed(piece)
+            if mask is None:
+                return None
+            joined = mask if joined is None else joined | mask
+        return joined

@@ -1,0 +1,392 @@
+"""The one formula of this project, and the only softmax over scores in it:
+
+    output_i = Σ_j softmax_j( score(query_i, key_j) restricted by mask ) · value_j
+
+`attend` checks the call, folds it to (B, R, n, …) (frames.py), cuts it into pieces that fit in cache (pieces.py), and
+solves each: as PyTorch's fused attention where the score is a dot product (fused.py), else by the three lines of
+`_solve`. When gradients are wanted, a streamed piece is computed again in the backward pass instead of being kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention.bound import Bound, Piece
+from regard.attention.frames import HALVES, Frame, frame_of, shape_text
+from regard.attention.fused import additive_mask, fused_attention
+from regard.attention.masks import Mask, require_mask
+from regard.attention.pieces import Cut, fused_cut, only_causal, size, streamed_cut, whole
+from regard.attention.scores import Score, require_score
+
+__all__ = ["attend", "masked_softmax", "weights"]
+
+
+@overload
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = ...,
+    mask: Mask | None = ...,
+    dropout: float = ...,
+    need_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = ...,
+    mask: Mask | None = ...,
+    dropout: float = ...,
+    need_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The weighted average of the values: for each query, by how well each key answers it.
+
+    query (…, n, query size) · key (…, m, key size) · value (…, m, value size) → output (…, n, value size), and with
+    need_weights=True also the weights (…, n, m), as they are before dropout. Leading dimensions broadcast; H query
+    heads may share G key heads (dimension −3, H a multiple of G). `score` defaults to Dot(). `dropout` drops that share
+    of the weights whenever it is positive: pass 0 outside training.
+
+    A query that may attend to nothing gets output 0 and weights 0, with finite gradients.
+
+    >>> import torch
+    >>> query, key, value = torch.zeros(1, 4), torch.zeros(2, 4), torch.tensor([[1.0], [3.0]])
+    >>> attend(query, key, value, need_weights=True)  # two equal keys share the weight
+    (tensor([[2.]]), tensor([[0.5000, 0.5000]]))
+    """
+    if not isinstance(need_weights, bool):
+        raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
+    frame = frame_of(query, key, value)
+    call = _Call.of(frame, score, mask, _checked_dropout(dropout))
+    call.score.check(query, key)
+    rows, keys = call.project(_working(query), _working(key))
+    folded = rows, keys, frame.spread(_working(value))
+    if need_weights:
+        output, found = _with_weights(call, *folded)
+        return frame.unfold(output).to(query.dtype), frame.unfold(found).to(query.dtype)
+    output = _without_weights(call, *folded, whole(frame.folded[0], frame.n, frame.m))
+    return frame.unfold(output).to(query.dtype)
+
+
+def weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    rows: Sequence[int] | Tensor | None = None,
+    heads: Sequence[int] | Tensor | None = None,
+) -> Tensor:
+    """The weights (…, n, m) that `attend` gives to the keys.
+
+    `rows` (queries) and `heads` (dimension −3) choose some of them, at the price of those alone.
+    """
+    frame = frame_of(query, key)
+    if rows is not None:
+        frame = replace(frame, positions=_chosen("rows", rows, frame.n))
+    if heads is not None:
+        if not frame.batch:
+            raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
+        chosen = _chosen("heads", heads, frame.batch[-1])
+        frame = replace(frame, heads=torch.tensor(chosen, dtype=torch.long, device=frame.device))
+    call = _Call.of(frame, score, mask, 0.0)
+    call.score.check(query, key)
+    folded = call.project(_working(query), _working(key))
+    _, found = _with_weights(call, *folded, folded[1][..., :0])
+    return frame.unfold(found).to(query.dtype)
+
+
+def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
+    """softmax over the last dimension of scores (…, n, m), of the allowed keys only.
+
+    It is exactly 0 elsewhere, and a row with nothing allowed is all 0.
+
+    >>> masked_softmax(torch.zeros(2, 1, 4), lengths([1, 2]))
+    tensor([[[1.0000, 0.0000, 0.0000, 0.0000]],
+    <BLANKLINE>
+            [[0.5000, 0.5000, 0.0000, 0.0000]]])
+    """
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores: expected a torch.Tensor of shape (…, n, m), got {type(scores).__name__}")
+    if not scores.is_floating_point():
+        raise TypeError(f"scores: expected a floating-point tensor of shape (…, n, m), got dtype {scores.dtype}")
+    if scores.dim() < 2:
+        raise ValueError(f"scores: expected at least two dimensions (…, n, m), got shape {shape_text(scores)}")
+    *batch, n, m = scores.shape
+    frame = Frame(tuple(batch), n, m, 1, scores.device, range(n))
+    call = _Call.of(frame, None, mask, 0.0)
+    piece = whole(frame.folded[0], n, m)
+    folded = frame.spread(_working(scores))
+    return frame.unfold(_softmax(_restricted(folded, *call.mask_of(piece)))).to(scores.dtype)
+
+
+# ------------------------------------------------------------------------------------------------- the formula itself
+
+
+def _restricted(scores: Tensor, allowed: Tensor | None, added: Tensor | None) -> Tensor:
+    """Scores with the bias added and −inf where a key may not be attended, whatever stood there."""
+    if added is not None:
+        scores = scores + added.to(scores.dtype)
+    return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+
+
+def _softmax(scores: Tensor, may_be_empty: bool = True) -> Tensor:
+    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN)."""
+    if not may_be_empty or not scores.shape[-1]:
+        return torch.softmax(scores, -1)
+    empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
+    if empty.device.type == "cpu" and not bool(empty.any()):
+        return torch.softmax(scores, -1)
+    return torch.softmax(scores.masked_fill(empty, 0), -1).masked_fill(empty, 0)
+
+
+def _average(found: Tensor, value: Tensor, scores: Tensor) -> Tensor:
+    """Σ_j weight_j · value_j, in which a key that may not be attended (score −inf) takes no part, even as 0 · NaN."""
+    output = found @ value
+    if bool(output.detach().sum().isfinite()) or bool(value.detach().isfinite().all()):
+        return output
+    seen = (scores.detach() != -torch.inf).to(found.dtype)
+    output = found @ value.masked_fill(~value.isfinite(), 0)
+    rising, falling, unknown = (
+        seen @ hit.to(seen.dtype) > 0 for hit in (value == torch.inf, value == -torch.inf, value.isnan())
+    )
+    output = output.masked_fill(rising, torch.inf).masked_fill(falling, -torch.inf)
+    return output.masked_fill(unknown | (rising & falling), torch.nan)
+
+
+def _solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> tuple[Tensor, Tensor]:
+    """Output and weights of one piece, by the formula as it is written above."""
+    allowed, added = call.mask_of(piece)
+    # Heads that share keys get copies: the product below would make them, but with other last bits than `_quiet` does.
+    key, value = (rows.contiguous() if 0 in rows.stride() else rows for rows in (key, value))
+    key, value = _quiet(key, allowed), _quiet(value, allowed)
+    scores = _restricted(_scores(call.score, query, key), allowed, added)
+    found = _softmax(scores, call.score.may_exclude or allowed is not None or added is not None).to(value.dtype)
+    kept = functional.dropout(found, call.dropout) if call.dropout else found
+    return _average(kept, value, scores), found
+
+
+def _scores(score: Score, query: Tensor, key: Tensor) -> Tensor:
+    """The scores of a piece, up to a constant of the row; in float64 where float32 would lose what decides."""
+    if not score.is_dot or not query.numel() or not key.numel():
+        return score.pairs(query, key)
+    dotted = score.as_dot(query, key)
+    if dotted is None:
+        return score.pairs(query.double(), key.double())
+    rows, keys, scale = dotted
+    return (rows * scale) @ keys.transpose(-2, -1)
+
+
+def _quiet(rows: Tensor, allowed: Tensor | None) -> Tensor:
+    """Keys or values (B, R, m, size) with 0 for those that no query of the piece may attend.
+
+    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
+    """
+    if allowed is None:
+        return rows
+    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
+    return rows.masked_fill(hidden, 0) if bool(hidden.any()) else rows
+
+
+# ------------------------------------------------------------------------------------------------ from a call to pieces
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What all pieces of one call share."""
+
+    frame: Frame
+    score: Score
+    bound: Bound | None
+    dropout: float
+
+    @classmethod
+    def of(cls, frame: Frame, score: nn.Module | None, mask: Mask | None, dropout: float) -> _Call:
+        bound = None if mask is None else require_mask("mask", mask).bind(frame)
+        return cls(frame, require_score(score), bound, dropout)
+
+    def project(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Everything that belongs to one row, once per row, before heads are spread."""
+        query, key = self.frame.select(query, rows=True), self.frame.select(key, rows=False)
+        return self.frame.spread(self.score.project_query(query)), self.frame.spread(_projected_key(self.score, key))
+
+    def wants_grad(self, *tensors: Tensor) -> bool:
+        learned = (*tensors, *self.score.parameters())
+        return torch.is_grad_enabled() and (self.learns_bias or any(tensor.requires_grad for tensor in learned))
+
+    @property
+    def learns_bias(self) -> bool:
+        return self.bound is not None and self.bound.learned
+
+    def mask_of(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
+        """What the piece allows and what is added to its scores; None for all and for nothing."""
+        if self.bound is None or self.bound.covers(piece):
+            return None, None
+        return self.bound.allowed(piece), self.bound.added(piece)
+
+
+def _projected_key(score: Score, key: Tensor) -> Tensor:
+    """score.project_key(key), in which keys that are not finite take part without gradients: where nothing may attend
+    to them, 0 · NaN must not reach the score's parameters."""
+    projected = score.project_key(key)
+    if projected is key or not projected.requires_grad:
+        return projected
+    broken = ~key.detach().isfinite().all(-1, keepdim=True)
+    if not bool(broken.any()):
+        return projected
+    return torch.where(broken, projected.detach(), score.project_key(key.masked_fill(broken, 0)))
+
+
+Result = TypeVar("Result")
+
+
+def _put_together(
+    call: _Call, solve: Callable[..., Tensor], cut: Cut, piece: Piece, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    """Solve every piece of a cut and join the outputs.
+
+    Tensors are split, not sliced: the gradient of a slice is a whole tensor of zeros, that of a split is joined once.
+    """
+    batches = []
+    parts = zip(*(tensor.split([size(row[0].batch) for row in cut]) for tensor in (query, key, value)), strict=True)
+    for row, (own_query, own_key, own_value) in zip(cut, parts, strict=True):
+        outputs = []
+        for part, rows in zip(row, own_query.split([size(part.rows) for part in row], -2), strict=True):
+            keys = slice(part.keys.start - piece.keys.start, part.keys.stop - piece.keys.start)
+            outputs.append(solve(call, rows, own_key[..., keys, :], own_value[..., keys, :], part))
+        batches.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs, -2))
+    return batches[0] if len(batches) == 1 else torch.cat(batches)
+
+
+def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+    """The fused kernel where the score is a dot product, else streamed: either way no (n × m) tensor is kept."""
+    fusable = call.score.is_dot and not call.dropout and not call.learns_bias
+    if fusable and query.numel() and key.numel() and value.numel():
+        return _put_together(call, _fused, fused_cut(piece, call.frame.shared, call.bound), piece, query, key, value)
+    return _streamed(call, query, key, value, piece)
+
+
+def _streamed(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+    cut = streamed_cut(piece, call.frame.shared, call.bound)
+    return _put_together(call, _made_again(_output), cut, piece, query, key, value)
+
+
+def _fused(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+    """One piece through the fused kernel; streamed after all where the numbers do not allow that."""
+    bound = call.bound
+    if not size(piece.keys):
+        output = None
+    elif bound is None or bound.covers(piece) or not bound.by_row or only_causal(piece, bound):
+        output = _dot(call, query, key, value, piece)
+    else:  # PyTorch would keep the mask for the backward pass, and one that differs by row is (n × m)
+        output = _made_again(_dot)(call, query, key, value, piece)
+    return _streamed(call, query, key, value, piece) if output is None else output
+
+
+def _dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor | None:
+    causal = call.bound is not None and not call.bound.covers(piece) and only_causal(piece, call.bound)
+    allowed, added = (None, None) if causal else call.mask_of(piece)
+    key, value = _quiet(key, allowed), _quiet(value, allowed)
+    dotted = call.score.as_dot(query, key)
+    if dotted is None:
+        return None
+    rows, keys, scale = dotted
+    return fused_attention(rows, keys, value, scale, additive_mask(allowed, added, rows.dtype), causal)
+
+
+def _output(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+    return _solve(call, query, key, value, piece)[0]
+
+
+def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
+    """The same, but what it computes on the way is computed again in the backward pass instead of being kept."""
+
+    def solved(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Result:
+        if not call.wants_grad(query, key, value):
+            return solve(call, query, key, value, piece)
+        output: Result = checkpoint(
+            solve,
+            call,
+            query,
+            key,
+            value,
+            piece,
+            use_reentrant=False,
+            preserve_rng_state=True,  # the same weights are dropped again, and a score may be random too
+            determinism_check="none",
+        )
+        return output
+
+    return solved
+
+
+def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and weights: in one piece where gradients keep the weights anyway, else piece by piece in cache."""
+    (batch, shared), n, m = call.frame.folded, query.shape[-2], key.shape[-2]
+    piece = whole(batch, n, m)
+    if call.wants_grad(query, key, value):
+        return _solve(call, query, key, value, piece)
+    output = query.new_empty(batch, shared, n, value.shape[-1])
+    found = query.new_empty(batch, shared, n, m)
+    for part in (part for row in streamed_cut(piece, shared, call.bound) for part in row):
+        keys = (part.batch, slice(None), part.keys)
+        rows = (part.batch, slice(None), part.rows)
+        own = found[rows]
+        output[rows], own[..., part.keys] = _solve(call, query[rows], key[keys], value[keys], part)
+        own[..., : part.keys.start] = 0
+        own[..., part.keys.stop :] = 0
+    return output, found
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def _checked_dropout(dropout: float) -> float:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
+        raise TypeError(f"dropout: expected a number, got {type(dropout).__name__}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout: expected a share from 0 up to, but not including, 1, got {dropout}")
+    return float(dropout)
+
+
+def _chosen(name: str, chosen: Sequence[int] | Tensor, limit: int) -> list[int]:
+    """Indices as non-negative whole numbers below the limit; negative ones count from the end."""
+    if isinstance(chosen, Tensor):
+        chosen = chosen.tolist()
+    if not isinstance(chosen, Sequence):
+        raise TypeError(f"{name}: expected a sequence of whole numbers, got {type(chosen).__name__}")
+    for number in chosen:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{name}: expected whole numbers, got {type(number).__name__}")
+        if not -limit <= number < limit:
+            raise ValueError(f"{name}: expected numbers from {-limit} to {limit - 1}, got {number}")
+    return [number % limit for number in chosen]
+
+
+def _working(rows: Tensor) -> Tensor:
+    """The rows as they are computed with, in one layout: strides of their own would change the last bits of a result.
+
+    Half precision is computed in float32, so that sums are kept in float32 (and no CPU meets a bfloat16 kernel).
+    """
+    rows = rows.float() if rows.dtype in HALVES else rows
+    return rows if rows.stride(-1) == 1 else rows.contiguous()

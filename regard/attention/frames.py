@@ -1,0 +1,154 @@
+"""How the shapes of one call fit together, and the one layout in which every engine works.
+
+Legend, here and in the whole room:
+    batch    the broadcast leading dimensions of the scores, e.g. (sentences, heads)
+    n, m     how many queries, how many keys
+    (B, R)   batch folded to two dimensions. B counts what has its own keys, R the queries' heads that share them: with
+             H query heads over G key heads, head h reads key head h // (H // G), so B = … · G and R = H // G.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import Tensor
+
+# What attention is computed in; float16 and bfloat16 are kept as float32 on the way.
+HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (*HALVES, torch.float32, torch.float64)
+
+
+def shape_text(tensor: Tensor) -> str:
+    """A shape as error messages show it."""
+    return str(tuple(tensor.shape))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The shapes of one call, as the caller's tensors have them, and which rows and heads of it are asked for."""
+
+    batch: tuple[int, ...]
+    n: int
+    m: int
+    group: int  # how many query heads share a key head; 1 where heads are not grouped
+    device: torch.device
+    positions: Sequence[int]  # the queries' places among the n: all of them, or the chosen rows
+    heads: Tensor | None = None  # the chosen heads; None for all
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading dimensions of the result."""
+        return self.batch if self.heads is None else (*self.batch[:-1], len(self.heads))
+
+    @property
+    def shared(self) -> int:
+        """R: query heads that share their keys. Chosen heads each bring their own."""
+        if self.group > 1 and self.heads is None:
+            return self.group
+        return max(self.lead[-1], 1) if len(self.lead) > 1 else 1  # no head at all is none of one that shares
+
+    @property
+    def folded(self) -> tuple[int, int]:
+        """(B, R)."""
+        front = (*self.lead[:-1], self.lead[-1] // self.shared) if self.lead else ()
+        return math.prod(front), self.shared
+
+    def select(self, tensor: Tensor, *, rows: bool) -> Tensor:
+        """The chosen heads of (…, heads, n, d), and its chosen rows where they are queries; ones stay as they are."""
+        if self.heads is not None and tensor.dim() > 2 and tensor.shape[-3] > 1:
+            grouped = tensor.shape[-3] != self.batch[-1]
+            tensor = tensor.index_select(-3, self.heads // self.group if grouped else self.heads)
+        if rows and not isinstance(self.positions, range) and tensor.shape[-2] == self.n:
+            tensor = tensor.index_select(-2, torch.tensor(self.positions, device=tensor.device, dtype=torch.long))
+        return tensor
+
+    def fold(self, tensor: Tensor) -> Tensor:
+        """(…, a, b) → (B, R or 1, a, b). Only dimensions in front are expanded: a mask stays as small as it came."""
+        last_two = tensor.shape[-2:]
+        lead = (1,) * (len(self.lead) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
+        if not lead:
+            return tensor[None, None]
+        # The last of lead becomes (key heads, sharing heads): H → (H/R, R), G → (G, 1), 1 → (1, 1).
+        sharing = self.shared if lead[-1] == self.lead[-1] else 1
+        tensor = tensor.reshape(*lead[:-1], lead[-1] // sharing, sharing, *last_two)
+        front = (*self.lead[:-1], self.lead[-1] // self.shared)
+        return tensor.expand(*front, sharing, *last_two).reshape(math.prod(front), sharing, *last_two)
+
+    def spread(self, tensor: Tensor) -> Tensor:
+        """(…, a, b) → (B, R, a, b), without a copy where strides allow."""
+        return self.fold(tensor).expand(*self.folded, -1, -1)
+
+    def unfold(self, tensor: Tensor) -> Tensor:
+        """(B, R, a, b) → (*lead, a, b)."""
+        return tensor.reshape(*self.lead, *tensor.shape[-2:])
+
+
+def require_tensor(name: str, tensor: object, expected: str) -> None:
+    """Refuse what is not a dense floating-point tensor of at least two dimensions."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor {expected}, got {type(tensor).__name__}")
+    if tensor.dtype not in FLOATS:
+        raise TypeError(f"{name}: expected a floating-point tensor {expected}, got dtype {tensor.dtype}")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor {expected}, got layout {tensor.layout}")
+    if tensor.dim() < 2:
+        raise ValueError(f"{name}: expected at least two dimensions {expected}, got shape {shape_text(tensor)}")
+
+
+def _key_heads(name: str, tensor: Tensor, heads: int) -> int:
+    """How many key heads a tensor brings: 1 and `heads` broadcast, a divisor of `heads` is grouped."""
+    own = tensor.shape[-3] if tensor.dim() > 2 else 1
+    if own == 1 or heads in (1, own):
+        return own
+    if not own or heads % own:
+        raise ValueError(
+            f"{name}: dimension -3 must be 1, {heads} or a divisor of the query's {heads} heads, "
+            f"got shape {shape_text(tensor)}"
+        )
+    return own
+
+
+def _broadcast(named: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    batch: tuple[int, ...] = ()
+    before: list[str] = []
+    for name, lead in named.items():
+        try:
+            batch = numpy.broadcast_shapes(batch, lead)  # torch's own imports sympy, which takes half a second
+        except ValueError:
+            raise ValueError(
+                f"{name}: leading dimensions {lead} do not broadcast with {batch}, those of {' and '.join(before)}"
+            ) from None
+        before.append(name)
+    return batch
+
+
+def frame_of(query: Tensor, key: Tensor, *value: Tensor) -> Frame:
+    """Check query, key and, if there is one, value against each other; messages name the argument at fault."""
+    require_tensor("query", query, "of shape (…, n, query size)")
+    given = dict(zip(("key", "value"), (key, *value), strict=False))
+    for name, tensor in given.items():
+        require_tensor(name, tensor, f"of shape (…, m, {name} size)")
+        if tensor.dtype != query.dtype:
+            raise TypeError(f"{name}: expected dtype {query.dtype} like query, got {tensor.dtype}")
+        if tensor.device != query.device:
+            raise ValueError(f"{name}: expected device {query.device} like query, got {tensor.device}")
+    n, m = query.shape[-2], key.shape[-2]
+    for rows in value:
+        if rows.shape[-2] != m:
+            raise ValueError(f"value: expected one value per key, {m} of them in dimension -2, got {shape_text(rows)}")
+
+    heads = query.shape[-3] if query.dim() > 2 else 1
+    counts = {name: _key_heads(name, tensor, heads) for name, tensor in given.items()}
+    grouped = {count for count in counts.values() if count not in (1, heads) and heads > 1}
+    if len(grouped) > 1:
+        raise ValueError(f"value: expected as many heads as key has ({counts['key']}), got {counts['value']}")
+    group = heads // grouped.pop() if grouped else 1
+    leads = {"query": tuple(query.shape[:-2])}
+    for name, tensor in given.items():
+        lead = tuple(tensor.shape[:-2])
+        leads[name] = (*lead[:-1], heads) if group > 1 and lead and lead[-1] != 1 else lead
+    return Frame(_broadcast(leads), n, m, group, query.device, range(n))

@@ -1,0 +1,59 @@
+"""A piece whose score is a dot product, by PyTorch's fused attention, with the traps of the CPU kernel closed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def fused_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None, causal: bool
+) -> Tensor | None:
+    """softmax(scale · query · key + mask) · value, all (B, R, rows, size); None where the result cannot be trusted.
+
+    The mask is what is added to the scores, −inf to forbid. On the CPU, PyTorch turns a row of NaN scores into 0 for
+    some sizes, and a NaN that a row may not see spoils it by NaN − inf. Neither leaves a finite, non-zero row behind:
+    it is enough to look at the result, and only if that is suspicious at the input.
+    """
+    if causal and scale <= 0:  # PyTorch multiplies the −inf of its causal mask by the scale as well
+        query, scale = query * scale, 1.0
+    width = value.shape[-1]
+    inner = max(query.shape[-1], width)
+    output = functional.scaled_dot_product_attention(
+        _padded(query, inner),
+        _padded(key, inner),
+        _padded(value.to(query.dtype), inner),
+        mask,
+        0.0,
+        causal,
+        scale=scale,
+    )[..., :width]
+    if query.device.type == "cpu" and _suspicious(output.detach()) and not _finite(query, key, value):
+        return None
+    return output.to(value.dtype)
+
+
+def _padded(rows: Tensor, inner: int) -> Tensor:
+    """Zeros behind the last entry: the fused CPU kernel wants queries, keys and values of one size, in unit stride."""
+    if rows.shape[-1] < inner:
+        return functional.pad(rows, (0, inner - rows.shape[-1]))
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
+
+
+def _suspicious(output: Tensor) -> bool:
+    return not bool(output.sum().isfinite()) or bool((output[..., 0] == 0).any())
+
+
+def _finite(*tensors: Tensor) -> bool:
+    return all(bool(tensor.detach().isfinite().all()) for tensor in tensors)
+
+
+def additive_mask(allowed: Tensor | None, added: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores: the bias, and −inf where nothing is allowed."""
+    if added is not None:
+        added = added.to(dtype)  # PyTorch wants the mask in the query's dtype
+    if allowed is None:
+        return added
+    added = torch.zeros((), dtype=dtype, device=allowed.device) if added is None else added
+    return torch.where(allowed, added, -torch.inf)

@@ -1,0 +1,137 @@
+"""Kernels as scores: score = log K(‖(q − k) / width‖), so that softmax over the keys is Nadaraya–Watson regression.
+
+A kernel is one row of KERNELS: log K as a function of the distance u ≥ 0 measured in widths, up to a constant (which
+softmax does not see), and whether it is compact, that is, 0 from u = 1 on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.attention.frames import shape_text
+from regard.attention.scores import LogPositive, Score
+
+__all__ = ["KERNELS", "Kernel"]
+
+
+@dataclass(frozen=True)
+class LogKernel:
+    log: Callable[[Tensor], Tensor]
+    compact: bool
+    edge: bool = False  # whether u = 1 itself still belongs to a compact kernel
+
+
+KERNELS: dict[str, LogKernel] = {
+    "gaussian": LogKernel(lambda u: -u.square() / 2, compact=False),
+    "laplace": LogKernel(lambda u: -u, compact=False),
+    "constant": LogKernel(lambda u: u.clamp(max=1) * 0, compact=False),
+    "boxcar": LogKernel(lambda u: u * 0, compact=True, edge=True),
+    "triangular": LogKernel(lambda u: torch.log1p(-u), compact=True),
+    "epanechnikov": LogKernel(lambda u: torch.log1p(-u.square()), compact=True),
+    "biweight": LogKernel(lambda u: 2 * torch.log1p(-u.square()), compact=True),
+    "triweight": LogKernel(lambda u: 3 * torch.log1p(-u.square()), compact=True),
+    "tricube": LogKernel(lambda u: 3 * torch.log1p(-u.pow(3)), compact=True),
+    "cosine": LogKernel(lambda u: torch.log(torch.cos(math.pi / 2 * u)), compact=True),
+}
+
+
+class Kernel(Score):
+    """log K(‖(q − k) / width‖); −inf outside a compact kernel's reach. One width, or one per feature.
+
+    A learnable width is kept as its logarithm, so no step of an optimiser can make it negative.
+    """
+
+    def __init__(self, name: str = "gaussian", width: float | Sequence[float] | Tensor = 1.0, learnable: bool = False):
+        super().__init__()
+        if not isinstance(name, str) or name not in KERNELS:
+            raise ValueError(f"name: expected one of {', '.join(KERNELS)}, got {name!r}")
+        self.name = name
+        # The others exclude too what is so far away that its distance is infinite in float32.
+        self.may_exclude = name != "constant"
+        self.is_dot = name == "gaussian"
+        self._width = LogPositive("width", _checked_width(width), learnable)
+
+    @property
+    def width(self) -> Tensor:
+        """The width, or the widths of the features."""
+        width: Tensor = self._width()
+        return width
+
+    def extra_repr(self) -> str:
+        return f"{self.name!r}, width={self.width.tolist()}, learnable={self._width.learnable}"
+
+    def check_query(self, query: Tensor) -> None:
+        widths = self.width
+        if widths.dim() and len(widths) != query.shape[-1]:
+            raise ValueError(f"query: expected {len(widths)} features, one per width, got shape {shape_text(query)}")
+
+    def check_key(self, query: Tensor, key: Tensor) -> None:
+        size = query.shape[-1]
+        if key.shape[-1] != size:
+            raise ValueError(f"key: expected last dimension {size} (the query's features), got shape {shape_text(key)}")
+
+    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
+        # One width divides the distance, which is exact where rows are near each other and far from 0. One per feature
+        # has to divide the rows: in float64, in which they keep the digits by which they differ.
+        if self.width.dim():
+            width = self.width.to(query.device, torch.float64)
+            distance = _distance(query / width, key / width)
+        else:
+            distance = _distance(query, key) / self.width.to(query)
+        kernel = KERNELS[self.name]
+        if not kernel.compact:
+            return kernel.log(distance)
+        outside = distance > 1 if kernel.edge else distance >= 1
+        # The log is taken where it exists; outside, 0 stands in, so that no gradient is ever infinite.
+        return kernel.log(distance.masked_fill(outside, 0)).masked_fill(outside, -torch.inf)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
+        """Gaussian only: −½‖q − k‖² = q·k − ½‖k‖² − ½‖q‖², and the last is a constant of the row.
+
+        The squares cancel, so the result is as exact as the largest of them allows. Rows are centred first; where
+        float32 would still lose digits, dot products are taken in float64, and where that does not do, as differences.
+        """
+        # The queries' centre: that of the keys would move with every key that a mask hides, and with it the last bits.
+        centre = query.detach().double().mean(tuple(range(query.dim() - 1)))
+        width = self.width.to(centre)
+        rows, keys = (query - centre) / width, (key - centre) / width
+        largest = max(float(each.detach().square().sum(-1).max()) for each in (rows, keys))
+        exact = largest * torch.finfo(query.dtype).eps <= _TOLERANCE[query.dtype]
+        if not exact and (query.dtype == torch.float64 or not largest <= _LARGEST_IN_DOUBLE):
+            return None
+        keys = torch.cat([keys, keys.square().sum(-1, keepdim=True) / -2], -1)
+        rows = torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], -1)
+        return (rows.to(query.dtype), keys.to(query.dtype), 1.0) if exact else (rows, keys, 1.0)
+
+
+# How much a score may be off by cancellation, and the largest squared norm that keeps a float64 score within 1e-6.
+_TOLERANCE = {torch.float32: 4e-6, torch.float64: 1e-12}
+_LARGEST_IN_DOUBLE = 1e9
+
+
+def _distance(query: Tensor, key: Tensor) -> Tensor:
+    """‖q − k‖, from the differences themselves (exact for near rows far from 0), with gradient 0 where it is 0."""
+    if query.shape[-1] == 1:
+        return (query - key.transpose(-2, -1)).abs()
+    if query.shape[-1] == 0:
+        return query.new_zeros(*query.shape[:-1], key.shape[-2])
+    return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _checked_width(width: float | Sequence[float] | Tensor) -> Tensor:
+    if isinstance(width, bool):
+        raise TypeError("width: expected a number or one per feature, got bool")
+    try:
+        widths = torch.as_tensor(width, dtype=torch.float64).detach().cpu()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"width: expected a number or one per feature, got {type(width).__name__}") from error
+    if widths.dim() > 1 or widths.numel() == 0:
+        raise ValueError(f"width: expected a number or one per feature, got shape {shape_text(widths)}")
+    if not bool((widths > 0).all() and widths.isfinite().all()):
+        raise ValueError(f"width: expected positive, finite widths, got {width}")
+    return widths.clone()

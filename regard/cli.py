@@ -1,0 +1,66 @@
+"""The command line: results on stdout, progress on stderr.
+
+Exit codes: 0 all is well, 1 something failed, 2 the command was misspelt, 130 stopped by Ctrl-C. Nothing heavy is
+imported before a command needs it, so that ``regard --help`` answers at once.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard import __version__
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The commands and their options, as data that tests and shells can read."""
+    parser = argparse.ArgumentParser(prog="regard", description="Attention you can compute, train and see.")
+    parser.add_argument("--version", action="version", version=f"regard {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    text = "run every idea of the course notes, with its picture and whether its claim held"
+    tour = commands.add_parser("tour", help=text, description=text.capitalize() + ".")
+    tour.add_argument("--out", metavar="DIR", type=Path, default=Path("regard-tour"), help="default: %(default)s")
+    tour.add_argument("--language", choices=("en", "zh"), default="en", help="default: %(default)s")
+    tour.set_defaults(run=_tour)
+
+    text = "say whether regard works well on this machine, and what to do where it does not"
+    doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
+    doctor.add_argument("--json", action="store_true", help="for a program to read")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = build_parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("regard: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever read our results has read enough, as in `regard doctor | head -n 1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # a folder that cannot be written is the user's to mend; any other error is ours to see
+        print(f"regard: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _tour(options: argparse.Namespace) -> int:
+    from regard import tour
+
+    return tour.run(options.out, options.language)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from regard import doctor
+
+    return doctor.run(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

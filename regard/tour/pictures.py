@@ -1,0 +1,130 @@
+"""How the tour's pictures look: a theme for light pages, one for dark ones, and what several sections draw.
+
+Figures are made without pyplot, so nothing here has a state, needs a display or asks for a font that matplotlib does
+not bring along. Labels are English in both languages for the same reason.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+from cycler import cycler
+from matplotlib import colormaps, rcParams, style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from numpy import ma
+from torch import Tensor
+
+from regard.tour.section import Drawing
+
+# The notes draw samples yellow, the truth blue and attention red; so do we. Each name stands for a colour of the theme.
+SAMPLES, TRUTH, ATTENTION, POOLED, OTHER = "C0", "C1", "C2", "C3", "C4"
+
+_SHAPE = {
+    "font.size": 9.5,
+    "axes.titlesize": 10,
+    "axes.titlepad": 8,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.unicode_minus": True,
+    "grid.linewidth": 0.6,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 2,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "mathtext.fontset": "dejavusans",
+    "figure.dpi": 225,
+}
+
+
+def _theme(name: str, paper: str, ink: str, faint: str, colours: Sequence[str], heat: Sequence[str]) -> dict[str, Any]:
+    colormaps.register(LinearSegmentedColormap.from_list(f"regard-{name}", heat), force=True)
+    inked = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
+    return {
+        **_SHAPE,
+        **dict.fromkeys(inked, ink),
+        **dict.fromkeys(("grid.color", "axes.edgecolor"), faint),
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor"), paper),
+        "axes.prop_cycle": cycler(color=colours),
+        "image.cmap": f"regard-{name}",
+    }
+
+
+THEMES = {
+    "light": _theme(
+        "light",
+        *("#ffffff", "#30353d", "#dfe2e7"),
+        colours=["#e2a300", "#2f6bdb", "#d4303f", "#7d5bc9", "#0f8a6c"],
+        heat=["#fdf3e6", "#fbcb92", "#ee6c4b", "#a3121d"],
+    ),
+    "dark": _theme(
+        "dark",
+        *("#191c22", "#c9ced6", "#363b44"),
+        colours=["#f4c550", "#77adff", "#ff6f6f", "#b9a0ff", "#52d3aa"],
+        heat=["#2b2b36", "#7a2c4c", "#e4584b", "#ffd681"],
+    ),
+}
+
+
+def figure(height: float = 3.0, width: float = 6.4) -> Figure:
+    """An empty figure; sizes in inches, and 6.4 is the width of the page's column."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def legend(figure: Figure) -> None:
+    """What the colours mean, above the axes, where it hides nothing."""
+    figure.legend(loc="outside upper left", ncols=4, columnspacing=1.4, handlelength=1.6)
+
+
+def heat(axes: Axes, weights: Tensor, *, largest: float = 1.0, digits: int | None = None) -> AxesImage:
+    """Weights (n, m) as a heat map: a row for each query, a column for each key, and the bare paper where a weight is
+    exactly 0. With `digits`, the numbers are written into the cells."""
+    shown = ma.masked_equal(weights.detach().double().numpy(), 0.0)
+    image = axes.imshow(shown, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    axes.set_xticks(range(shown.shape[1]))
+    axes.set_yticks(range(shown.shape[0]))
+    if digits is not None:
+        for (row, column), weight in zip(_cells(shown.shape), shown.filled(0).flat, strict=True):
+            red, green, blue, _ = image.to_rgba(weight)
+            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.55
+            colour = rcParams["grid.color"] if weight == 0 else "#ffffff" if dark else "#30353d"
+            text = "0" if weight == 0 else f"{weight:.{digits}f}".lstrip("0")
+            written = axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+            written.set_in_layout(False)  # it lies inside the axes, and measuring hundreds of them takes a second
+    return image
+
+
+def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
+    """A matrix of both signs: blue below 0, the paper at 0, red above."""
+    colours = LinearSegmentedColormap.from_list("signed", [TRUTH, rcParams["axes.facecolor"], ATTENTION])
+    image = axes.imshow(matrix.detach().double().numpy(), cmap=colours, vmin=-largest, vmax=largest)
+    axes.grid(False)
+    axes.spines[:].set_color(rcParams["grid.color"])
+    axes.spines[:].set_visible(True)
+    axes.set(xticks=[], yticks=[])
+    return image
+
+
+def _cells(shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    return [(row, column) for row in range(shape[0]) for column in range(shape[1])]
+
+
+def png(drawing: Drawing, theme: str) -> bytes:
+    """The picture in one of the THEMES, whatever the user's own matplotlib settings are."""
+    with style.context(["default", THEMES[theme]]):
+        file = BytesIO()
+        canvas: Any = FigureCanvasAgg(drawing())  # Any: print_png has no types
+        canvas.print_png(file, metadata={"Software": None})  # unlike savefig, this draws once and not twice
+    return file.getvalue()

@@ -1,0 +1,358 @@
+"""The additive score: loops and tiles against w · tanh(query + key) in float64, and what they must survive."""
+
+import itertools
+import math
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention import additive
+from regard.attention.additive import RANGES, additive_scores
+
+PATHS = {  # what additive._limit says to take each of them
+    "tiles": lambda *_: None,
+    "loops": lambda *_: math.inf,
+    "limited loops": lambda query, *_: RANGES[query.dtype].limit,
+}
+
+
+@pytest.fixture(params=["chosen", *PATHS])
+def path(request, monkeypatch):
+    """The same test, on the path that is chosen for the numbers, and on each one."""
+    if request.param in PATHS:
+        monkeypatch.setattr(additive, "_limit", PATHS[request.param])
+    return request.param
+
+
+each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def formula(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
+    return torch.tanh(query[..., :, None, :] + key[..., None, :, :]) @ w
+
+
+def inputs(n: int, m: int, hidden: int, *, lead=(), key_lead=None, dtype=torch.float32, scale=1.0) -> list[Tensor]:
+    query = scale * torch.randn(*lead, n, hidden, dtype=dtype)
+    key = scale * torch.randn(*(lead if key_lead is None else key_lead), m, hidden, dtype=dtype)
+    return [x.requires_grad_() for x in (query, key, torch.randn(hidden, dtype=dtype))]
+
+
+def results(scores, query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> list[Tensor]:
+    """Scores and gradients."""
+    out = scores(query, key, w)
+    return [out.detach(), *torch.autograd.grad(out, (query, key, w), grad.to(out.dtype))]
+
+
+def exactly(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> list[Tensor]:
+    """Scores and gradients of the formula, in float64."""
+    return results(formula, *(x.detach().double().requires_grad_() for x in (query, key, w)), grad)
+
+
+def assert_right(query: Tensor, key: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> None:
+    got = results(additive_scores, query, key, w, grad)
+    for one, truth in zip(got, exactly(query, key, w, grad), strict=True):
+        assert one.dtype == query.dtype
+        torch.testing.assert_close(one.double(), truth, rtol=tolerance, atol=tolerance)
+
+
+def same_bits(left: list[Tensor], right: list[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+def run(script: str) -> str:
+    """The output of a Python process of its own, which must end well."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# --- the numbers
+
+
+@each_dtype
+@pytest.mark.parametrize(
+    ("lead", "key_lead"),
+    [((), ()), ((3,), (3,)), ((2, 3), (2, 3)), ((2, 3), (2, 1)), ((2, 3), (3,)), ((3,), (2, 1)), ((1,), ())],
+    ids=str,
+)
+def test_scores_and_gradients_are_the_formulas(path, dtype, lead, key_lead, monkeypatch):
+    monkeypatch.setattr(additive, "TILE", 500)  # several rows of tiles and several tiles in a row
+    query, key, w = inputs(7, 19, 13, lead=lead, key_lead=key_lead, dtype=dtype)
+    grad = torch.randn(formula(query, key, w).shape)
+    assert_right(query, key, w, grad, tolerance=1e-5 if dtype == torch.float32 else 1e-13)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 17), (17, 1), (37, 67), (0, 0), (0, 5), (5, 0)])
+def test_any_size(path, n, m):
+    batches, units = [0, 1, 2], [0, 1, 2, 3, 4, 5]
+    if "loops" in path:  # they are never called for nothing
+        batches, units = (batches[1:], units[1:]) if n and m else ([], [])
+    for batch, hidden in itertools.product(batches, units):
+        assert_right(*inputs(n, m, hidden, lead=(batch,)), torch.randn(batch, n, m), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(("n", "m"), [(257, 263), (31, 2053), (2053, 31)])
+def test_as_close_to_the_truth_as_the_formula(path, n, m):
+    query, key, w = inputs(n, m, 61)
+    grad = torch.randn(n, m)
+    ours, plain = (results(scores, query, key, w, grad) for scores in (additive_scores, formula))
+    for one, other, exact in zip(ours, plain, exactly(query, key, w, grad), strict=True):
+        assert (one - exact).norm() < 2 * (other - exact).norm()
+
+
+def test_gradcheck(path, monkeypatch):
+    monkeypatch.setattr(additive, "TILE", 50)
+    tensors = inputs(3, 5, 6, lead=(2,), key_lead=(), dtype=torch.float64)
+    assert torch.autograd.gradcheck(additive_scores, tensors)
+    assert torch.autograd.gradgradcheck(additive_scores, tensors)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2)], ids=str)
+def test_gradients_of_some_inputs_only(path, wanted):
+    tensors = [x.requires_grad_(i in wanted) for i, x in enumerate(inputs(3, 5, 7))]
+    truth = exactly(*tensors, torch.ones(3, 5))[1:]
+    additive_scores(*tensors).sum().backward()
+    for i, x in enumerate(tensors):
+        assert (x.grad is None) == (i not in wanted)
+        if x.grad is not None:
+            torch.testing.assert_close(x.grad.double(), truth[i], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_computed_in_float32(path, dtype):
+    query, key, w = (x.detach().to(dtype) for x in inputs(5, 7, 257))
+    got = additive_scores(query, key, w)
+    assert got.dtype == dtype
+    assert torch.equal(got, additive_scores(query.float(), key.float(), w.float()).to(dtype))
+
+
+def test_autocast_changes_nothing(path):
+    tensors = inputs(5, 7, 11)
+    plain = additive_scores(*tensors)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(additive_scores(*tensors), plain)
+
+
+def test_strides_do_not_matter_and_inputs_are_left_alone(path):
+    query, key, w = (x.detach() for x in inputs(11, 13, 8, lead=(2,)))
+    strided = [query.mT.contiguous().mT, *(x.repeat_interleave(2, -1)[..., ::2] for x in (key, w))]
+    assert not any(x.is_contiguous() for x in strided)
+    assert_right(*(x.requires_grad_() for x in strided), torch.randn(1, 13, 11).mT.expand(2, 11, 13), tolerance=1e-5)
+    assert same_bits(strided, [query, key, w])
+
+
+# --- the range
+
+
+@each_dtype
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 3.0, 8.0])  # query and key reach 30 at the last
+def test_ordinary_numbers_stay_in_the_loops(dtype, scale, monkeypatch):
+    monkeypatch.setattr(additive, "_tanh", None)  # what only tiles call
+    tolerance = 2e-5 if dtype == torch.float32 else 1e-12
+    assert_right(*inputs(31, 37, 41, dtype=dtype, scale=scale), torch.randn(31, 37), tolerance)
+
+
+@each_dtype
+@pytest.mark.parametrize(
+    ("of_query", "of_key"),
+    [(60, 60), (60, 10), (60, 30), (60, 38), (43, 43), (43.7, 43.7), (30, 60), (22, 22), (1e30, 1), (1e38, 60)],
+)
+def test_any_finite_number_is_safe(dtype, of_query, of_key):
+    query, key, w = inputs(5, 7, 12, dtype=dtype)
+    with torch.no_grad():  # large and small numbers of both signs meet
+        query += of_query * torch.tensor([1, 1, -1, -1, 0])[:, None]
+        key += of_key * torch.tensor([1, 1, 1, -1, -1, 0, 0])[:, None]
+    assert_right(query, key, w, torch.randn(5, 7), tolerance=3e-5 if dtype == torch.float32 else 1e-12)
+
+
+@each_dtype
+def test_no_number_near_an_edge_overflows(dtype):
+    near = torch.tensor([-1.001, -1.0, -0.999, -0.51, -0.5, -0.49, 0, 0.49, 0.5, 0.51, 0.999, 1.0, 1.001], dtype=dtype)
+    query = (near * RANGES[dtype].edge)[:, None].expand(-1, 5).clone()
+    key, w = query.clone(), torch.randn(5, dtype=dtype)
+    for rows in (slice(None), slice(1, -1), slice(2, -2), slice(4, -4)):  # from no loops to loops without a limit
+        tensors = [x.clone().requires_grad_() for x in (query[rows], key[rows], w)]
+        assert_right(*tensors, torch.ones(len(query[rows]), len(key[rows])), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("where", range(3), ids=["query", "key", "w"])
+@pytest.mark.parametrize("what", [math.nan, math.inf, -math.inf, 1e30])
+def test_what_is_not_finite_comes_out_as_from_the_formula(where, what):
+    tensors = [x.detach() for x in inputs(5, 7, 11)]
+    tensors[where].view(-1)[9] = what
+    got = additive_scores(*tensors)
+    torch.testing.assert_close(got, formula(*tensors), rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert got.isnan().sum() == ([7, 5, 35][where] if math.isnan(what) else 0)
+
+
+def test_nan_in_the_gradient_stays_where_it_belongs(path):
+    grad = torch.randn(5, 7)
+    grad[2, 3] = math.nan
+    _, by_query, by_key, by_w = results(additive_scores, *inputs(5, 7, 11), grad)
+    assert by_query.isnan().any(-1).tolist() == [i == 2 for i in range(5)]
+    assert by_key.isnan().any(-1).tolist() == [j == 3 for j in range(7)]
+    assert by_w.isnan().all()
+
+
+# --- threads and processes
+
+
+def large() -> list[Tensor]:
+    """Query, key, w and grad: enough work for several threads."""
+    tensors = [*inputs(101, 211, 43, lead=(3,)), torch.randn(3, 101, 211)]
+    assert tensors[-1].numel() * 43 > 4 * additive.SHARE
+    return tensors
+
+
+def test_the_number_of_threads_changes_no_bit():
+    tensors = large()
+    found = []
+    for threads in (1, 2, 3, 5):
+        torch.set_num_threads(threads)
+        found.append(results(additive_scores, *tensors))
+    # But the last sum of the gradient of w is PyTorch's own, which may depend on its threads.
+    assert all(same_bits(found[0][:3], other[:3]) for other in found[1:])
+
+
+def test_eight_callers_at_once_get_the_same_bits_as_one():
+    tensors = large()
+    truth = results(additive_scores, *tensors)
+    found = []
+    callers = [
+        threading.Thread(target=lambda: found.extend(results(additive_scores, *tensors) for _ in range(5)))
+        for _ in range(8)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(found) == 40
+    assert all(same_bits(truth, one) for one in found)
+
+
+def test_without_a_thread_to_help_the_caller_does_it_all(monkeypatch):
+    tensors = large()
+    truth = results(additive_scores, *tensors)
+
+    def no_pool():
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(additive, "_pool", no_pool)
+    assert same_bits(results(additive_scores, *tensors), truth)
+
+
+def test_what_goes_wrong_in_a_thread_is_told_to_the_caller():
+    caller, both = threading.current_thread(), threading.Barrier(2)
+
+    def loop(start, stop):
+        both.wait(timeout=10)  # two shares, taken at once by two threads
+        if threading.current_thread() is not caller:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        additive._share_out(loop, 2, work=2 * additive.SHARE)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork():
+    run("""
+        import os, signal, threading, warnings
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        from regard.attention.additive import additive_scores
+
+        warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads, which is what this is about
+        torch.set_num_threads(1)  # PyTorch's own threads do not survive a fork: a child that uses them hangs
+        torch.get_num_threads = lambda: 2
+        query, key, w = torch.randn(3, 101, 43), torch.randn(3, 211, 43), torch.randn(43, requires_grad=True)
+
+        def results():
+            scores = additive_scores(query, key, w)
+            found = scores.detach(), *torch.autograd.grad(scores.sum(), w)
+            assert any(thread.name.startswith("regard") for thread in threading.enumerate())
+            return found
+
+        class Items(Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return results()
+
+        before = results()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # ends a child that hangs
+            os._exit(0 if all(map(torch.equal, results(), before)) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        items = DataLoader(Items(), batch_size=None, num_workers=2, timeout=30, multiprocessing_context="fork")
+        assert all(all(map(torch.equal, item, before)) for item in items)
+        assert all(map(torch.equal, results(), before))
+    """)
+
+
+def test_in_a_child_process():
+    query, key, w, _ = (x.detach() for x in large())
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        got = pool.apply_async(additive_scores, (query, key, w)).get(timeout=60)
+    assert torch.equal(got, additive_scores(query, key, w))
+
+
+# --- numba and memory
+
+
+def test_numba_is_imported_by_the_first_call_and_may_be_missing():
+    run("""
+        import sys
+        import torch
+        from regard.attention import additive
+
+        assert "numba" not in sys.modules
+        sys.modules["numba"] = None  # from here on, any import of it fails
+        query, key, w = torch.randn(3, 5), torch.randn(7, 5), torch.randn(5, requires_grad=True)
+        scores = additive.additive_scores(query, key, w)
+        torch.testing.assert_close(scores, torch.tanh(query[:, None] + key) @ w)
+        scores.sum().backward()
+        assert additive._loops() is None and w.grad.isfinite().all()
+    """)
+
+
+def test_loops_that_cannot_be_kept_on_disk_still_run():
+    from regard.attention.loops import compiled
+
+    scope = {}
+    exec("def double(x):\n    for i in range(x.size):\n        x[i] += x[i]", scope)  # from no file: nowhere to keep it
+    numbers = torch.arange(3.0)
+    compiled()(scope["double"])(numbers.numpy())
+    assert numbers.tolist() == [0, 2, 4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss is not in kilobytes")
+@pytest.mark.parametrize("way", ["loops", "tiles"])
+def test_nothing_of_n_m_hidden_is_kept(way):
+    extra = run(f"""
+        import resource
+        import torch
+        from regard.attention import additive
+
+        torch.set_num_threads(1)
+        if "{way}" == "tiles":
+            additive._limit = lambda *_: None
+
+        def peak(n, m):
+            query, key, w = (torch.randn(*size, requires_grad=True) for size in ((n, 61), (m, 61), (61,)))
+            additive.additive_scores(query, key, w).sum().backward()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+        first = peak(67, 71)  # after what is imported and compiled
+        print(peak(1201, 1301) - first)
+    """)
+    assert float(extra) < 100  # MB, of which four (n, m) tensors take 25; one of (n, m, hidden) would take 364

@@ -1,0 +1,264 @@
+"""Kernels as scores: log K, Nadaraya–Watson regression, learnable widths, and how exact the Gaussian reduction is."""
+
+import math
+
+import pytest
+import torch
+
+from regard.attention import Kernel, attend, lengths, weights
+from regard.attention.kernels import KERNELS
+from tests.attention import reference
+from tests.attention.cases import CUTS, assert_near, cut, gradients
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "triweight", "tricube", "cosine"]
+
+
+def random(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+# log K(u) number by number, with Python's own mathematics.
+LOG_KERNELS = {
+    "gaussian": lambda u: -u * u / 2,
+    "laplace": lambda u: -u,
+    "constant": lambda u: 0.0,
+    "boxcar": lambda u: 0.0 if u <= 1 else -math.inf,
+    "triangular": lambda u: math.log(1 - u) if u < 1 else -math.inf,
+    "epanechnikov": lambda u: math.log(1 - u * u) if u < 1 else -math.inf,
+    "biweight": lambda u: 2 * math.log(1 - u * u) if u < 1 else -math.inf,
+    "triweight": lambda u: 3 * math.log(1 - u * u) if u < 1 else -math.inf,
+    "tricube": lambda u: 3 * math.log(1 - u**3) if u < 1 else -math.inf,
+    "cosine": lambda u: math.log(math.cos(math.pi * u / 2)) if u < 1 else -math.inf,
+}
+
+
+def test_all_ten_are_there():
+    assert list(KERNELS) == list(LOG_KERNELS) == list(reference.KERNELS)
+
+
+@pytest.mark.parametrize("width", [0.37, 1.0, 5.0])
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_log_kernel(name, width):
+    """Distances below, at and above 1 width, as differences of numbers on both sides of 0."""
+    distances = [0.0, 1e-9, 0.25, 0.5, 0.999, 1 - 1e-9, 1.0, 1 + 1e-9, 1.5, 40.0]
+    query = torch.zeros(1, 1, dtype=torch.float64)
+    for sign in (1, -1):
+        key = torch.tensor(distances, dtype=torch.float64)[:, None] * width * sign
+        found = Kernel(name, width)(query, key)[0].tolist()
+        for u, value in zip(distances, found, strict=True):
+            u = abs(u * width * sign) / width  # as rounded as the key is
+            right = LOG_KERNELS[name](u)
+            tolerance = 1e-6 if 0.9999 < u < 1 else 1e-12  # 1 − u has few digits left there
+            assert math.isclose(value, right, rel_tol=tolerance, abs_tol=1e-15), f"log K({u}) = {value}, not {right}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", COMPACT)
+def test_the_edge_of_a_compact_kernel(name, dtype):
+    """At exactly 1 width the boxcar still counts, the others do not; the number before it counts for all."""
+    query, edge = torch.zeros(1, 1, dtype=dtype), torch.ones(1, 1, dtype=dtype)
+    before, after = torch.nextafter(edge, edge * 0), torch.nextafter(edge, edge * 2)
+    at = Kernel(name)(query, edge).item()
+    assert at == 0 if name == "boxcar" else at == -math.inf
+    assert math.isfinite(Kernel(name)(query, before).item())
+    assert Kernel(name)(query, after).item() == -math.inf
+
+
+@pytest.mark.parametrize("features", [1, 2, 5])
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_several_features_are_one_distance(name, features):
+    query, key, widths = random(7, features), random(11, features), torch.rand(features, dtype=torch.float64) + 1.5
+    own = Kernel(name, widths)(query, key)
+    for i in range(7):
+        for j in range(11):
+            u = math.sqrt(sum(float((query[i, f] - key[j, f]) / widths[f]) ** 2 for f in range(features)))
+            right = LOG_KERNELS[name](u)
+            assert math.isclose(own[i, j].item(), right, rel_tol=1e-9, abs_tol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------ Nadaraya–Watson
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_attention_is_the_ratio_of_kernel_sums(monkeypatch, name, features, size):
+    """f(x) = Σ K((x − xⱼ)/h) yⱼ / Σ K((x − xⱼ)/h), summed in Python; 0 where no kernel reaches."""
+    cut(monkeypatch, size)
+    x, samples, y = random(13, features) * 2, random(29, features), random(29, 2)
+    if name in COMPACT:
+        x[4] = 100.0
+    own = attend(x, samples, y, score=Kernel(name, 1.3))
+    for i in range(len(x)):
+        heights = [math.exp(LOG_KERNELS[name](math.dist(x[i], samples[j]) / 1.3)) for j in range(len(samples))]
+        total = math.fsum(heights)
+        for c in range(2):
+            right = math.fsum(k * float(y[j, c]) for j, k in enumerate(heights)) / total if total else 0.0
+            assert math.isclose(own[i, c].item(), right, rel_tol=1e-12, abs_tol=1e-12)
+    if name in COMPACT:
+        assert (own[4] == 0).all()
+
+
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_constant_data_are_found_again(name):
+    """The weights of a row that reaches anything sum to 1."""
+    x, samples = random(50, 2), random(200, 2)
+    total = weights(x, samples, score=Kernel(name, 0.4)).sum(-1)
+    reached = total > 0
+    assert_near(total[reached], torch.ones_like(total[reached]), 1e-12)
+    assert reached.any()
+
+
+def test_the_constant_kernel_is_average_pooling():
+    x, samples, y = random(7, 3), random(11, 3), random(11, 2)
+    assert_near(attend(x, samples, y, score=Kernel("constant")), y.mean(0).expand(7, -1), 1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------------- widths
+
+
+@pytest.mark.parametrize("name", LOG_KERNELS)
+@pytest.mark.parametrize("width", [1.5, [1.5, 0.7, 2.0]])
+def test_learned_widths_survive_any_step(name, width):
+    """A thousand times the gradient, both ways: the width stays a positive number, and the answer finite."""
+    x, samples, y = random(7, 3), random(11, 3), random(11, 2)
+    for upward in (False, True):
+        score = Kernel(name, width, learnable=True)
+        descent = torch.optim.SGD(score.parameters(), lr=1e3, maximize=upward)
+        for _ in range(2):
+            descent.zero_grad()
+            attend(x, samples, y, score=score).square().sum().backward()
+            assert all(parameter.grad.isfinite().all() for parameter in score.parameters())
+            torch.nn.utils.clip_grad_value_(score.parameters(), 0.02)  # steps of up to e²⁰
+            descent.step()
+            assert (score.width > 0).all()
+            assert score.width.shape == torch.tensor(width).shape
+        assert attend(x, samples, y, score=score).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "triweight"])
+def test_widths_are_learned(name):
+    """From a width that is much too large, gradient descent comes down to one that follows a sine."""
+    x = torch.linspace(0, 10, 60)[:, None]
+    y = torch.sin(x)
+    score = Kernel(name, 6.0, learnable=True)
+    start = score.width.item()
+    adam = torch.optim.Adam(score.parameters(), lr=0.1)
+    errors = []
+    for _ in range(60):
+        adam.zero_grad()
+        error = (attend(x[::2], x[1::2], y[1::2], score=score) - y[::2]).square().mean()
+        error.backward()
+        adam.step()
+        errors.append(error.item())
+    assert score.width.item() < start / 3
+    assert errors[-1] < errors[0] / 20
+
+
+def test_a_width_per_feature_ignores_what_does_not_matter():
+    query, key = random(7, 2), random(11, 2)
+    wide = weights(query, key, score=Kernel(width=[1.0, 1e12]))
+    assert_near(wide, weights(query[:, :1], key[:, :1], score=Kernel(width=1.0)), 1e-9)
+
+
+def test_one_width_equals_the_same_width_for_each_feature():
+    query, key = random(7, 3), random(11, 3)
+    for name in LOG_KERNELS:
+        one, each = (weights(query, key, score=Kernel(name, width)) for width in (1.7, [1.7, 1.7, 1.7]))
+        assert_near(one, each, 1e-12)
+
+
+def test_a_width_may_be_a_tensor_which_is_copied():
+    width = torch.tensor([1.0, 2.0])
+    score = Kernel("gaussian", width, learnable=True)
+    width[0] = 100
+    assert score.width.tolist() == [1.0, 2.0]
+
+
+def test_gradient_is_zero_where_a_query_is_its_own_key():
+    """‖q − k‖ has no slope at 0; regard takes 0, so that training on the samples themselves works."""
+    for name in LOG_KERNELS:
+        for features in (1, 3):
+            samples = random(7, features).requires_grad_()
+            slopes = gradients(attend(samples, samples, random(7, 2), score=Kernel(name, 1.5)), [samples])
+            assert slopes[0].isfinite().all(), name
+
+
+# -------------------------------------------------------------------------------------------------- how exact it is
+
+
+def both(x, samples, y, width):
+    """attend, and the reference in float64 on the same (rounded) numbers."""
+    right = [tensor.double() for tensor in (x, samples, y)]
+    scores = -0.5 * reference.distance(right[0], right[1], torch.as_tensor(width, dtype=torch.float64)) ** 2
+    wanted, found = reference.attend(reference.evidence(scores), right[2])
+    own = attend(x, samples, y, score=Kernel("gaussian", width))
+    beside, own_weights = attend(x, samples, y, score=Kernel("gaussian", width), need_weights=True)
+    return (own, wanted), (beside, wanted), (own_weights, found)
+
+
+PLACES = {  # dtype, where the data lie, how wide they are spread, width, tolerance
+    "float64 far from 0": (torch.float64, 1e6, 3.0, 1.0, 1e-9),
+    "float64 very far from 0": (torch.float64, 1e9, 3.0, 1.0, 1e-6),
+    "float32 at 0": (torch.float32, 0.0, 3.0, 1.0, 1e-5),
+    "float32 far from 0": (torch.float32, 1e4, 3.0, 1.0, 1e-5),
+    "float32 very far from 0": (torch.float32, 1e6, 3.0, 1.0, 1e-5),
+    "float32 narrow": (torch.float32, 0.0, 3.0, 1e-2, 1e-5),
+    "float32 very narrow": (torch.float32, 0.0, 3.0, 1e-4, 1e-5),
+    "float32 narrow and far": (torch.float32, 1e3, 3.0, 1e-2, 1e-5),
+    "float32 spread": (torch.float32, 0.0, 1e3, 1.0, 1e-5),
+    "float32 wide": (torch.float32, 0.0, 3.0, 1e3, 1e-5),
+    "float64 narrow": (torch.float64, 0.0, 3.0, 1e-4, 1e-9),
+}
+
+
+@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize("place", PLACES)
+def test_the_gaussian_is_exact_wherever_the_data_lie(place, features):
+    dtype, centre, spread, width, tolerance = PLACES[place]
+    x, samples, y = (centre + spread * random(97, features)), (centre + spread * random(131, features)), random(131, 2)
+    for own, wanted in both(*(tensor.to(dtype) for tensor in (x, samples, y)), width):
+        assert_near(own, wanted, tolerance)
+
+
+@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize("away", [10.0, 1e3, 1e5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_far_outside_the_data(dtype, away, features):
+    """Every K underflows there, but the weights do not: the nearest sample takes all."""
+    samples, y = torch.rand(31, features).to(dtype), random(31, 2).to(dtype)
+    x = torch.full((5, features), away, dtype=dtype) * torch.arange(1, 6)[:, None]
+    x[::2] *= -1
+    for own, wanted in both(x, samples, y, 0.5):
+        assert_near(own, wanted, 1e-4 if dtype == torch.float32 else 1e-7)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("away", [1e18, 1e25, 1e38])
+@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_no_nan_where_squares_overflow(name, features, away, need_weights):
+    x, samples, y = torch.full((2, features), away), torch.rand(5, features), torch.rand(5, 2)
+    own = attend(x, samples, y, score=Kernel(name), need_weights=need_weights)
+    assert (own[0] if need_weights else own).isfinite().all()
+
+
+def test_each_feature_far_from_zero():
+    """One width per feature is exact far from 0, too."""
+    x, samples, y = 1e4 + random(41, 2), 1e4 + random(53, 2), random(53, 2)
+    for own, wanted in both(*(tensor.float() for tensor in (x, samples, y)), [0.3, 1.7]):
+        assert_near(own, wanted, 1e-5)
+
+
+def test_padding_far_from_the_data_costs_no_digits():
+    """Padding is full of zeros, the data lie at 10⁴: what nobody sees must not move the centre of the reduction."""
+    x, samples, y = (1e4 + random(2, 17, 1)).float(), (1e4 + random(2, 61, 1)).float(), random(2, 61, 1).float()
+    counts = [5, 40]
+    for b, count in enumerate(counts):
+        samples[b, count:] = 0
+    own = attend(x, samples, y, score=Kernel(width=0.1), mask=lengths(counts))
+    for b, count in enumerate(counts):
+        (_, wanted), *_ = both(x[b], samples[b, :count], y[b, :count], 0.1)
+        assert_near(own[b], wanted, 1e-5)

@@ -1,0 +1,27 @@
+"""What every test can rely on: the same seed, the same threads, no network, and a processor that tells the truth."""
+
+import os
+
+# Before torch is imported. The second line keeps bfloat16 alive on processors that announce more than they can do;
+# see regard/doctor.py. setdefault: whoever sets them by hand means it.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import hypothesis
+import pytest
+import torch
+
+# "ci" finds the same examples on every run, so that a red test is red for everybody; `make faults` searches anew.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _same_seed_and_threads():
+    """The number of threads changes the last bits of a result, so it is the same on every machine."""
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)

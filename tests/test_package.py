@@ -1,0 +1,214 @@
+"""The face of the package: public names, the command line, lazy imports, and a README that tells the truth."""
+
+import ast
+import contextlib
+import importlib
+import importlib.metadata
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard import cli, doctor
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# Users build on these; whoever changes them says so in CHANGELOG.md.
+NAMES = [
+    *("Additive", "Bilinear", "Cosine", "Dot", "Kernel", "Mask", "Score", "__version__", "attend", "average_pool"),
+    *("bias", "causal", "drop", "keep", "lengths", "masked_softmax", "max_pool", "weights", "window"),
+]
+COMMANDS = {"tour": ["--help", "--language", "--out"], "doctor": ["--help", "--json"]}
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=ROOT)
+
+
+# ------------------------------------------------------------------------------------------------------------ names
+
+
+def test_public_names_are_frozen():
+    assert regard.__all__ == NAMES
+
+
+def test_every_public_name_is_found_in_its_room():
+    for name in set(NAMES) - {"__version__"}:
+        home = importlib.import_module(regard._HOME[name])
+        room = importlib.import_module(home.__name__.rpartition(".")[0])
+        assert getattr(regard, name) is getattr(home, name) is getattr(room, name), name
+        assert name in dir(regard)
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(regard.__file__).read_text(encoding="utf-8"))
+    imports = {
+        alias.asname or alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imports == regard._HOME
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'atend'"):
+        _ = regard.atend
+
+
+def test_version_is_the_installed_one():
+    assert regard.__version__ == importlib.metadata.version("regard")
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import regard; dir(regard)", ["torch", "numba", "matplotlib", "sklearn"]),
+        (
+            "import torch, regard; regard.attend(torch.ones(3, 5), torch.ones(7, 5), torch.ones(7, 2))",
+            ["numba", "matplotlib", "sklearn"],
+        ),
+    ],
+)
+def test_imports_are_lazy(program, absent):
+    child = run_python("-c", f"{program}; import sys; print(*[name for name in {absent} if name in sys.modules])")
+    assert (child.returncode, child.stdout.strip()) == (0, ""), child.stderr
+
+
+def test_scores_become_weights_in_one_file():
+    """The one idea: every softmax over scores is in formula.py."""
+    for path in (ROOT / "regard").rglob("*.py"):
+        if path.relative_to(ROOT / "regard").as_posix() == "attention/formula.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func).rpartition(".")[2].lower() if isinstance(node, ast.Call) else ""
+            assert called not in ("softmax", "log_softmax"), f"{path}:{node.lineno} calls {called}"
+
+
+# ----------------------------------------------------------------------------------------------------- command line
+
+
+def test_commands_and_options_are_frozen():
+    parser = cli.build_parser()
+    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    options = {
+        name: sorted(option for option in command._option_string_actions if option.startswith("--"))
+        for name, command in commands.items()
+    }
+    assert options == COMMANDS
+    assert "--version" in parser._option_string_actions
+
+
+def test_help_answers_at_once():
+    """It takes under 0.1 s; with torch imported it would take 2. The bound leaves room for a busy machine."""
+    elapsed = []
+    for _ in range(3):
+        start = time.perf_counter()
+        child = run_python("-m", "regard.cli", "--help")
+        elapsed.append(time.perf_counter() - start)
+        assert child.returncode == 0
+        assert all(command in child.stdout for command in COMMANDS)
+    assert min(elapsed) < 0.6
+
+
+def test_version_option(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert (stop.value.code, capsys.readouterr().out) == (0, f"regard {regard.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["tuor"], ["tour", "--langauge", "en"], ["tour", "--language", "fr"]])
+def test_a_misspelt_command_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_control_c_exits_with_130(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "run", interrupted)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "regard: stopped\n"
+
+
+def test_an_unwritable_folder_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["tour", "--out", str(tmp_path / "file")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.fullmatch(r"regard: .*file.*\n", captured.err)
+
+
+def test_the_doctor_speaks_json():
+    child = run_python("-m", "regard.cli", "doctor", "--json")
+    found = json.loads(child.stdout)
+    assert child.returncode == (0 if found["passed"] else 1)
+    assert found["packages"]["torch"]
+    assert found["cores"] > 0
+    assert found["torch_threads"] > 0
+    assert [trial["name"] for trial in found["trials"]] == ["attention", "numba compiles", "bfloat16 matmul"]
+    assert all(trial["passed"] or trial["cure"] for trial in found["trials"])
+    assert found["trials"][0]["passed"], found["trials"][0]["detail"]
+
+
+DIE = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+
+
+@pytest.mark.parametrize(
+    ("program", "passed", "detail", "cure"),
+    [
+        ("print('well')", True, "well", ""),
+        (DIE, False, "died with SIGILL", "float32"),
+        (f"import os\nif os.environ['ONEDNN_MAX_CPU_ISA'] != 'AVX512_CORE_BF16': {DIE}", False, "SIGILL", "it helps"),
+        ("raise ValueError('no such instruction')", False, "ValueError: no such instruction", "float32"),
+    ],
+)
+def test_the_doctor_survives_what_it_finds(program, passed, detail, cure, monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "ALL")
+    trial = doctor.try_bfloat16(program)
+    assert trial.passed is passed
+    assert detail in trial.detail
+    assert cure in trial.cure
+
+
+# ----------------------------------------------------------------------------------------------------------- README
+
+
+def test_readme_examples_print_what_they_promise():
+    examples = re.findall(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", README, flags=re.DOTALL)
+    assert examples
+    namespace = {}
+    for program, promised in examples:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(program, "README.md", "exec"), namespace)
+        if promised:
+            assert printed.getvalue().strip() == promised.strip()
+
+
+def test_readme_tree_is_the_real_one():
+    tree = re.search(r"```text\n(regard/\n.*?)```", README, flags=re.DOTALL).group(1)
+    drawn = {("regard/" if line[0] == " " else "") + line.split()[0] for line in tree.splitlines()} - {"regard/"}
+    rooms = {f"regard/{path.parent.name}/" for path in ROOT.glob("regard/*/__init__.py")}
+    files = {f"regard/{path.name}" for path in ROOT.glob("regard/*.py")} - {"regard/__init__.py"}
+    made = {"build", "dist", "regard", "regard-tour"}
+    folders = {f"{path.name}/" for path in ROOT.glob("[!.]*/") if path.name not in made}
+    assert drawn == rooms | files | folders
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_to_files(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / target).exists(), f"{document} points to {target}"
