@@ -1,7 +1,7 @@
 """The command line: results on stdout, progress on stderr.
 
-Exit codes: 0 all is well, 1 something failed, 2 the command was misspelt, 130 stopped by Ctrl-C. Nothing heavy is
-imported before a command needs it, so that ``regard --help`` answers at once.
+Exit codes: 0 all is well, 1 something failed, 2 the command cannot be carried out as given, 130 stopped by Ctrl-C.
+Nothing heavy is imported before a command needs it, so that ``regard --help`` answers at once.
 """
 
 import argparse

@@ -145,7 +145,7 @@ def test_control_c_exits_with_130(monkeypatch, capsys):
 
 def test_an_unwritable_folder_is_one_line(tmp_path, capsys):
     (tmp_path / "file").touch()
-    assert cli.main(["tour", "--out", str(tmp_path / "file")]) == 1
+    assert cli.main(["tour", "--out", str(tmp_path / "file")]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert re.fullmatch(r"regard: .*file.*\n", captured.err)

@@ -8,6 +8,7 @@ Shapes: query (batch, n, hidden) · key (batch, m, hidden) · w (hidden,) · sco
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import os
@@ -155,7 +156,7 @@ def _loop_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tupl
     arrays = [x.numpy() for x in (a, b, grad.contiguous(), by_query, by_key, by_w)]
 
     def loop(start: int, stop: int) -> None:
-        _loops().slopes(*arrays, key.new_empty(key.shape[1]).numpy(), start, stop)
+        _loops().slopes(*arrays, numpy.empty_like(arrays[1][0, 0]), start, stop)
 
     _share_out(loop, w.numel(), work=grad.numel() * w.numel())
     return by_query.mul_(4 * w), by_key.mT.mul_(4 * w), grad.sum() - 2 * by_w.sum((0, 1))
@@ -178,21 +179,13 @@ def _loops() -> Any:
     return loops
 
 
-# Threads of our own, because numba's abort when two Python threads meet in them, and do not survive a fork.
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="regard")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+# ------------------------------------------------------------------------------------------------------------- threads
 
 
 def _share_out(loop: Callable[[int, int], None], count: int, work: int) -> None:
     """loop(start, stop) over all of range(count), in this thread and as many others as PyTorch would use.
 
-    Everybody takes a share, then another. This thread never waits for one that nobody has begun, so a pool that is busy
-    with other callers' work, or cannot start a thread, costs time and nothing else.
+    Everybody takes a share, then another, until none is left: a thread that comes late, or not at all, only costs time.
     """
     workers = min(torch.get_num_threads(), work // SHARE)
     if workers < 2:
@@ -205,11 +198,60 @@ def _share_out(loop: Callable[[int, int], None], count: int, work: int) -> None:
         for start in starts:
             loop(start, min(start + step, count))
 
+    in_threads = _in_pool if _openmp is None else _in_openmp
+    in_threads(take_shares, workers)
+
+
+def _in_openmp(task: Callable[[], None], workers: int) -> None:
+    """Call the task in the threads of PyTorch's own operations.
+
+    After an operation these wait for the next at full speed, for many milliseconds: other threads would have to share
+    the processors with them, and take almost twice as long.
+    """
+    errors: list[BaseException] = []
+
+    def call(_: Any) -> None:
+        try:
+            task()
+        except BaseException as error:  # OpenMP would not tell anybody
+            errors.append(error)
+
+    _openmp(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(call), None, ctypes.c_uint(workers), ctypes.c_uint(0))
+    if errors:
+        raise errors[0]
+
+
+def _in_pool(task: Callable[[], None], workers: int) -> None:
+    """Call the task in Python's threads. Not in numba's: those abort when two callers meet, and die after a fork."""
     others = []
     with suppress(RuntimeError):  # no more threads, or the interpreter is about to exit
         for _ in range(workers - 1):
-            others.append(_pool().submit(take_shares))
-    take_shares()
+            others.append(_pool().submit(task))
+    task()
     for other in others:
-        if not other.cancel():
+        if not other.cancel():  # begun, else there is nothing to wait for
             other.result()
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="regard")
+
+
+def _find_openmp() -> Any:
+    """The function of PyTorch's OpenMP that calls another in several threads; None where it has no such thing."""
+    with suppress(AttributeError, OSError, TypeError):
+        return ctypes.CDLL(None).GOMP_parallel
+    return None
+
+
+def _after_fork() -> None:
+    """Threads stay behind in the parent. OpenMP does not notice, and would wait for them forever."""
+    global _openmp
+    _openmp = None
+    _pool.cache_clear()
+
+
+_openmp = _find_openmp()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

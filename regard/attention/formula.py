@@ -16,13 +16,13 @@ from typing import Literal, TypeVar, overload
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
+from regard.attention.again import computed_again, full_precision
 from regard.attention.bound import Bound, Piece
-from regard.attention.frames import HALVES, Frame, frame_of, shape_text
+from regard.attention.frames import HALVES, Frame, frame_of, require_tensor, shape_text
 from regard.attention.fused import additive_mask, fused_attention
 from regard.attention.masks import Mask, require_mask
-from regard.attention.pieces import Cut, fused_cut, only_causal, size, streamed_cut, whole
+from regard.attention.pieces import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
 from regard.attention.scores import Score, require_score
 
 __all__ = ["attend", "masked_softmax", "weights"]
@@ -79,13 +79,14 @@ def attend(
     frame = frame_of(query, key, value)
     call = _Call.of(frame, score, mask, _checked_dropout(dropout))
     call.score.check(query, key)
-    rows, keys = call.project(_working(query), _working(key))
-    folded = rows, keys, frame.spread(_working(value))
-    if need_weights:
-        output, found = _with_weights(call, *folded)
-        return frame.unfold(output).to(query.dtype), frame.unfold(found).to(query.dtype)
-    output = _without_weights(call, *folded, whole(frame.folded[0], frame.n, frame.m))
-    return frame.unfold(output).to(query.dtype)
+    with full_precision(frame.device):
+        rows, keys = call.project(_working(query), _working(key))
+        folded = rows, keys, frame.spread(_working(value))
+        if need_weights:
+            output, found = _with_weights(call, *folded)
+            return frame.unfold(output).to(query.dtype), frame.unfold(found).to(query.dtype)
+        output = _without_weights(call, *folded, whole(frame.folded[0], frame.n, frame.m))
+        return frame.unfold(output).to(query.dtype)
 
 
 def weights(
@@ -111,9 +112,10 @@ def weights(
         frame = replace(frame, heads=torch.tensor(chosen, dtype=torch.long, device=frame.device))
     call = _Call.of(frame, score, mask, 0.0)
     call.score.check(query, key)
-    folded = call.project(_working(query), _working(key))
-    _, found = _with_weights(call, *folded, folded[1][..., :0])
-    return frame.unfold(found).to(query.dtype)
+    with full_precision(frame.device):
+        folded = call.project(_working(query), _working(key))
+        _, found = _with_weights(call, *folded, folded[1][..., :0])
+        return frame.unfold(found).to(query.dtype)
 
 
 def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
@@ -126,12 +128,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     <BLANKLINE>
             [[0.5000, 0.5000, 0.0000, 0.0000]]])
     """
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"scores: expected a torch.Tensor of shape (…, n, m), got {type(scores).__name__}")
-    if not scores.is_floating_point():
-        raise TypeError(f"scores: expected a floating-point tensor of shape (…, n, m), got dtype {scores.dtype}")
-    if scores.dim() < 2:
-        raise ValueError(f"scores: expected at least two dimensions (…, n, m), got shape {shape_text(scores)}")
+    require_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
     frame = Frame(tuple(batch), n, m, 1, scores.device, range(n))
     call = _Call.of(frame, None, mask, 0.0)
@@ -180,6 +177,8 @@ def _solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece)
     # Heads that share keys get copies: the product below would make them, but with other last bits than `_quiet` does.
     key, value = (rows.contiguous() if 0 in rows.stride() else rows for rows in (key, value))
     key, value = _quiet(key, allowed), _quiet(value, allowed)
+    if allowed is not None and not bool(query.detach().isfinite().all()):
+        query = _quiet(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
     scores = _restricted(_scores(call.score, query, key), allowed, added)
     found = _softmax(scores, call.score.may_exclude or allowed is not None or added is not None).to(value.dtype)
     kept = functional.dropout(found, call.dropout) if call.dropout else found
@@ -228,7 +227,8 @@ class _Call:
     def project(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Everything that belongs to one row, once per row, before heads are spread."""
         query, key = self.frame.select(query, rows=True), self.frame.select(key, rows=False)
-        return self.frame.spread(self.score.project_query(query)), self.frame.spread(_projected_key(self.score, key))
+        rows, keys = _projected(self.score.project_query, query), _projected(self.score.project_key, key)
+        return self.frame.spread(rows), self.frame.spread(keys)
 
     def wants_grad(self, *tensors: Tensor) -> bool:
         learned = (*tensors, *self.score.parameters())
@@ -245,16 +245,18 @@ class _Call:
         return self.bound.allowed(piece), self.bound.added(piece)
 
 
-def _projected_key(score: Score, key: Tensor) -> Tensor:
-    """score.project_key(key), in which keys that are not finite take part without gradients: where nothing may attend
-    to them, 0 · NaN must not reach the score's parameters."""
-    projected = score.project_key(key)
-    if projected is key or not projected.requires_grad:
+def _projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """project(rows), in which rows that are not finite take part without gradients.
+
+    Where they are hidden, or have nothing to attend to, 0 · NaN must not reach the score's parameters.
+    """
+    projected = project(rows)
+    if projected is rows or not projected.requires_grad:
         return projected
-    broken = ~key.detach().isfinite().all(-1, keepdim=True)
+    broken = ~rows.detach().isfinite().all(-1, keepdim=True)
     if not bool(broken.any()):
         return projected
-    return torch.where(broken, projected.detach(), score.project_key(key.masked_fill(broken, 0)))
+    return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
 
 
 Result = TypeVar("Result")
@@ -267,15 +269,25 @@ def _put_together(
 
     Tensors are split, not sliced: the gradient of a slice is a whole tensor of zeros, that of a split is joined once.
     """
+    if cut == [[piece]]:
+        return solve(call, query, key, value, piece)
+    # Without gradients each output goes to its place at once: keeping them all would take the memory twice.
+    whole_output = None if call.wants_grad(query, key, value) else value.new_empty(*query.shape[:-1], value.shape[-1])
     batches = []
     parts = zip(*(tensor.split([size(row[0].batch) for row in cut]) for tensor in (query, key, value)), strict=True)
     for row, (own_query, own_key, own_value) in zip(cut, parts, strict=True):
         outputs = []
         for part, rows in zip(row, own_query.split([size(part.rows) for part in row], -2), strict=True):
-            keys = slice(part.keys.start - piece.keys.start, part.keys.stop - piece.keys.start)
-            outputs.append(solve(call, rows, own_key[..., keys, :], own_value[..., keys, :], part))
-        batches.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs, -2))
-    return batches[0] if len(batches) == 1 else torch.cat(batches)
+            keys = shifted(part.keys, piece.keys)
+            output = solve(call, rows, own_key[..., keys, :], own_value[..., keys, :], part)
+            if whole_output is None:
+                outputs.append(output)
+            else:
+                whole_output[shifted(part.batch, piece.batch), :, shifted(part.rows, piece.rows)] = output
+        batches.append(outputs)
+    if whole_output is None:
+        whole_output = torch.cat([torch.cat(outputs, -2) for outputs in batches])
+    return whole_output
 
 
 def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
@@ -324,17 +336,7 @@ def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
     def solved(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Result:
         if not call.wants_grad(query, key, value):
             return solve(call, query, key, value, piece)
-        output: Result = checkpoint(
-            solve,
-            call,
-            query,
-            key,
-            value,
-            piece,
-            use_reentrant=False,
-            preserve_rng_state=True,  # the same weights are dropped again, and a score may be random too
-            determinism_check="none",
-        )
+        output: Result = computed_again(solve, call, query, key, value, piece)
         return output
 
     return solved

@@ -126,12 +126,15 @@ def _distance(query: Tensor, key: Tensor) -> Tensor:
 def _checked_width(width: float | Sequence[float] | Tensor) -> Tensor:
     if isinstance(width, bool):
         raise TypeError("width: expected a number or one per feature, got bool")
+    if isinstance(width, Tensor) and width.is_meta:
+        raise ValueError("width: expected numbers on a device that holds them, got device meta")
     try:
         widths = torch.as_tensor(width, dtype=torch.float64).detach().cpu()
     except (TypeError, ValueError) as error:
         raise TypeError(f"width: expected a number or one per feature, got {type(width).__name__}") from error
     if widths.dim() > 1 or widths.numel() == 0:
         raise ValueError(f"width: expected a number or one per feature, got shape {shape_text(widths)}")
-    if not bool((widths > 0).all() and widths.isfinite().all()):
-        raise ValueError(f"width: expected positive, finite widths, got {width}")
+    wrong = widths[~((widths > 0) & widths.isfinite())]
+    if len(wrong):
+        raise ValueError(f"width: expected positive, finite widths, got {wrong[0].item()}")
     return widths.clone()

@@ -28,6 +28,11 @@ def size(part: slice) -> int:
     return int(part.stop - part.start)
 
 
+def shifted(part: slice, origin: slice) -> slice:
+    """Where a part of the origin lies within it."""
+    return slice(part.start - origin.start, part.stop - origin.start)
+
+
 def fused_cut(piece: Piece, shared: int, bound: Bound | None) -> Cut:
     """Pieces for a fused call: as few as the mask allows."""
     if bound is None:

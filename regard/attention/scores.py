@@ -104,7 +104,7 @@ def _require_size(name: str, tensor: Tensor, size: int, why: str) -> None:
 
 def _require_like(query: Tensor, parameter: Tensor) -> None:
     """Parameters of another dtype or device than the query are a mistake that broadcasting would hide."""
-    if parameter.dtype != query.dtype:
+    if parameter.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
         raise TypeError(f"query: expected dtype {parameter.dtype} like the score's parameters, got {query.dtype}")
     if parameter.device != query.device:
         raise ValueError(f"query: expected device {parameter.device} like the score's parameters, got {query.device}")

@@ -3,6 +3,7 @@
 Sizes are distinct primes, so that a swapped axis cannot pass.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -344,6 +345,12 @@ ENGINES = {
     "plain-no-grad": _without_grad(_without_weights),
     "weights-no-grad": _without_grad(_with_weights),
 }
+
+
+def in_turn(first, second, third) -> list[tuple]:
+    """Every pair of the first two, each with one of the third: no trio is sure, but each meets all of the others."""
+    pairs = itertools.product(enumerate(first), enumerate(second))
+    return [(own, other, third[(i + j) % len(third)]) for (i, own), (j, other) in pairs]
 
 
 def assert_near(found: Tensor, wanted: Tensor, tolerance: float, what: str = "") -> None:

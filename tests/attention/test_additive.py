@@ -109,8 +109,8 @@ def test_as_close_to_the_truth_as_the_formula(path, n, m):
 
 
 def test_gradcheck(path, monkeypatch):
-    monkeypatch.setattr(additive, "TILE", 50)
-    tensors = inputs(3, 5, 6, lead=(2,), key_lead=(), dtype=torch.float64)
+    monkeypatch.setattr(additive, "TILE", 20)
+    tensors = inputs(2, 3, 5, lead=(2,), key_lead=(), dtype=torch.float64)
     assert torch.autograd.gradcheck(additive_scores, tensors)
     assert torch.autograd.gradgradcheck(additive_scores, tensors)
 
@@ -188,9 +188,16 @@ def test_no_number_near_an_edge_overflows(dtype):
 def test_what_is_not_finite_comes_out_as_from_the_formula(where, what):
     tensors = [x.detach() for x in inputs(5, 7, 11)]
     tensors[where].view(-1)[9] = what
+    assert math.isfinite(what) or additive._limit(*tensors) is None
     got = additive_scores(*tensors)
     torch.testing.assert_close(got, formula(*tensors), rtol=1e-5, atol=1e-5, equal_nan=True)
     assert got.isnan().sum() == ([7, 5, 35][where] if math.isnan(what) else 0)
+
+
+def test_huge_weights():
+    query, key, w = inputs(5, 7, 12, scale=8.0)
+    got = additive_scores(query, key, w * 1e30) / 1e30
+    torch.testing.assert_close(got, formula(query, key, w), rtol=1e-5, atol=1e-5)
 
 
 def test_nan_in_the_gradient_stays_where_it_belongs(path):
@@ -205,6 +212,14 @@ def test_nan_in_the_gradient_stays_where_it_belongs(path):
 # --- threads and processes
 
 
+@pytest.fixture(params=["openmp", "pool"])
+def threads(request, monkeypatch):
+    if request.param == "pool":
+        monkeypatch.setattr(additive, "_openmp", None)
+    elif additive._openmp is None:
+        pytest.skip("this PyTorch has another OpenMP, or none")
+
+
 def large() -> list[Tensor]:
     """Query, key, w and grad: enough work for several threads."""
     tensors = [*inputs(101, 211, 43, lead=(3,)), torch.randn(3, 101, 211)]
@@ -212,17 +227,17 @@ def large() -> list[Tensor]:
     return tensors
 
 
-def test_the_number_of_threads_changes_no_bit():
+def test_the_number_of_threads_changes_no_bit(threads):
     tensors = large()
     found = []
-    for threads in (1, 2, 3, 5):
-        torch.set_num_threads(threads)
+    for number in (1, 2, 3, 5):
+        torch.set_num_threads(number)
         found.append(results(additive_scores, *tensors))
     # But the last sum of the gradient of w is PyTorch's own, which may depend on its threads.
     assert all(same_bits(found[0][:3], other[:3]) for other in found[1:])
 
 
-def test_eight_callers_at_once_get_the_same_bits_as_one():
+def test_eight_callers_at_once_get_the_same_bits_as_one(threads):
     tensors = large()
     truth = results(additive_scores, *tensors)
     found = []
@@ -245,11 +260,12 @@ def test_without_a_thread_to_help_the_caller_does_it_all(monkeypatch):
     def no_pool():
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(additive, "_openmp", None)
     monkeypatch.setattr(additive, "_pool", no_pool)
     assert same_bits(results(additive_scores, *tensors), truth)
 
 
-def test_what_goes_wrong_in_a_thread_is_told_to_the_caller():
+def test_what_goes_wrong_in_a_thread_is_told_to_the_caller(threads):
     caller, both = threading.current_thread(), threading.Barrier(2)
 
     def loop(start, stop):
@@ -267,16 +283,20 @@ def test_after_a_fork():
         import os, signal, threading, warnings
         import torch
         from torch.utils.data import DataLoader, Dataset
-        from regard.attention.additive import additive_scores
+        from regard.attention import additive
 
         warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads, which is what this is about
         torch.set_num_threads(1)  # PyTorch's own threads do not survive a fork: a child that uses them hangs
-        torch.get_num_threads = lambda: 2
+        torch.get_num_threads = lambda: os.cpu_count() + 1  # as many of ours as can be
+        additive.SHARE = 1
         query, key, w = torch.randn(3, 101, 43), torch.randn(3, 211, 43), torch.randn(43, requires_grad=True)
 
         def results():
-            scores = additive_scores(query, key, w)
-            found = scores.detach(), *torch.autograd.grad(scores.sum(), w)
+            scores = additive.additive_scores(query, key, w)
+            return scores.detach(), *torch.autograd.grad(scores.sum(), w)
+
+        def results_of_child():
+            found = results()
             assert any(thread.name.startswith("regard") for thread in threading.enumerate())
             return found
 
@@ -285,13 +305,16 @@ def test_after_a_fork():
                 return 4
 
             def __getitem__(self, index):
-                return results()
+                return results_of_child()
 
         before = results()
+        openmp, additive._openmp = additive._openmp, None
+        results()
+        additive._openmp = openmp  # both kinds of threads have been used, and the preferred one is preferred
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # ends a child that hangs
-            os._exit(0 if all(map(torch.equal, results(), before)) else 1)
+            os._exit(0 if all(map(torch.equal, results_of_child(), before)) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         items = DataLoader(Items(), batch_size=None, num_workers=2, timeout=30, multiprocessing_context="fork")
         assert all(all(map(torch.equal, item, before)) for item in items)

@@ -23,6 +23,7 @@ from tests.attention.cases import (
     cut,
     expected,
     gradients,
+    in_turn,
     tensors,
 )
 
@@ -33,12 +34,6 @@ FORWARD, BACKWARD = 1e-12, 1e-11
 
 def random(*shape, grad=False):
     return torch.randn(shape, dtype=torch.float64).requires_grad_(grad)
-
-
-def in_turn(first, second, third):
-    """Every pair of the first two, each with one of the third: no trio is sure, but each meets all of the others."""
-    pairs = itertools.product(enumerate(first), enumerate(second))
-    return [(own, other, third[(i + j) % len(third)]) for (i, own), (j, other) in pairs]
 
 
 def check(case, module, inputs, meaning, output, found):

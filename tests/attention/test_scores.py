@@ -297,4 +297,4 @@ def test_a_module_in_any_precision(dtype):
     layer = copy.deepcopy(module).double().layer
     wanted = torch.softmax(layer(query.double()) @ key.double().T, -1) @ value.double()
     assert own.dtype == dtype
-    assert float((own.double() - wanted).abs().max()) < 30 * torch.finfo(dtype).eps
+    assert (own.double() - wanted).abs().max().item() < 30 * torch.finfo(dtype).eps

@@ -54,6 +54,14 @@ class Case:
     def heads(self) -> int:
         return self.allowed.shape[-3] if self.allowed.dim() > 2 else 1
 
+    def terms(self, name: str) -> float:
+        """How many pairs of query and key an entry of this leaf's gradient sums over, on average; at least 1."""
+        rows = 1  # a parameter sums over all of them
+        if name in ("query", "key", "value", "bias"):
+            shape = self.leaves[name].shape
+            rows = math.prod(shape if name == "bias" else shape[:-1])
+        return max(1.0, self.allowed.sum().item() / max(rows, 1))
+
     def attend(self, **options: bool) -> Tensor | tuple[Tensor, Tensor]:
         return regard.attend(self.query, self.key, self.value, score=self.score, mask=self.mask, **options)
 
@@ -163,9 +171,7 @@ def draw_points(draw: Draw, name: str, score: Score, dtype: torch.dtype, shapes:
     if name in reference.COMPACT:
         steps = 1 if score.width.dim() else draw.choice([1, 2])  # a width of its own may halve a feature's
         return [draw.integers(-2 * steps, 2 * steps + 1, shape).double() / steps for shape in shapes]
-    # Not with a width per feature: rows are divided by those before they are compared, and lose digits far from 0.
-    far = name in ("gaussian", "laplace") and dtype in (torch.float64, torch.float32) and not score.width.dim()
-    far = far and draw.chance(0.3)
+    far = name in ("gaussian", "laplace") and dtype in (torch.float64, torch.float32) and draw.chance(0.3)
     centre, share = (draw.choice([10.0, 1000.0]), draw.choice([0.5, 1.0])) if far else (0.0, 1.0)
     return [draw.normal(*shape) + centre * draw.booleans((*shape[:-1], 1), share) for shape in shapes]
 

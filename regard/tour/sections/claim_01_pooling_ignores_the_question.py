@@ -35,14 +35,14 @@ def run() -> tuple[Seen, Drawing]:
     questions = ["to drink?", "to read?", "to write on?"]
     queries = torch.eye(3).double().split(1)  # (1, 3) each
 
-    constant = regard.Kernel("constant")
+    flat = regard.Kernel("constant")
     pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-        "average pooling": lambda query, value: regard.attend(query, key, value, score=constant),
-        "max pooling": lambda query, value: regard.max_pool(value),
-        "attention": lambda query, value: regard.attend(query, key, value),
+        "average pooling": lambda q, v: regard.attend(q, key, v, score=flat),
+        "max pooling": lambda q, v: regard.max_pool(v),
+        "attention": lambda q, v: regard.attend(q, key, v),
     }
     moved, shares = {}, {}
-    # How much each thing counts: by how much the answer rises when that thing gets brighter.
+    # How much a thing counts: how much the answer rises when the thing gets brighter.
     brighter = value + 0.01 * torch.eye(5)[:, :, None]  # (5 changes, 5, 1)
     for name, pool in pools.items():
         answers = torch.cat([pool(query, value) for query in queries])  # (3, 1)

@@ -1,0 +1,279 @@
+"""Properties that hold for any shapes and numbers (FAULTS 4), searched by hypothesis."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.attention import (
+    Additive,
+    Bilinear,
+    Cosine,
+    Dot,
+    Kernel,
+    attend,
+    bias,
+    causal,
+    drop,
+    keep,
+    lengths,
+    masked_softmax,
+    weights,
+    window,
+)
+from regard.attention.kernels import KERNELS
+from tests.attention.cases import assert_near
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# The fixture only sets the number of threads, which may stay from one example to the next.
+examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+SIZES = st.integers(1, 7)
+SEEDS = st.integers(0, 2**31)
+SCORES = st.sampled_from(["dot", "softcap", "cosine", "bilinear", "additive", *(f"kernel-{name}" for name in KERNELS)])
+
+
+class Problem:
+    """Random tensors of drawn sizes: query (b, n, d), key (b, m, d), value (b, m, v), all in float64."""
+
+    def __init__(self, name, b, n, m, d, seed):
+        self.b, self.n, self.m = b, n, m
+        self.generator = torch.Generator().manual_seed(seed)
+        self.query, self.key, self.value = self.random(b, n, d), self.random(b, m, d), self.random(b, m, 3)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.score = {
+                "dot": Dot,
+                "softcap": lambda: Dot(softcap=1.5),
+                "cosine": lambda: Cosine(0.3),
+                "bilinear": lambda: Bilinear(d, d),
+                "additive": lambda: Additive(d, d, 5),
+            }.get(name, lambda: Kernel(name.removeprefix("kernel-"), 2.0))().double()
+
+    def random(self, *shape):
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64)
+
+    def choose(self, *shape, share=0.6):
+        return torch.rand(shape, generator=self.generator) < share
+
+    def order(self, count):
+        return torch.randperm(count, generator=self.generator)
+
+    def attend(self, mask=None, **changed):
+        inputs = {"query": self.query, "key": self.key, "value": self.value} | changed
+        with torch.no_grad():
+            output, found = attend(**inputs, score=self.score, mask=mask, need_weights=True)
+            assert_near(
+                attend(**inputs, score=self.score, mask=mask), output, 1e-12, "the output with and without weights"
+            )
+        return output, found
+
+
+problems = st.builds(Problem, SCORES, SIZES, SIZES, SIZES, st.integers(1, 4), SEEDS)
+squares = st.builds(lambda name, b, n, d, seed: Problem(name, b, n, n, d, seed), SCORES, SIZES, SIZES, SIZES, SEEDS)
+
+
+@given(problems, st.booleans())
+@examples
+def test_rows_sum_to_one_or_to_nothing(problem, masked):
+    mask = keep(problem.choose(problem.b, problem.n, problem.m)) if masked else None
+    output, found = problem.attend(mask)
+    total = found.sum(-1)
+    assert (found >= 0).all()
+    assert (((total - 1).abs() < 1e-12) | (total == 0)).all()
+    assert (output[total == 0] == 0).all()
+    # An average lies between the smallest and the largest of what is averaged.
+    low, high = problem.value.amin(1, keepdim=True), problem.value.amax(1, keepdim=True)
+    some = (total > 0)[..., None]
+    assert ((output >= low - 1e-12) & (output <= high + 1e-12))[some.expand_as(output)].all()
+
+
+@given(problems)
+@examples
+def test_the_order_of_the_keys_does_not_matter(problem):
+    order, allowed = problem.order(problem.m), problem.choose(problem.n, problem.m)
+    output, found = problem.attend(keep(allowed))
+    turned, turned_weights = problem.attend(
+        keep(allowed[:, order]), key=problem.key[:, order], value=problem.value[:, order]
+    )
+    assert_near(turned, output, 1e-12)
+    assert_near(turned_weights, found[..., order], 1e-12)
+
+
+@given(problems)
+@examples
+def test_the_order_of_the_queries_is_that_of_the_answers(problem):
+    order, allowed = problem.order(problem.n), problem.choose(problem.n, problem.m)
+    output, _ = problem.attend(keep(allowed))
+    turned, _ = problem.attend(keep(allowed[order]), query=problem.query[:, order])
+    assert_near(turned, output[:, order], 1e-12)
+
+
+@given(problems, SIZES)
+@examples
+def test_padding_does_not_matter(problem, more):
+    """Keys behind the valid length are as good as none, whatever they are."""
+    output, found = problem.attend()
+    longer = {
+        name: torch.cat([tensor, 100 * problem.random(problem.b, more, tensor.shape[-1])], 1)
+        for name, tensor in (("key", problem.key), ("value", problem.value))
+    }
+    padded, padded_weights = problem.attend(lengths([problem.m] * problem.b), **longer)
+    assert_near(padded, output, 1e-12)
+    assert_near(padded_weights[..., : problem.m], found, 1e-12)
+    assert (padded_weights[..., problem.m :] == 0).all()
+
+
+@given(problems)
+@examples
+def test_each_sequence_is_on_its_own(problem):
+    """A batch with lengths gives what each sequence gives alone, cut to its length."""
+    counts = torch.randint(0, problem.m + 1, (problem.b,), generator=problem.generator)
+    output, _ = problem.attend(lengths(counts))
+    for b, count in enumerate(counts.tolist()):
+        rows = problem.query[b], problem.key[b, :count], problem.value[b, :count]
+        assert_near(output[b], attend(*rows, score=problem.score), 1e-12)
+
+
+@given(problems, st.floats(-50, 50))
+@examples
+def test_a_constant_added_to_a_row_does_not_matter(problem, shift):
+    allowed = problem.choose(problem.n, problem.m)
+    output, _ = problem.attend(keep(allowed))
+    constants = shift * problem.random(problem.b, problem.n, 1)
+    for added in (constants, constants.expand(-1, -1, problem.m)):
+        shifted, _ = problem.attend(keep(allowed) & bias(added))
+        assert_near(shifted, output, 1e-11)
+
+
+@given(squares, st.data())
+@examples
+def test_a_causal_prefix_does_not_know_what_follows(problem, data):
+    """The first rows of a causal sequence are the same when the sequence ends after them."""
+    end = data.draw(st.integers(1, problem.n))
+    output, _ = problem.attend(causal())
+    prefix, _ = problem.attend(
+        causal(), query=problem.query[:, :end], key=problem.key[:, :end], value=problem.value[:, :end]
+    )
+    assert_near(output[:, :end], prefix, 1e-12)
+
+
+@given(squares, st.data())
+@examples
+def test_a_causal_suffix_against_a_cache(problem, data):
+    """The last rows alone, with all keys and align="end", are those of the whole."""
+    start = data.draw(st.integers(0, problem.n - 1))
+    output, _ = problem.attend(causal())
+    for mask in (causal(align="end"), causal(offset=start)):
+        last, _ = problem.attend(mask, query=problem.query[:, start:])
+        assert_near(last, output[:, start:], 1e-12)
+
+
+@given(problems)
+@examples
+def test_ways_to_say_the_same(problem):
+    counts = torch.randint(0, problem.m + 1, (problem.b, problem.n), generator=problem.generator)
+    allowed = torch.arange(problem.m) < counts[..., None]
+    ways = [
+        keep(allowed),
+        drop(~allowed),
+        bias(torch.where(allowed, 0.0, -torch.inf)),
+        lengths(counts),
+        keep(allowed) & keep(allowed),
+        drop(~allowed) | lengths(counts),
+    ]
+    results = [problem.attend(mask) for mask in ways]
+    for output, found in results[1:]:
+        assert_near(output, results[0][0], 1e-12)
+        assert_near(found, results[0][1], 1e-12)
+
+
+def seen(mask, problem):
+    return masked_softmax(torch.zeros(problem.b, problem.n, problem.m, dtype=torch.float64), mask) > 0
+
+
+@given(problems)
+@examples
+def test_the_algebra_of_masks(problem):
+    shape = (problem.b, problem.n, problem.m)
+    a, b, c = problem.choose(*shape), problem.choose(*shape), problem.choose(*shape)
+
+    def same(mask, allowed):
+        assert torch.equal(seen(mask, problem), allowed)
+
+    same(keep(a) & keep(b), seen(keep(b) & keep(a), problem))
+    same(keep(a) | keep(b), seen(keep(b) | keep(a), problem))
+    same((keep(a) & keep(b)) & keep(c), seen(keep(a) & (keep(b) & keep(c)), problem))
+    same((keep(a) | keep(b)) | keep(c), seen(keep(a) | (keep(b) | keep(c)), problem))
+    # De Morgan: drop is not keep.
+    same(drop(a) & drop(b), ~(a | b))
+    same(drop(a) | drop(b), ~(a & b))
+    same(drop(a & b), seen(drop(a) | drop(b), problem))
+    same(drop(a | b), seen(drop(a) & drop(b), problem))
+    # Each distributes over the other.
+    same(keep(a) & (keep(b) | keep(c)), seen((keep(a) & keep(b)) | (keep(a) & keep(c)), problem))
+    same(keep(a) | (keep(b) & keep(c)), seen((keep(a) | keep(b)) & (keep(a) | keep(c)), problem))
+    # Absorption.
+    same(keep(a) & (keep(a) | keep(b)), a)
+    same(keep(a) | (keep(a) & keep(b)), a)
+
+
+@given(problems, st.integers(-9, 9), st.integers(0, 9), st.integers(0, 9))
+@examples
+def test_bands_are_made_of_causal_and_window(problem, offset, left, right):
+    i, j = torch.arange(problem.n)[:, None], torch.arange(problem.m)
+    shape = (problem.b, problem.n, problem.m)
+    assert torch.equal(seen(causal(offset), problem), (j <= i + offset).expand(shape))
+    assert torch.equal(seen(causal(offset), problem), seen(window(None, 0, offset), problem))
+    assert torch.equal(seen(causal(offset + right), problem), seen(window(None, right, offset), problem))
+    assert torch.equal(
+        seen(window(left, right, offset), problem),
+        seen(window(left, None, offset) & window(None, right, offset), problem),
+    )
+    assert torch.equal(
+        seen(window(left, right, offset), problem), ((j >= i + offset - left) & (j <= i + offset + right)).expand(shape)
+    )
+
+
+@given(squares)
+@examples
+def test_a_window_of_nothing_is_the_diagonal(problem):
+    output, found = problem.attend(window(0, 0))
+    reached = found.diagonal(dim1=-2, dim2=-1)  # a compact kernel may not reach even that
+    assert ((reached == 1) | (reached == 0)).all()
+    assert_near(output, problem.value * reached[..., None], 1e-12)
+
+
+@given(problems, st.floats(0.1, 10))
+@examples
+def test_scaling(problem, factor):
+    """Output is linear in the values; a scaled dot product is the dot product of scaled queries."""
+    output, _ = problem.attend()
+    scaled, _ = problem.attend(value=factor * problem.value + 1)
+    reached = (problem.attend()[1].sum(-1, keepdim=True) > 0).double()
+    assert_near(scaled, factor * output + reached, 1e-11)
+    steeper = Dot(scale=factor / problem.query.shape[-1] ** 0.5)
+    assert_near(weights(problem.query, problem.key, score=steeper), weights(factor * problem.query, problem.key), 1e-12)
+    # A kernel only sees distances in widths.
+    near = weights(problem.query, problem.key, score=Kernel("gaussian", 1.0))
+    far = weights(factor * problem.query, factor * problem.key, score=Kernel("gaussian", factor))
+    assert_near(far, near, 1e-11)
+
+
+@given(problems)
+@examples
+def test_equal_keys_share_equally(problem):
+    first = problem.key[:, :1].expand_as(problem.key)
+    _, found = problem.attend(key=first)
+    assert ((found - 1 / problem.m).abs().lt(1e-12) | (found == 0)).all()
+
+
+@given(problems, st.lists(st.integers(0, 100), max_size=5))
+@examples
+def test_some_rows_are_those_rows(problem, chosen):
+    rows = [row % problem.n for row in chosen]
+    allowed = problem.choose(problem.b, problem.n, problem.m)
+    with torch.no_grad():
+        some = weights(problem.query, problem.key, score=problem.score, mask=keep(allowed), rows=rows)
+    assert_near(some, problem.attend(keep(allowed))[1][:, rows], 1e-12)
