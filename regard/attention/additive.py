@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 import torch
@@ -101,18 +101,8 @@ def _tiles(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
 # ---------------------------------------------------------------------------------------------------- loops, on a CPU
 
 
-class Range(NamedTuple):
-    """What a dtype can hold: e^{±2 edge} is a normal number, the square of limit is finite, tanh(saturation) is 1."""
-
-    edge: float
-    limit: float
-    saturation: float
-
-
-RANGES = {
-    torch.float32: Range(edge=63 * math.log(2), limit=2.0**63, saturation=10),
-    torch.float64: Range(edge=511 * math.log(2), limit=2.0**511, saturation=20),
-}
+LIMIT = {torch.float32: 2.0**62, torch.float64: 2.0**510}  # its square and the inverse of that are normal numbers
+SATURATION = {torch.float32: 10, torch.float64: 20}  # from here on tanh is 1
 
 
 def _limit(query: Tensor, key: Tensor, w: Tensor) -> float | None:
@@ -123,14 +113,19 @@ def _limit(query: Tensor, key: Tensor, w: Tensor) -> float | None:
         return None
     (low_query, high_query), (low_key, high_key) = _ends(query), _ends(key)
     reach_query, reach_key = max(-low_query, high_query), max(-low_key, high_key)
-    # What is not finite comes out of a tanh otherwise than out of the loops. So would a product of w and limit.
+    # What is not finite comes out of a tanh otherwise than out of the loops; and w · limit has to be finite.
     if not math.isfinite(reach_query + reach_key) or not max(map(abs, _ends(w))) < 1e18:
         return None
-    edge, limit, saturation = RANGES[query.dtype]
-    # The loops move numbers beyond the edge to the edge, where tanh is ±1 unless the other side can take it back.
-    if max(reach_query, reach_key) > edge and min(reach_query, reach_key) > edge - saturation:
+    # The loops move numbers beyond the edge to the edge. There tanh is ±1, unless the other side can take it back.
+    edge = _edge(query.dtype)
+    if max(reach_query, reach_key) > edge and min(reach_query, reach_key) > edge - SATURATION[query.dtype]:
         return None
-    return math.inf if 2 * (high_query + high_key) < math.log(limit) else limit
+    return math.inf if 2 * (high_query + high_key) < edge else LIMIT[query.dtype]
+
+
+def _edge(dtype: torch.dtype) -> float:
+    """How far from 0 an x may be, if e^{2x} is to be a normal number."""
+    return math.log(LIMIT[dtype])
 
 
 def _ends(x: Tensor) -> tuple[float, float]:
@@ -156,7 +151,8 @@ def _loop_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tupl
     arrays = [x.numpy() for x in (a, b, grad.contiguous(), by_query, by_key, by_w)]
 
     def loop(start: int, stop: int) -> None:
-        _loops().slopes(*arrays, numpy.empty_like(arrays[1][0, 0]), start, stop)
+        part = numpy.empty(key.shape[1], arrays[0].dtype)
+        _loops().slopes(*arrays, part, start, stop)
 
     _share_out(loop, w.numel(), work=grad.numel() * w.numel())
     return by_query.mul_(4 * w), by_key.mT.mul_(4 * w), grad.sum() - 2 * by_w.sum((0, 1))
@@ -164,7 +160,7 @@ def _loop_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tupl
 
 def _exponentials(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """e^{2 query} (batch, n, hidden) and e^{2 key} (batch, hidden, m), numbers beyond the edge moved there."""
-    edge = RANGES[query.dtype].edge
+    edge = _edge(query.dtype)
     a, b = (x.detach().clamp(-edge, edge).mul_(2).exp_() for x in (query, key))
     return a.contiguous(), b.mT.contiguous()
 
@@ -191,6 +187,7 @@ def _share_out(loop: Callable[[int, int], None], count: int, work: int) -> None:
     if workers < 2:
         loop(0, count)
         return
+    loop(0, 0)  # if it has yet to be compiled, here, and not in all threads at once
     step = max(1, count // (4 * workers))
     starts = iter(range(0, count, step))
 

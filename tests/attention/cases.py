@@ -347,10 +347,14 @@ ENGINES = {
 }
 
 
-def in_turn(first, second, third) -> list[tuple]:
-    """Every pair of the first two, each with one of the third: no trio is sure, but each meets all of the others."""
+def in_turn(first, second, third, often=None) -> list[tuple]:
+    """Every pair of the first two, each with one of the third, so that each meets all of the others.
+
+    With `often`, those of the first that are not in it meet every fourth of the second only.
+    """
     pairs = itertools.product(enumerate(first), enumerate(second))
-    return [(own, other, third[(i + j) % len(third)]) for (i, own), (j, other) in pairs]
+    wanted = ((i + j, own, other) for (i, own), (j, other) in pairs if often is None or own in often or not (i + j) % 4)
+    return [(own, other, third[turn % len(third)]) for turn, own, other in wanted]
 
 
 def assert_near(found: Tensor, wanted: Tensor, tolerance: float, what: str = "") -> None:

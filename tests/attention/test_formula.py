@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention import attend, causal, keep, lengths, masked_softmax, weights
+from regard.attention import Kernel, attend, causal, keep, lengths, masked_softmax, weights
 from tests.attention import reference
 from tests.attention.cases import (
     CUTS,
@@ -68,7 +68,10 @@ def check_case(monkeypatch, score, mask, shape, size):
     check(case, module, inputs, meaning, *expected(case, module, *inputs, meaning))
 
 
-@pytest.mark.parametrize(("score", "mask", "way"), in_turn(SCORES, MASKS, list(itertools.product(SHAPES, CUTS))))
+WAYS = list(itertools.product(SHAPES, CUTS))
+
+
+@pytest.mark.parametrize(("score", "mask", "way"), in_turn(SCORES, MASKS, WAYS, often=SOME_SCORES))
 def test_every_score_with_every_mask(monkeypatch, score, mask, way):
     check_case(monkeypatch, score, mask, *way)
 
@@ -91,6 +94,27 @@ def test_sizes_that_are_cut_as_they_come(score, mask):
     output, found = expected(case, module, *inputs, meaning)
     assert_near(attend(*inputs, score=module, mask=meaning.mask), output, FORWARD)
     assert_near(weights(*inputs[:2], score=module, mask=meaning.mask), found, FORWARD)
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_pieces_that_cannot_be_fused_after_all(monkeypatch, mask, size):
+    """Keys hundreds of widths away: the reduction to a dot product gives up on a piece, which is then streamed."""
+    cut(monkeypatch, size)
+    shape, score = SHAPES["more-keys"], Kernel("gaussian", 0.02)
+    inputs, meaning = tensors(SCORES["kernel-gaussian"], shape, grad=True), MASKS[mask](shape)
+    assert score.as_dot(*inputs[:2]) is None
+    scores = -0.5 * reference.distance(*inputs[:2], 0.02) ** 2
+    scores = scores if meaning.added is None else scores + meaning.added
+    scores = scores if meaning.allowed is None else scores.masked_fill(~meaning.allowed, -torch.inf)
+    empty = (scores == -torch.inf).all(-1, keepdim=True)
+    found = torch.softmax(scores.masked_fill(empty, 0), -1).masked_fill(empty, 0)
+    wanted = [*inputs, *meaning.learned]
+    output = found @ inputs[2]
+    own = attend(*inputs, score=score, mask=meaning.mask)
+    assert_near(own, output, 1e-9)
+    for slope, right in zip(gradients(own, wanted), gradients(output, wanted), strict=True):
+        assert_near(slope, right, 1e-8)
 
 
 @pytest.mark.parametrize("size", CUTS)

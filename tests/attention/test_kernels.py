@@ -245,11 +245,23 @@ def test_no_nan_where_squares_overflow(name, features, away, need_weights):
     assert (own[0] if need_weights else own).isfinite().all()
 
 
-def test_each_feature_far_from_zero():
-    """One width per feature is exact far from 0, too."""
-    x, samples, y = 1e4 + random(41, 2), 1e4 + random(53, 2), random(53, 2)
-    for own, wanted in both(*(tensor.float() for tensor in (x, samples, y)), [0.3, 1.7]):
-        assert_near(own, wanted, 1e-5)
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "triangular", "epanechnikov", "tricube"])
+def test_each_feature_far_from_zero(name):
+    """One width per feature is exact far from 0, too, though it has to divide the rows and not their distance."""
+    x, samples, y = ((1e4 + random(41, 2)).float(), (1e4 + random(53, 2)).float(), random(53, 2).float())
+    widths = [0.9, 1.7]
+    right = reference.kernel(x.double(), samples.double(), name, torch.tensor(widths, dtype=torch.float64))
+    wanted, found = reference.attend(right, y.double())
+    assert_near(attend(x, samples, y, score=Kernel(name, widths)), wanted, 1e-5)
+    assert_near(weights(x, samples, score=Kernel(name, widths)), found, 1e-5)
+
+
+def test_the_gaussian_is_fused_wherever_the_data_lie():
+    """Centring keeps data far from 0 in float32; float64 is for spreads that need it, differences for the widest."""
+    for centre, spread, dtype in ((0.0, 1.0, torch.float32), (1e6, 1.0, torch.float32), (0.0, 1e3, torch.float64)):
+        rows, keys, _ = Kernel().as_dot(*((centre + spread * random(1, 1, 50, 2)).float() for _ in range(2)))
+        assert rows.dtype == keys.dtype == dtype
+    assert Kernel().as_dot(1e6 * random(1, 1, 50, 2), 1e6 * random(1, 1, 50, 2)) is None
 
 
 def test_padding_far_from_the_data_costs_no_digits():
