@@ -36,9 +36,8 @@ def run(subject: str) -> list[Row]:
     found = []
     for row in importlib.import_module(f"benchmarks.{subject}").rows():
         found.append(row)
-        print(
-            f"{'met   ' if row.met else 'MISSED'} {row.result:>14} ({row.bar})  {row.work}, {row.against}", flush=True
-        )
+        verdict = "met   " if row.met else "MISSED"
+        print(f"{verdict} {row.result:>14} ({row.bar})  {row.work}; against {row.against}", flush=True)
     return found
 
 

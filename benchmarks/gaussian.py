@@ -28,8 +28,9 @@ def rows() -> Iterator[Row]:
     for width in (0.5, 0.05):
         score = Kernel("gaussian", width)
         truth = attend(query.double(), key.double(), value.double(), score=score).float()
-        torch.testing.assert_close(attend(query, key, value, score=score), truth, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(keops(query, key, value, width), truth, rtol=1e-3, atol=1e-3)
+        # Sums of 100,000 terms in float32 are good for four digits, on either side.
+        for answer in (attend(query, key, value, score=score), keops(query, key, value, width)):
+            torch.testing.assert_close(answer, truth, rtol=5e-4, atol=5e-4)
         yield compare(
             f"Gaussian kernel, width {width}, 1 feature on [0, 5], 10k queries × 100k keys",
             "pykeops on the CPU",

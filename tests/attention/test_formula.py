@@ -77,9 +77,11 @@ def test_every_score_with_every_mask(monkeypatch, score, mask, way):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("score", "mask", "shape", "size"), list(itertools.product(SCORES, MASKS, SHAPES, CUTS)))
-def test_every_score_with_every_mask_in_every_way(monkeypatch, score, mask, shape, size):
-    check_case(monkeypatch, score, mask, shape, size)
+@pytest.mark.parametrize("score", SCORES)
+def test_every_score_with_every_mask_in_every_way(monkeypatch, score):
+    for mask, way in itertools.product(MASKS, WAYS):
+        with monkeypatch.context() as patch:
+            check_case(patch, score, mask, *way)
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,11 @@ def only_weights(query, key, _, **options):
     return weights(query, key, **options)
 
 
+OFTEN = ["additive", "custom", "kernel-gaussian-learnable"]
 RUNS = {"plain": without_weights, "with weights": with_weights, "weights": only_weights}
 
 
-@pytest.mark.parametrize(
-    ("score", "mask", "size"),
-    in_turn(SCORES, MASKS, list(CUTS), often=["additive", "kernel-gaussian-learnable", "custom"]),
-)
+@pytest.mark.parametrize(("score", "mask", "size"), in_turn(SCORES, MASKS, list(CUTS), often=OFTEN))
 def test_every_score_and_mask(monkeypatch, score, mask, size):
     """Along a random direction of all inputs, parameters and biases at once."""
     cut(monkeypatch, size)

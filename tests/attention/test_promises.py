@@ -185,13 +185,14 @@ def test_what_nobody_may_attend_changes_nothing(monkeypatch, score, mask, way):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("score", "mask", "size", "poison"), list(itertools.product(SCORES, HIDING, CUTS, POISONS)))
-def test_what_nobody_may_attend_changes_nothing_in_any_way(monkeypatch, score, mask, size, poison):
-    check_poison(monkeypatch, score, mask, size, poison)
+@pytest.mark.parametrize("score", SCORES)
+def test_what_nobody_may_attend_changes_nothing_in_any_way(monkeypatch, score):
+    for mask, way in itertools.product(HIDING, POISON_WAYS):
+        with monkeypatch.context() as patch:
+            check_poison(patch, score, mask, *way)
 
 
-@pytest.mark.parametrize("poison", POISONS)
-@pytest.mark.parametrize("score", SOME_SCORES)
+@pytest.mark.parametrize(("score", "poison"), list(zip(SOME_SCORES, itertools.cycle(POISONS), strict=False)))
 def test_padding_changes_nothing_in_a_large_batch(score, poison):
     """Sizes as they come: ragged sequences with a call of their own, streamed pieces, two threads."""
     torch.set_num_threads(2)
@@ -404,18 +405,19 @@ def test_the_measure_itself_sees_what_it_should(monkeypatch, size):
 
 ECONOMICAL = ["dot", "dot-softcap", "cosine-learnable", "bilinear", "additive", "kernel-gaussian-learnable"]
 ECONOMICAL += ["kernel-laplace", "kernel-tricube-learnable"]
+SPARING = ["dot", "additive", "kernel-tricube-learnable"]
 # The gradient of a learned bias is as large as the bias.
 SLIM_MASKS = [name for name in MASKS if "learned" not in name and name != "bias&bias"] + ["bias-keys-learned"]
 
 
-@pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, MASKS, [0.0, 0.0, 0.2]))
+@pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, MASKS, [0.0, 0.0, 0.2], often=SPARING))
 def test_nothing_as_large_as_the_scores_is_kept(score, mask, dropout):
     """With need_weights=False, at any size; a small problem may make (n × m), but must not keep it."""
     (kept, maker), _ = kept_and_made(score, mask, Shape(2, 1, 31, 61), dropout=dropout)
     assert kept < 31 * 61, f"{maker} keeps {kept} elements"
 
 
-@pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, SLIM_MASKS, [0.0, 0.0, 0.2]))
+@pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, SLIM_MASKS, [0.0, 0.0, 0.2], often=SPARING))
 def test_nothing_as_large_as_the_scores_is_ever_made(monkeypatch, score, mask, dropout):
     """Where (n × m) is far more than a piece may hold, no tensor comes near it, forward or backward."""
     for constant, number in {"STREAMED": 1 << 9, "MASKED_ROWS": 6, "WORTH_A_CALL": 1 << 8}.items():
@@ -425,16 +427,7 @@ def test_nothing_as_large_as_the_scores_is_ever_made(monkeypatch, score, mask, d
     assert made <= 2048, f"{maker} makes {made} elements"
 
 
-@pytest.mark.parametrize(
-    ("score", "mask"),
-    [
-        ("dot", "keep"),
-        ("dot", "causal-end"),
-        ("additive", "none"),
-        ("kernel-gaussian", "none"),
-        ("kernel-tricube", "keep"),
-    ],
-)
+@pytest.mark.parametrize(("score", "mask"), [("dot", "keep"), ("additive", "none"), ("kernel-tricube", "causal-end")])
 def test_nothing_as_large_as_the_scores_is_made_at_real_sizes(score, mask):
     shape = Shape(1, 1, 1999, 2003)  # 4 M scores, pieces of 1 M
     (kept, keeper), (made, maker) = kept_and_made(score, mask, shape)
