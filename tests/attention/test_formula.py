@@ -36,7 +36,7 @@ def random(*shape, grad=False):
     return torch.randn(shape, dtype=torch.float64).requires_grad_(grad)
 
 
-def check(case, module, inputs, meaning, output, found):
+def check(module, inputs, meaning, output, found):
     """Every road through the formula, forward and backward, against output and weights of the reference."""
     wanted = [*inputs, *module.parameters(), *meaning.learned]
     slopes = gradients(output, wanted)
@@ -65,7 +65,7 @@ def check_case(monkeypatch, score, mask, shape, size):
     case, shape = SCORES[score], SHAPES[shape]
     module, meaning = case.build(), MASKS[mask](shape)
     inputs = tensors(case, shape, grad=True)
-    check(case, module, inputs, meaning, *expected(case, module, *inputs, meaning))
+    check(module, inputs, meaning, *expected(case, module, *inputs, meaning))
 
 
 WAYS = list(itertools.product(SHAPES, CUTS))
@@ -161,38 +161,37 @@ def test_leading_dimensions_broadcast(monkeypatch, score, lead, size):
     evidence = case.evidence(module, *inputs[:2])
     output, found = reference.attend(evidence, inputs[2], allowed)
     assert output.shape == (*front, 7, VALUE_SIZE)
-    check(case, module, inputs, Meaning(rest.mask), output, found.expand(*front, 7, 11))
+    check(module, inputs, Meaning(rest.mask), output, found.expand(*front, 7, 11))
 
 
-@pytest.mark.parametrize("missing", [0, 1])
-@pytest.mark.parametrize("place", ["batch", "heads", "n", "m", "features", "values", "all", "rows"])
+ORDINARY = {"batch": 3, "heads": 2, "n": 7, "m": 11, "features": FEATURES, "values": VALUE_SIZE}
+SIZED_SCORES = ["dot", "cosine", "custom", "additive", "kernel-gaussian", "kernel-tricube"]
+FEW = [
+    (score, missing, names)
+    for score in SIZED_SCORES
+    for missing in (0, 1)
+    for names in (*((name,) for name in ORDINARY), ("n", "m"), tuple(ORDINARY))
+    if score != "additive" or "features" not in names  # its parameters say how many features there are
+]
+
+
 @pytest.mark.parametrize("mask", ["none", "lengths-by-row", "lengths&causal&bias", "drop&window&learned"])
-@pytest.mark.parametrize("score", ["dot", "cosine", "custom", "additive", "kernel-gaussian", "kernel-tricube"])
-def test_sizes_of_nothing_and_one(score, mask, place, missing):
+@pytest.mark.parametrize(("score", "missing", "names"), FEW)
+def test_sizes_of_nothing_and_one(score, missing, names, mask):
     """No batch, no heads, no queries, no keys, no features, no values: an answer of the right shape, and gradients."""
     case = SCORES[score]
-    sizes = {"batch": 3, "heads": 2, "n": 7, "m": 11, "features": FEATURES, "values": VALUE_SIZE}
-    sizes |= {name: missing for name in sizes if place in (name, "all")}
-    if place == "rows":
-        sizes |= {"n": missing, "m": missing}
-    batch, heads, n, m, features, size = sizes.values()
-    if score == "additive":
-        if features != FEATURES:
-            pytest.skip("its parameters say how many features there are")
-        key_features = case.key_size
-    else:
-        key_features = features
+    batch, heads, n, m, features, size = (missing if name in names else usual for name, usual in ORDINARY.items())
     module, meaning = case.build(), MASKS[mask](Shape(batch, heads, n, m))
     inputs = (
         random(batch, heads, n, features, grad=True),
-        random(batch, heads, m, key_features, grad=True),
+        random(batch, heads, m, case.key_size if score == "additive" else features, grad=True),
         random(batch, heads, m, size, grad=True),
     )
     if score == "cosine" and not features:  # the reference divides by the lengths; vectors of no length have cosine 0
         evidence = torch.ones(batch, heads, n, m, dtype=torch.float64)
     else:
         evidence = case.evidence(module, *inputs[:2])
-    check(case, module, inputs, meaning, *reference.attend(evidence, inputs[2], meaning.allowed, meaning.added))
+    check(module, inputs, meaning, *reference.attend(evidence, inputs[2], meaning.allowed, meaning.added))
 
 
 @pytest.mark.parametrize("size", CUTS)
@@ -238,7 +237,7 @@ def test_grouped_heads(monkeypatch, mask, group, size):
     evidence = case.evidence(module, inputs[0], reference.shared_heads(inputs[1], heads))
     value = reference.shared_heads(inputs[2], heads)
     output, found = reference.attend(evidence, value, meaning.allowed, meaning.added)
-    check(case, module, inputs, meaning, output, found)
+    check(module, inputs, meaning, output, found)
 
     some = weights(*inputs[:2], score=module, mask=meaning.mask, heads=[heads - 1, 1, 1], rows=[4, 0])
     assert_near(some, found[:, [heads - 1, 1, 1]][:, :, [4, 0]], FORWARD, "weights of some heads")
