@@ -129,6 +129,8 @@ def _broadcast(named: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
 def frame_of(query: Tensor, key: Tensor, *value: Tensor) -> Frame:
     """Check query, key and, if there is one, value against each other; messages name the argument at fault."""
     require_tensor("query", query, "of shape (…, n, query size)")
+    if query.is_meta:
+        raise ValueError("query: expected a tensor on a device that holds numbers, got device meta")
     given = dict(zip(("key", "value"), (key, *value), strict=False))
     for name, tensor in given.items():
         require_tensor(name, tensor, f"of shape (…, m, {name} size)")

@@ -128,6 +128,13 @@ TENSORS = {
         "6",
         "(3, 4, 7, 6)",
     ),
+    "all on a device without numbers": (
+        ask(**{name: t(3, 5, 4, device="meta") for name in ("query", "key", "value")}),
+        ValueError,
+        "query",
+        "holds numbers",
+        "meta",
+    ),
     "need_weights is a word": (ask(need_weights="yes"), TypeError, "need_weights", "True or False", "str"),
     "need_weights is None": (ask(need_weights=None), TypeError, "need_weights", "True or False", "NoneType"),
     "query and key swapped": (ask(query=KEY, key=QUERY), ValueError, "value", "5", "(3, 2, 7, 6)"),

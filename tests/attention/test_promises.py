@@ -176,11 +176,10 @@ def test_masks_of_every_kind_hide_keys():
 
 
 POISON_WAYS = list(itertools.product(CUTS, POISONS))
+OFTEN = ["dot", "additive", "custom"]
 
 
-@pytest.mark.parametrize(
-    ("score", "mask", "way"), in_turn(SCORES, HIDING, POISON_WAYS, often=["dot", "additive", "custom"])
-)
+@pytest.mark.parametrize(("score", "mask", "way"), in_turn(SCORES, HIDING, POISON_WAYS, often=OFTEN))
 def test_what_nobody_may_attend_changes_nothing(monkeypatch, score, mask, way):
     """Neither the output nor a gradient, to the last bit."""
     check_poison(monkeypatch, score, mask, *way)
