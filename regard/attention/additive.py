@@ -8,13 +8,9 @@ Shapes: query (batch, n, hidden) · key (batch, m, hidden) · w (hidden,) · sco
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -22,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.attention.threads import find_loops, share_out
+
 TILE = 1 << 20  # numbers in a tile: 4 MB of float32
-SHARE = 1 << 19  # how many tanhs are worth waking a thread for
 
 
 def additive_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
@@ -107,7 +104,7 @@ SATURATION = {torch.float32: 10, torch.float64: 20}  # from here on tanh is 1
 
 def _limit(query: Tensor, key: Tensor, w: Tensor) -> float | None:
     """Where the loops must cut off e^{2(query + key)}: at infinity if nothing is near overflow; None: not in loops."""
-    if query.device.type != "cpu" or torch.compiler.is_compiling() or _loops() is None:
+    if query.device.type != "cpu" or torch.compiler.is_compiling() or find_loops("additive") is None:
         return None
     if not (query.numel() and key.numel()):
         return None
@@ -140,8 +137,10 @@ def _loop_scores(query: Tensor, key: Tensor, w: Tensor, limit: float) -> Tensor:
     a, b = _exponentials(query, key)
     out = scores.numpy()
     cut = None if limit == math.inf else out.dtype.type(limit)
-    loop = functools.partial(_loops().scores, a.numpy(), b.numpy(), w.detach().contiguous().numpy(), cut, out)
-    _share_out(loop, query.shape[0] * query.shape[1], work=scores.numel() * w.numel())
+    loop = functools.partial(
+        find_loops("additive").scores, a.numpy(), b.numpy(), w.detach().contiguous().numpy(), cut, out
+    )
+    share_out(loop, query.shape[0] * query.shape[1], work=scores.numel() * w.numel())
     return scores
 
 
@@ -152,9 +151,9 @@ def _loop_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tupl
 
     def loop(start: int, stop: int) -> None:
         part = numpy.empty(key.shape[1], arrays[0].dtype)
-        _loops().slopes(*arrays, part, start, stop)
+        find_loops("additive").slopes(*arrays, part, start, stop)
 
-    _share_out(loop, w.numel(), work=grad.numel() * w.numel())
+    share_out(loop, w.numel(), work=grad.numel() * w.numel())
     return by_query.mul_(4 * w), by_key.mT.mul_(4 * w), grad.sum() - 2 * by_w.sum((0, 1))
 
 
@@ -163,92 +162,3 @@ def _exponentials(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     edge = _edge(query.dtype)
     a, b = (x.detach().clamp(-edge, edge).mul_(2).exp_() for x in (query, key))
     return a.contiguous(), b.mT.contiguous()
-
-
-@functools.cache
-def _loops() -> Any:
-    """The module of compiled loops, or None."""
-    try:
-        from regard.attention import loops
-    except ImportError:  # no numba: slower, but right
-        return None
-    return loops
-
-
-# ------------------------------------------------------------------------------------------------------------- threads
-
-
-def _share_out(loop: Callable[[int, int], None], count: int, work: int) -> None:
-    """loop(start, stop) over all of range(count), in this thread and as many others as PyTorch would use.
-
-    Everybody takes a share, then another, until none is left: a thread that comes late, or not at all, only costs time.
-    """
-    workers = min(torch.get_num_threads(), work // SHARE)
-    if workers < 2:
-        loop(0, count)
-        return
-    loop(0, 0)  # if it has yet to be compiled, here, and not in all threads at once
-    step = max(1, count // (4 * workers))
-    starts = iter(range(0, count, step))
-
-    def take_shares() -> None:
-        for start in starts:
-            loop(start, min(start + step, count))
-
-    in_threads = _in_pool if _openmp is None else _in_openmp
-    in_threads(take_shares, workers)
-
-
-def _in_openmp(task: Callable[[], None], workers: int) -> None:
-    """Call the task in the threads of PyTorch's own operations.
-
-    After an operation these wait for the next at full speed, for many milliseconds: other threads would have to share
-    the processors with them, and take almost twice as long.
-    """
-    errors: list[BaseException] = []
-
-    def call(_: Any) -> None:
-        try:
-            task()
-        except BaseException as error:  # OpenMP would not tell anybody
-            errors.append(error)
-
-    _openmp(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(call), None, ctypes.c_uint(workers), ctypes.c_uint(0))
-    if errors:
-        raise errors[0]
-
-
-def _in_pool(task: Callable[[], None], workers: int) -> None:
-    """Call the task in Python's threads. Not in numba's: those abort when two callers meet, and die after a fork."""
-    others = []
-    with suppress(RuntimeError):  # no more threads, or the interpreter is about to exit
-        for _ in range(workers - 1):
-            others.append(_pool().submit(task))
-    task()
-    for other in others:
-        if not other.cancel():  # begun, else there is nothing to wait for
-            other.result()
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="regard")
-
-
-def _find_openmp() -> Any:
-    """The function of PyTorch's OpenMP that calls another in several threads; None where it has no such thing."""
-    with suppress(AttributeError, OSError, TypeError):
-        return ctypes.CDLL(None).GOMP_parallel
-    return None
-
-
-def _after_fork() -> None:
-    """Threads stay behind in the parent. OpenMP does not notice, and would wait for them forever."""
-    global _openmp
-    _openmp = None
-    _pool.cache_clear()
-
-
-_openmp = _find_openmp()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

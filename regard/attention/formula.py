@@ -292,7 +292,7 @@ def _put_together(
 
 def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
     """The fused kernel where the score is a dot product, else streamed: either way no (n × m) tensor is kept."""
-    fusable = call.score.is_dot and not call.dropout and not call.learns_bias
+    fusable = (call.score.is_dot or call.score.is_short) and not call.dropout and not call.learns_bias
     if fusable and query.numel() and key.numel() and value.numel():
         return _put_together(call, _fused, fused_cut(piece, call.frame.shared, call.bound), piece, query, key, value)
     return _streamed(call, query, key, value, piece)
@@ -304,14 +304,14 @@ def _streamed(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Pie
 
 
 def _fused(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
-    """One piece through the fused kernel; streamed after all where the numbers do not allow that."""
-    bound = call.bound
-    if not size(piece.keys):
-        output = None
-    elif bound is None or bound.covers(piece) or not bound.by_row or only_causal(piece, bound):
-        output = _dot(call, query, key, value, piece)
-    else:  # PyTorch would keep the mask for the backward pass, and one that differs by row is (n × m)
-        output = _made_again(_dot)(call, query, key, value, piece)
+    """One piece by a short way or through the fused kernel; streamed after all where the numbers do not allow that."""
+    bound, output = call.bound, None
+    if call.score.is_short and (bound is None or bound.covers(piece)) and not call.wants_grad(query, key, value):
+        output = call.score.average(query, key, value)
+    if output is None and call.score.is_dot and size(piece.keys):
+        plain = bound is None or bound.covers(piece) or not bound.by_row or only_causal(piece, bound)
+        # Else PyTorch would keep the mask for the backward pass, and one that differs by row is (n × m).
+        output = (_dot if plain else _made_again(_dot))(call, query, key, value, piece)
     return _streamed(call, query, key, value, piece) if output is None else output
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.frames import shape_text
+from regard.attention.line import line_average
 from regard.attention.scores import LogPositive, Score
 
 __all__ = ["KERNELS", "Kernel"]
@@ -54,6 +55,7 @@ class Kernel(Score):
         # The others exclude too what is so far away that its distance is infinite in float32.
         self.may_exclude = name != "constant"
         self.is_dot = name == "gaussian"
+        self.is_short = name in ("gaussian", "laplace")
         self._width = LogPositive("width", _checked_width(width), learnable)
 
     @property
@@ -107,6 +109,12 @@ class Kernel(Score):
         keys = torch.cat([keys, keys.square().sum(-1, keepdim=True) / -2], -1)
         rows = torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], -1)
         return (rows.to(query.dtype), keys.to(query.dtype), 1.0) if exact else (rows, keys, 1.0)
+
+    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+        """One feature, and so many pairs that sorting pays."""
+        if query.shape[-1] != 1 or not self.is_short:
+            return None
+        return line_average(self.name, query, key, value, float(self.width))
 
 
 # How much a score may be off by cancellation, and the largest squared norm that keeps a float64 score within 1e-6.

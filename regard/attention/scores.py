@@ -5,7 +5,8 @@ A score has two halves, so that what belongs to one row is computed once per row
     score(query, key) = pairs(project_query(query), project_key(key))
 
 and, where it is a dot product in disguise, a third method says so: `as_dot` gives vectors whose plain dot product is
-the score up to a constant of the row, which softmax does not see. Such scores run on PyTorch's fused attention.
+the score up to a constant of the row, which softmax does not see. Such scores run on PyTorch's fused attention. A
+fourth, `average`, is for scores whose weighted average can be had without looking at every pair.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Score(nn.Module):
     may_exclude = True
     # Whether as_dot() has an answer, at least for some numbers.
     is_dot = False
+    # The same of average().
+    is_short = False
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ValueError or TypeError, naming the argument, where the sizes do not fit this score."""
@@ -57,6 +60,13 @@ class Score(nn.Module):
         """Projected rows as (query, key, scale) with scale · query · key = score + a constant of the row, or None."""
         return None
 
+    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+        """The output for projected rows where nothing is masked and no gradient is wanted, if there is a short way.
+
+        All are (B, R, rows, size), and so is the output; None: take the long way, through the scores.
+        """
+        return None
+
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         frame = frame_of(query, key)
         self.check(query, key)
@@ -78,7 +88,7 @@ class _Projected(Score):
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        self.may_exclude, self.is_dot = score.may_exclude, score.is_dot
+        self.may_exclude, self.is_dot, self.is_short = score.may_exclude, score.is_dot, score.is_short
 
     def check_query(self, query: Tensor) -> None:
         self.score.check_query(query)
@@ -95,6 +105,9 @@ class _Projected(Score):
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         return self.score.as_dot(query, key)
+
+    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+        return self.score.average(query, key, value)
 
 
 def _require_size(name: str, tensor: Tensor, size: int, why: str) -> None:

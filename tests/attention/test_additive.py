@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import additive
+from regard.attention import threads as threads_module
 from regard.attention.additive import LIMIT, additive_scores
 
 PATHS = {  # what additive._limit says to take each of them
@@ -215,15 +216,15 @@ def test_nan_in_the_gradient_stays_where_it_belongs(path):
 @pytest.fixture(params=["openmp", "pool"])
 def threads(request, monkeypatch):
     if request.param == "pool":
-        monkeypatch.setattr(additive, "_openmp", None)
-    elif additive._openmp is None:
+        monkeypatch.setattr(threads_module, "_openmp", None)
+    elif threads_module._openmp is None:
         pytest.skip("this PyTorch has another OpenMP, or none")
 
 
 def large() -> list[Tensor]:
     """Query, key, w and grad: enough work for several threads."""
     tensors = [*inputs(101, 211, 43, lead=(3,)), torch.randn(3, 101, 211)]
-    assert tensors[-1].numel() * 43 > 4 * additive.SHARE
+    assert tensors[-1].numel() * 43 > 4 * threads_module.SHARE
     return tensors
 
 
@@ -260,8 +261,8 @@ def test_without_a_thread_to_help_the_caller_does_it_all(monkeypatch):
     def no_pool():
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(additive, "_openmp", None)
-    monkeypatch.setattr(additive, "_pool", no_pool)
+    monkeypatch.setattr(threads_module, "_openmp", None)
+    monkeypatch.setattr(threads_module, "_pool", no_pool)
     assert same_bits(results(additive_scores, *tensors), truth)
 
 
@@ -275,7 +276,7 @@ def test_what_goes_wrong_in_a_thread_is_told_to_the_caller(threads):
                 raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        additive._share_out(loop, 2, work=2 * additive.SHARE)
+        threads_module.share_out(loop, 2, work=2 * threads_module.SHARE)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -284,12 +285,12 @@ def test_after_a_fork():
         import os, signal, threading, warnings
         import torch
         from torch.utils.data import DataLoader, Dataset
-        from regard.attention import additive
+        from regard.attention import additive, threads
 
         warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads, which is what this is about
         torch.set_num_threads(1)  # PyTorch's own threads do not survive a fork: a child that uses them hangs
         torch.get_num_threads = lambda: os.cpu_count() + 1  # as many of ours as can be
-        additive.SHARE = 1
+        threads.SHARE = 1
         query, key, w = torch.randn(3, 101, 43), torch.randn(3, 211, 43), torch.randn(43, requires_grad=True)
 
         def results():
@@ -309,9 +310,9 @@ def test_after_a_fork():
                 return results_of_child()
 
         before = results()
-        openmp, additive._openmp = additive._openmp, None
+        openmp, threads._openmp = threads._openmp, None
         results()
-        additive._openmp = openmp  # both kinds of threads have been used, and the preferred one is preferred
+        threads._openmp = openmp  # both kinds of threads have been used, and the preferred one is preferred
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # ends a child that hangs
@@ -345,7 +346,7 @@ def test_numba_is_imported_by_the_first_call_and_may_be_missing():
         scores = additive.additive_scores(query, key, w)
         torch.testing.assert_close(scores, torch.tanh(query[:, None] + key) @ w)
         scores.sum().backward()
-        assert additive._loops() is None and w.grad.isfinite().all()
+        assert additive.find_loops("additive") is None and w.grad.isfinite().all()
     """)
 
 

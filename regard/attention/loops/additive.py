@@ -1,38 +1,16 @@
-"""The loops of the additive score, compiled by numba. Imported only when a call needs them.
+"""The loops of the additive score, compiled by numba.
 
 With a = e^{2 query} and b = e^{2 key}, tanh(query + key) = 1 − 2r where r = 1 / (1 + a b), and its slope is 4r (1 − r),
-so no loop computes a tanh. Each runs in the thread that calls it, without the GIL, on the share [start, stop) of the
-work that it is given; shares write to different places, so how the work is shared changes no bit of the result.
+so no loop computes a tanh.
 
 Shapes: a (batch, n, hidden) · b (batch, hidden, m), so that the innermost loop, over keys, reads and writes neighbours.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from numba import njit
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
-Loop = Callable[..., None]
+from regard.attention.loops import Array, compiled
 
 ROWS = 16  # rows that go through all hidden units together: a hidden unit's keys are read once for all of them
-
-
-def compiled(*liberties: str) -> Callable[[Loop], Loop]:
-    """Compile for each dtype when it first comes, and keep the result on disk. `liberties` are LLVM's fast-math flags.
-
-    None of them is "nnan" or "ninf", so a NaN in an incoming gradient comes out where it should.
-    """
-
-    def decorate(function: Loop) -> Loop:
-        dispatcher = njit(nogil=True, error_model="numpy", fastmath=set(liberties))(function)
-        with suppress(RuntimeError):  # no folder can be written to, the user's own included: compile in every process
-            dispatcher.enable_caching()
-        return dispatcher
-
-    return decorate
 
 
 @compiled("contract")

@@ -1,0 +1,30 @@
+"""Loops compiled by numba, a module for each engine. Imported only when a call needs them (threads.find_loops).
+
+Each runs in the thread that calls it, without the GIL, on the share [start, stop) of the work that it is given; shares
+write to different places, so how the work is shared changes no bit of the result.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Loop = Callable[..., Any]
+
+
+def compiled(*liberties: str) -> Callable[[Loop], Loop]:
+    """Compile for each dtype when it first comes, and keep the result on disk. `liberties` are LLVM's fast-math flags.
+
+    None of them is "nnan" or "ninf", so a NaN in an incoming gradient comes out where it should.
+    """
+
+    def decorate(function: Loop) -> Loop:
+        dispatcher = njit(nogil=True, error_model="numpy", fastmath=set(liberties))(function)
+        with suppress(RuntimeError):  # no folder can be written to, the user's own included: compile in every process
+            dispatcher.enable_caching()
+        return dispatcher
+
+    return decorate
