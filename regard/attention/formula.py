@@ -147,13 +147,17 @@ def _restricted(scores: Tensor, allowed: Tensor | None, added: Tensor | None) ->
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
 
 
-def _softmax(scores: Tensor, may_be_empty: bool = True) -> Tensor:
-    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN)."""
+def _softmax(scores: Tensor, may_be_empty: bool = True, place: Tensor | None = None) -> Tensor:
+    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN).
+
+    It is written into `place`, if there is one that it fits into.
+    """
+    place = place if place is not None and place.dtype == scores.dtype and place.is_contiguous() else None
     if not may_be_empty or not scores.shape[-1]:
-        return torch.softmax(scores, -1)
+        return torch.softmax(scores, -1, out=place)
     empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
     if empty.device.type == "cpu" and not bool(empty.any()):
-        return torch.softmax(scores, -1)
+        return torch.softmax(scores, -1, out=place)
     return torch.softmax(scores.masked_fill(empty, 0), -1).masked_fill(empty, 0)
 
 
@@ -171,8 +175,10 @@ def _average(found: Tensor, value: Tensor, scores: Tensor) -> Tensor:
     return output.masked_fill(unknown | (rising & falling), torch.nan)
 
 
-def _solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> tuple[Tensor, Tensor]:
-    """Output and weights of one piece, by the formula as it is written above."""
+def _solve(
+    call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, place: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Output and weights of one piece, by the formula as it is written above; the weights in `place`, if they fit."""
     allowed, added = call.mask_of(piece)
     # Heads that share keys get copies: the product below would make them, but with other last bits than `_quiet` does.
     key, value = (rows.contiguous() if 0 in rows.stride() else rows for rows in (key, value))
@@ -180,7 +186,8 @@ def _solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece)
     if allowed is not None and not bool(query.detach().isfinite().all()):
         query = _quiet(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
     scores = _restricted(_scores(call.score, query, key), allowed, added)
-    found = _softmax(scores, call.score.may_exclude or allowed is not None or added is not None).to(value.dtype)
+    may_be_empty = call.score.may_exclude or allowed is not None or added is not None
+    found = _softmax(scores, may_be_empty, place).to(value.dtype)
     kept = functional.dropout(found, call.dropout) if call.dropout else found
     return _average(kept, value, scores), found
 
@@ -345,19 +352,30 @@ def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
 def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output and weights: in one piece where gradients keep the weights anyway, else piece by piece in cache."""
     (batch, shared), n, m = call.frame.folded, query.shape[-2], key.shape[-2]
-    piece = whole(batch, n, m)
     if call.wants_grad(query, key, value):
-        return _solve(call, query, key, value, piece)
-    output = query.new_empty(batch, shared, n, value.shape[-1])
-    found = query.new_empty(batch, shared, n, m)
-    for part in (part for row in streamed_cut(piece, shared, call.bound) for part in row):
+        return _solve(call, query, key, value, whole(batch, n, m))
+    output, found = query.new_empty(batch, shared, n, value.shape[-1]), query.new_empty(batch, shared, n, m)
+    if call.bound is None:  # then nothing keeps heads together, and pieces can be few heads whole: neighbours in memory
+        folded = (rows.flatten(0, 1).unsqueeze(1) for rows in (query, key, value, output, found))
+        _fill(call, *folded)
+    else:
+        _fill(call, query, key, value, output, found)
+    return output, found
+
+
+def _fill(call: _Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, found: Tensor) -> None:
+    """Output and weights into their places, piece by piece."""
+    (batch, shared, n, m) = found.shape
+    for part in (part for row in streamed_cut(whole(batch, n, m), shared, call.bound) for part in row):
         keys = (part.batch, slice(None), part.keys)
         rows = (part.batch, slice(None), part.rows)
         own = found[rows]
-        output[rows], own[..., part.keys] = _solve(call, query[rows], key[keys], value[keys], part)
+        place = own[..., part.keys]
+        output[rows], solved = _solve(call, query[rows], key[keys], value[keys], part, place)
+        if solved is not place:
+            place.copy_(solved)
         own[..., : part.keys.start] = 0
         own[..., part.keys.stop :] = 0
-    return output, found
 
 
 # ------------------------------------------------------------------------------------------------------------- checks

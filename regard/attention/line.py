@@ -191,13 +191,14 @@ def line_average(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: 
 
     None where sorting does not pay, or where the numbers do not allow it.
     """
-    n, m, columns = query.shape[-2], key.shape[-2], value.shape[-1]
-    fits = query.device.type == "cpu" and query.dtype == torch.float32 and query.shape[-1] == 1 and columns <= NARROW
-    if not fits or n * m < 64 * (n + m) or query.numel() * m < WORTH_SORTING or find_loops("line_gaussian") is None:
+    n, m = query.shape[-2], key.shape[-2]
+    fits = query.device.type == "cpu" and query.dtype == torch.float32 and query.shape[-1] == 1
+    pays = value.shape[-1] <= NARROW and n * m >= 64 * (n + m) and query.numel() * m >= WORTH_SORTING
+    if not fits or not pays or find_loops("line_gaussian") is None:
         return None
     if not all(bool(tensor.isfinite().all()) for tensor in (query, key, value)) or _is_wild(value):
         return None
-    output = value.new_empty(*query.shape[:-1], columns)
+    output = value.new_empty(*query.shape[:-1], value.shape[-1])
     for place in numpy.ndindex(*query.shape[:2]):
         rows, keys, values = (each[place].double().numpy() for each in (query, key, value))
         order, asked = numpy.argsort(keys[:, 0], kind="stable"), numpy.argsort(rows[:, 0], kind="stable")
