@@ -24,7 +24,7 @@ from torch import Tensor
 
 from regard.attention.threads import find_loops, share_out
 
-__all__ = ["POLYNOMIALS", "line_average", "line_sums"]
+__all__ = ["POLYNOMIALS", "line_average", "line_sums", "others_sums"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -45,42 +45,41 @@ POLYNOMIALS: dict[str, list[float]] = {
 }
 
 
-def line_sums(
-    kernel: str, x: Array, columns: Array, width: float, queries: Array | None = None, what: What = "average"
+def line_sums(kernel: str, x: Array, columns: Array, width: float, queries: Array, what: What = "average") -> Array:
+    """The sums above, for any queries."""
+    first = _first_of_places(x)
+    if len(first) < len(x):  # samples at the same place count as one
+        x, columns = x[first], numpy.add.reduceat(columns, first)
+    rights = numpy.searchsorted(x, queries)
+    return _sums(kernel, x, columns, width, _Places(queries, rights - 1, rights), what)
+
+
+def others_sums(
+    kernel: str, x: Array, columns: Array, width: float, what: What = "average", left_out: Array | None = None
 ) -> Array:
-    """The sums above; without queries, each sample asks about all the others."""
-    first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))  # NaN differs from everything, so 0 is among them
-    if len(first) < len(x):
-        return _sums_of_places(kernel, x, columns, width, queries, what, first)
-    if queries is None:
-        places = _Places(x, numpy.arange(-1, len(x) - 1), numpy.arange(1, len(x) + 1))
-    else:
-        rights = numpy.searchsorted(x, queries)
-        places = _Places(queries, rights - 1, rights)
-    return _sums(kernel, x, columns, width, places, what)
+    """The sums above, for every sample about all the others: `left_out` (m, c) is its own part, else all of it."""
+    left_out = columns if left_out is None else left_out
+    first = _first_of_places(x)
+    counts, index = numpy.diff(first, append=len(x)), numpy.arange(len(first))
+    spots, together = x[first], numpy.add.reduceat(columns, first)
+    # A sample that is alone leaves its place empty. Others see what stays there: all of the place but their own part.
+    alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
+    places = _Places(spots, index - 1, numpy.where(alone, index + 1, index))
+    sums = numpy.repeat(_sums(kernel, spots, together, width, places, what), counts, axis=0)
+    shared = numpy.repeat(~alone, counts)
+    sums[shared, 0] -= left_out[shared]  # K(0) = 1
+    return sums
+
+
+def _first_of_places(x: Array) -> Indices:
+    """The first sample of each place; NaN differs from everything, so 0 is among them."""
+    return numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
 
 
 class _Places(NamedTuple):
     queries: Array
     lefts: Indices
     rights: Indices
-
-
-def _sums_of_places(
-    kernel: str, x: Array, columns: Array, width: float, queries: Array | None, what: What, first: Indices
-) -> Array:
-    """Samples at the same place count as one. `first` is the first sample of each place."""
-    spots, together = x[first], numpy.add.reduceat(columns, first)
-    if queries is not None:
-        return line_sums(kernel, spots, together, width, queries, what)
-    counts = numpy.diff(first, append=len(x))
-    index = numpy.arange(len(first))
-    # A sample that is alone leaves its place empty. Others see those who share it: all of the place but their own part.
-    places = _Places(spots, index - 1, numpy.where(counts == 1, index + 1, index))
-    sums = numpy.repeat(_sums(kernel, spots, together, width, places, what), counts, axis=0)
-    shared = numpy.repeat(counts > 1, counts)
-    sums[shared, 0] -= columns[shared]  # K(0) = 1
-    return sums
 
 
 def _sums(kernel: str, x: Array, columns: Array, width: float, places: _Places, what: What) -> Array:
@@ -120,11 +119,12 @@ def _polynomial(
     coefficients: list[float], x: Array, columns: Array, width: float, places: _Places, what: What
 ) -> Array:
     if what == "slope":
-        slope = [-p * coefficient for p, coefficient in enumerate(coefficients)]
-        both = (_polynomial(each, x, columns, width, places, "average") for each in (coefficients, slope))
+        both = (
+            _polynomial(each, x, columns, width, places, "average") for each in (coefficients, slope_of(coefficients))
+        )
         return numpy.concatenate(list(both), axis=1)
     loops = find_loops("line_polynomial")
-    kernel, at_edge = numpy.array(coefficients, dtype=numpy.float64), _about_edge(coefficients)
+    kernel, at_edge = numpy.array(coefficients, dtype=numpy.float64), about_edge(coefficients)
     starts = _cells(x, width / 2)
     running = numpy.empty((len(x), columns.shape[1], len(kernel) + ROWS[what] - 1))
     share_out(partial(loops.running_moments, x, columns, width, starts, running), len(starts) - 1, running.size)
@@ -138,7 +138,12 @@ def _polynomial(
     return sums
 
 
-def _about_edge(coefficients: list[float]) -> Array:
+def slope_of(coefficients: list[float]) -> list[float]:
+    """−|v| K′(|v|) of a polynomial K."""
+    return [-p * coefficient for p, coefficient in enumerate(coefficients)]
+
+
+def about_edge(coefficients: list[float]) -> Array:
     """The same polynomial in powers of 1 − |v|: near the edge, where K is tiny, its powers of |v| would cancel."""
     powers = range(len(coefficients))
     return numpy.array(

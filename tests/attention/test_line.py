@@ -7,7 +7,7 @@ import torch
 from regard import Kernel, attend, lengths
 from regard.attention import line
 from regard.attention.kernels import KERNELS
-from regard.attention.line import ROWS, line_average, line_sums
+from regard.attention.line import ROWS, line_average, line_sums, others_sums
 
 SMOOTH = ("gaussian", "laplace")
 
@@ -99,7 +99,19 @@ def test_sums_are_the_direct_sums(name, what, n, width):
 def test_every_sample_about_the_others(name, what, n, width):
     x, columns = samples(n, seed=2)
     truth = direct_sums(name, x, columns, width, x, what, own=numpy.arange(n))
-    assert_same_sums(line_sums(name, x, columns, width, what=what), *truth)
+    assert_same_sums(others_sums(name, x, columns, width, what), *truth)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_sample_of_weight_three_is_three_samples(name):
+    x, columns = samples(211, seed=3)
+    columns[:, 1] /= columns[:, 0]
+    columns[:, 0] = 1
+    counts = numpy.random.default_rng(4).integers(1, 4, len(x))
+    repeated = others_sums(name, numpy.repeat(x, counts), numpy.repeat(columns, counts, axis=0), 0.2)
+    weighted = others_sums(name, x, columns * counts[:, None], 0.2, left_out=columns)
+    expected = repeated[numpy.cumsum(counts) - 1]
+    assert_same_sums(weighted, expected, numpy.abs(expected))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -1,0 +1,118 @@
+"""Kernel sums for points of several features: every pair, but fast, and without those that are out of reach.
+
+    sums[i, r, c] = Σ_j K(u) · factor_r · columns[j, c],        v = x_j − query_i in widths,  u = ‖v‖
+
+The factors are 1 alone ("average"); 1, all v_a and all v_a v_b with a ≤ b ("line"); or 1 and, for every feature,
+−u K′(u) v_a² / u², which makes the slope by the log of its width ("slope"). As in line.py, sums are exact up to one
+positive factor per query, which is 1 where a sample is at the query.
+
+Samples are put into an order in which neighbours lie near each other, and so are queries; a tile of queries then skips
+every block of samples whose box is out of its reach. Memory is that of the samples, the queries and the sums.
+
+Shapes: points (m, features) and queries (n, features), in widths · columns (m, c), the first of them weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.typing import NDArray
+
+from regard.attention.line import POLYNOMIALS, What, about_edge, slope_of
+from regard.attention.threads import find_loops, share_out
+
+Array = NDArray[numpy.float64]
+Indices = NDArray[numpy.int64]
+
+NEGLIGIBLE = 38.0  # exp(−38) = 3e-17 of the nearest sample's weight
+TINY = 1e-100  # a total weight below this is summed again, relative to the nearest sample
+KINDS = {"gaussian": 0, "laplace": 1}  # what else there is, is a polynomial
+REACH = {"gaussian": math.sqrt(2 * NEGLIGIBLE), "laplace": NEGLIGIBLE}
+WHATS: dict[What, int] = {"average": 0, "line": 1, "slope": 2}
+
+
+def cloud_sums(
+    kernel: str,
+    points: Array,
+    columns: Array,
+    queries: Array,
+    own: Indices | None = None,
+    what: What = "average",
+) -> Array:
+    """The sums above. Where own[i] ≥ 0, that sample takes no part in sums[i]."""
+    features = points.shape[1]
+    rows = {"average": 1, "line": 1 + features + features * (features + 1) // 2, "slope": 1 + features}[what]
+    sums = numpy.empty((len(queries), rows, columns.shape[1]))
+    own = numpy.full(len(queries), -1, dtype=numpy.int64) if own is None else own
+    order, asked = nearby(points), nearby(queries)
+    place = numpy.empty(len(points) + 1, dtype=numpy.int64)
+    place[order] = numpy.arange(len(points))
+    place[-1] = -1
+    samples = _Samples(kernel, points[order], columns[order])
+    nearest = numpy.zeros(len(queries))
+    sums[asked] = samples.sums(queries[asked], place[own[asked]], nearest, what, rows)
+    if kernel in KINDS:
+        lost = numpy.flatnonzero(sums[:, 0, 0] < TINY)
+        if len(lost):
+            distances = _nearest(points, queries[lost], own[lost])
+            sums[lost] = samples.sums(queries[lost], place[own[lost]], distances, what, rows)
+    return sums
+
+
+class _Samples:
+    """Samples in order, in blocks with their boxes."""
+
+    def __init__(self, kernel: str, points: Array, columns: Array) -> None:
+        self.loops = find_loops("cloud")
+        self.points, self.columns = numpy.ascontiguousarray(points.T), numpy.ascontiguousarray(columns.T)
+        starts = numpy.arange(0, len(points), self.loops.BLOCK)
+        self.lows, self.highs = (each.reduceat(points, starts) for each in (numpy.minimum, numpy.maximum))
+        self.kind, self.reach = KINDS.get(kernel, 2), REACH.get(kernel, 1.0)
+        coefficients = [1.0] if kernel in KINDS else POLYNOMIALS[kernel]
+        # 2^x on |x| ≤ ½, interpolated at Chebyshev's points; the highest power first
+        power = Chebyshev.interpolate(numpy.exp2, self.loops.TERMS - 1, domain=[-0.5, 0.5])
+        self.exponential = power.convert(kind=Polynomial).coef[::-1].copy()
+        self.polynomials = (about_edge(coefficients), about_edge(slope_of(coefficients)))
+
+    def sums(self, queries: Array, own: Indices, nearest: Array, what: What, rows: int) -> Array:
+        loops, features = self.loops, len(self.points)
+        sums = numpy.empty((len(queries), rows, len(self.columns)))
+        queries = numpy.ascontiguousarray(queries)
+        samples = (self.points, self.columns, self.lows, self.highs, self.reach, *self.polynomials, self.exponential)
+
+        def loop(start: int, stop: int) -> None:
+            work = (*(numpy.empty(loops.BLOCK) for _ in range(5)), numpy.empty((2, features)))
+            loops.cloud_sums(self.kind, WHATS[what], queries, own, nearest, *samples, *work, sums, start, stop)
+
+        pairs = len(queries) * self.points.shape[1]
+        share_out(loop, -(-len(queries) // loops.TILE), pairs)
+        return sums
+
+
+def nearby(points: Array) -> Indices:
+    """An order in which neighbours lie near each other: along Morton's curve through the most spread features."""
+    spreads = points.max(0) - points.min(0) if len(points) else numpy.zeros(points.shape[1])
+    chosen = numpy.argsort(-spreads, kind="stable")[:4]
+    code = numpy.zeros(len(points), dtype=numpy.int64)
+    bits = 62 // max(1, len(chosen))
+    for place, feature in enumerate(chosen):
+        # Cells half a width wide, unless the data are too spread for as many.
+        cells = (points[:, feature] - points[:, feature].min(initial=0)) * min(
+            2.0, (2**bits - 1) / max(spreads[feature], 1)
+        )
+        numbers = cells.astype(numpy.int64)
+        for bit in range(bits):
+            code |= ((numbers >> bit) & 1) << (bit * len(chosen) + place)
+    return numpy.argsort(code, kind="stable")
+
+
+def _nearest(points: Array, queries: Array, own: Indices) -> Array:
+    """The distance of each query's nearest sample other than its own."""
+    from scipy.spatial import cKDTree
+
+    distances, indices = cKDTree(points).query(queries, k=min(2, len(points)))
+    if len(points) == 1:
+        return numpy.asarray(distances, dtype=numpy.float64)
+    return numpy.where(indices[:, 0] == own, distances[:, 1], distances[:, 0])
