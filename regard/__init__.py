@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, window
     from regard.attention.pooling import average_pool, max_pool
     from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
+    from regard.kernel.regressor import KernelRegressor
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ __all__ = [
     "Cosine",
     "Dot",
     "Kernel",
+    "KernelRegressor",
     "Mask",
     "Score",
     "__version__",
@@ -58,6 +60,7 @@ _HOME = {
     "window": "regard.attention.masks",
     "average_pool": "regard.attention.pooling",
     "max_pool": "regard.attention.pooling",
+    "KernelRegressor": "regard.kernel.regressor",
 }
 
 

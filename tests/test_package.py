@@ -22,7 +22,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 NAMES = [
-    *("Additive", "Bilinear", "Cosine", "Dot", "Kernel", "Mask", "Score", "__version__", "attend", "average_pool"),
+    *("Additive", "Bilinear", "Cosine", "Dot", "Kernel", "KernelRegressor", "Mask", "Score", "__version__", "attend"),
+    "average_pool",
     *("bias", "causal", "drop", "keep", "lengths", "masked_softmax", "max_pool", "weights", "window"),
 ]
 COMMANDS = {"tour": ["--help", "--language", "--out"], "doctor": ["--help", "--json"]}

@@ -44,8 +44,10 @@ def cloud_sums(
     """The sums above. Where own[i] ≥ 0, that sample takes no part in sums[i]."""
     features = points.shape[1]
     rows = {"average": 1, "line": 1 + features + features * (features + 1) // 2, "slope": 1 + features}[what]
-    sums = numpy.empty((len(queries), rows, columns.shape[1]))
     own = numpy.full(len(queries), -1, dtype=numpy.int64) if own is None else own
+    if kernel == "constant":
+        return _constant_sums(points, columns, queries, own, what, rows)
+    sums = numpy.empty((len(queries), rows, columns.shape[1]))
     order, asked = nearby(points), nearby(queries)
     place = numpy.empty(len(points) + 1, dtype=numpy.int64)
     place[order] = numpy.arange(len(points))
@@ -58,6 +60,25 @@ def cloud_sums(
         if len(lost):
             distances = _nearest(points, queries[lost], own[lost])
             sums[lost] = samples.sums(queries[lost], place[own[lost]], distances, what, rows)
+    return sums
+
+
+def _constant_sums(points: Array, columns: Array, queries: Array, own: Indices, what: What, rows: int) -> Array:
+    """Every sample counts the same: moments of all samples, about their mean, moved to each query."""
+    sums = numpy.zeros((len(queries), rows, columns.shape[1]))
+    sums[:, 0] = columns.sum(0)
+    if what == "line":
+        centre = points.mean(0)
+        x, t = points - centre, queries - centre
+        first = x.T @ columns  # (features, c)
+        row = 1 + x.shape[1]
+        sums[:, 1:row] = first - t[:, :, None] * sums[:, :1]
+        for a in range(x.shape[1]):
+            for b in range(a, x.shape[1]):
+                second = (x[:, a] * x[:, b]) @ columns - numpy.outer(t[:, a], first[b]) - numpy.outer(t[:, b], first[a])
+                sums[:, row] = second + (t[:, a] * t[:, b])[:, None] * sums[:, 0]
+                row += 1
+    sums[own >= 0, 0] -= columns[own[own >= 0]]  # the others of its own rows are 0, for it is at the query
     return sums
 
 
@@ -74,6 +95,7 @@ class _Samples:
         # 2^x on |x| ≤ ½, interpolated at Chebyshev's points; the highest power first
         power = Chebyshev.interpolate(numpy.exp2, self.loops.TERMS - 1, domain=[-0.5, 0.5])
         self.exponential = power.convert(kind=Polynomial).coef[::-1].copy()
+        self.exponential[-1] = 1.0  # K(0) is exactly 1
         self.polynomials = (about_edge(coefficients), about_edge(slope_of(coefficients)))
 
     def sums(self, queries: Array, own: Indices, nearest: Array, what: What, rows: int) -> Array:
@@ -112,7 +134,5 @@ def _nearest(points: Array, queries: Array, own: Indices) -> Array:
     """The distance of each query's nearest sample other than its own."""
     from scipy.spatial import cKDTree
 
-    distances, indices = cKDTree(points).query(queries, k=min(2, len(points)))
-    if len(points) == 1:
-        return numpy.asarray(distances, dtype=numpy.float64)
-    return numpy.where(indices[:, 0] == own, distances[:, 1], distances[:, 0])
+    distances, indices = cKDTree(points).query(queries, k=[1, 2])  # infinitely far where there is no second
+    return numpy.asarray(numpy.where(indices[:, 0] == own, distances[:, 1], distances[:, 0]))

@@ -61,7 +61,7 @@ def weigh(
     kernel: Array,
     count: int,
 ) -> None:
-    """kernel[j] = K(u_j): Gaussian (kind 0), Laplace (1), both relative to K(nearest), or Σ_p polynomial[p] (1 − u)^p."""
+    """kernel[j] = K(u_j): Gaussian (kind 0) or Laplace (1), relative to K(nearest), or Σ_p polynomial[p] (1 − u)^p."""
     log2_e = 1.0 / numpy.log(2.0)
     if kind == 0:
         exponentials(squares[:count], nearest * nearest, log2_e / 2, exponential, work[:count], kernel[:count])

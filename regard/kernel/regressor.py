@@ -1,0 +1,284 @@
+"""Nadaraya–Watson regression as a scikit-learn estimator: attention whose score is the log of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from regard.attention import Kernel, bias, weights
+from regard.attention.kernels import KERNELS
+from regard.kernel.bandwidth import WITHOUT_SLOPE, LeaveOneOut, descend, least_error, silverman
+from regard.kernel.local import averages, lines
+from regard.kernel.samples import Samples
+
+__all__ = ["KernelRegressor", "Window"]
+
+Array = NDArray[numpy.float64]
+
+EMPTY = ("nearest", "mean", "nan", "raise")
+RULES = ("loo", "silverman", "gradient")
+QUERIES = 1 << 20  # that are answered at once: what they need in memory stays below 100 MB
+WEIGHTS = 1 << 22  # weights that are looked at together for a window
+
+
+class Window(NamedTuple):
+    """What a query looks at: the effective number of samples, and the interval of each feature with 90 % of the weight.
+
+    effective (n,) · low and high (n,) for one feature, (n, features) for several.
+    """
+
+    effective: Array
+    low: Array
+    high: Array
+
+
+class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
+    """Kernel regression: the prediction is the average of the samples' values, weighted by a kernel of their distance.
+
+    Parameters
+    ----------
+    kernel : one of "gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight",
+        "tricube", "cosine".
+    bandwidth : the kernel's width. A positive number, one per feature, or how to choose it: "loo" (least leave-one-out
+        squared error), "gradient" (down that error's gradient from Silverman's rule, one width per feature) or
+        "silverman" (the rule alone).
+    empty : what a query gets that has no sample within a compact kernel's reach: the value of the "nearest" sample, the
+        "mean" of all, "nan", or "raise" a ValueError.
+    degree : 0 for the local average, 1 for a local line, which does not flatten at the ends of the data.
+
+    Attributes
+    ----------
+    bandwidth_ : ndarray (features,)
+    loo_error_ : the mean squared error when every sample is predicted from the others. (With several features and many
+        samples, over as many of them as make 2e8 pairs.)
+    loo_score_ : the same as R², the share of the variance that is explained.
+
+    Notes
+    -----
+    One feature costs O((n + m) log n), several every pair that is within reach; memory is never O(n m). Whole-number
+    sample weights are counts: a sample of weight 3 is three samples, of which leaving one out leaves two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.linspace(0, 5, 50)
+    >>> model = KernelRegressor().fit(x[:, None], np.sin(x))
+    >>> model.predict([[1.0]]).round(2)
+    array([0.84])
+    """
+
+    def __init__(
+        self,
+        kernel: str = "gaussian",
+        bandwidth: float | ArrayLike | str = "loo",
+        *,
+        empty: str = "nearest",
+        degree: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.empty = empty
+        self.degree = degree
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> KernelRegressor:
+        """Keep the samples and choose the bandwidth."""
+        self._check_parameters()
+        points, values = validate_data(self, X, y, dtype=numpy.float64, multi_output=True, y_numeric=True)
+        values = numpy.asarray(values, dtype=numpy.float64)
+        own = _check_sample_weight(sample_weight, points, dtype=numpy.float64, ensure_non_negative=True)
+        self._one_output = values.ndim == 1
+        self._samples = Samples(points, values.reshape(len(values), -1), own)
+        loss = LeaveOneOut(self._samples, self.kernel, self.degree, self.empty)
+        self.bandwidth_ = self._chosen_bandwidth(loss)
+        self._score_leave_one_out(loss)
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The weighted average (or local line) at each row of X; X may be a memory map larger than memory."""
+        queries = self._checked(X)
+        found = numpy.empty((len(queries), self._samples.values.shape[1]))
+        for part in _parts(len(queries), QUERIES):
+            found[part] = self._predicted(numpy.asarray(queries[part], dtype=numpy.float64))
+        return found[:, 0] if self._one_output else found
+
+    def weights(self, X: ArrayLike) -> Array:
+        """How much each sample counts for each row of X, (n, samples of `fit`): predict(X) = weights(X) @ y."""
+        queries = numpy.asarray(self._checked(X), dtype=numpy.float64)
+        found = numpy.zeros((len(queries), self._samples.total))
+        found[:, self._samples.order] = self._weights(queries, self.degree)
+        return found
+
+    def window(self, X: ArrayLike) -> Window:
+        """What each row of X looks at: the window that one reads off the heat map of the weights."""
+        queries = self._checked(X)
+        points = self._samples.points
+        effective = numpy.empty(len(queries))
+        ends = numpy.empty((2, len(queries), points.shape[1]))
+        orders = [numpy.argsort(points[:, d], kind="stable") for d in range(points.shape[1])]
+        for part in _parts(len(queries), max(1, WEIGHTS // len(points))):
+            found = self._weights(numpy.asarray(queries[part], dtype=numpy.float64), degree=0)
+            logs = numpy.log(found, out=numpy.zeros_like(found), where=found > 0)
+            effective[part] = numpy.exp(-(found * logs).sum(1))
+            for d, order in enumerate(orders):
+                total = numpy.cumsum(found[:, order], axis=1)
+                for end, share in enumerate((0.05, 0.95)):
+                    index = numpy.minimum((total < share).sum(1), len(points) - 1)
+                    ends[end, part, d] = points[order[index], d]
+            unknown = numpy.isnan(found[:, 0])
+            ends[:, part][:, unknown] = numpy.nan
+        low, high = ends[..., 0] if points.shape[1] == 1 else ends
+        return Window(effective, low, high)
+
+    # ------------------------------------------------------------------------------------------------------- details
+
+    def _predicted(self, X: Array) -> Array:
+        samples = self._samples
+        sums = samples.sums(self.kernel, self.bandwidth_, X, "line" if self.degree else "average")
+        found = (lines(sums, X.shape[1]) if self.degree else averages(sums)) + samples.mean
+        missing = numpy.flatnonzero(numpy.isnan(found[:, 0]))
+        if len(missing):
+            found[missing] = self._outside(X[missing], missing[0])
+        return found
+
+    def _outside(self, X: Array, first: int) -> Array:
+        """What `empty` says for queries that have no sample within reach."""
+        samples = self._samples
+        if self.empty == "raise":
+            raise ValueError(
+                f"X: row {first} has no sample within the {self.kernel} kernel's bandwidth "
+                f"{self.bandwidth_.tolist()}; fit with a larger one, or with empty='nearest'"
+            )
+        if self.empty == "nearest":
+            return numpy.asarray(self._nearest_weights(X) @ samples.values)
+        shape = (len(X), samples.values.shape[1])
+        return numpy.broadcast_to(samples.mean if self.empty == "mean" else numpy.nan, shape)
+
+    def _nearest_weights(self, X: Array) -> Any:
+        """Sparse weights (n, samples): the nearest sample, or those that are equally near, by their weights."""
+        from scipy import sparse
+        from scipy.spatial import cKDTree
+
+        samples = self._samples
+        points = samples.points / self.bandwidth_
+        tree = cKDTree(points)
+        distances, _ = tree.query(X / self.bandwidth_)
+        near = tree.query_ball_point(X / self.bandwidth_, numpy.nextafter(distances, numpy.inf))
+        rows = numpy.repeat(numpy.arange(len(X)), [len(each) for each in near])
+        columns = numpy.concatenate([numpy.asarray(each, dtype=numpy.int64) for each in near])
+        found = sparse.csr_array((samples.weights[columns], (rows, columns)), shape=(len(X), len(points)))
+        return sparse.diags_array(1 / found.sum(1)) @ found
+
+    def _weights(self, X: Array, degree: int) -> Array:
+        samples = self._samples
+        score = Kernel(self.kernel, self.bandwidth_.tolist())
+        query, key = torch.from_numpy(X), torch.from_numpy(samples.points)
+        found: Array = weights(
+            query, key, score=score, mask=bias(torch.from_numpy(samples.weights).log()[None])
+        ).numpy()
+        missing = numpy.flatnonzero(found.sum(1) == 0)
+        if len(missing):
+            if self.empty == "nearest":
+                found[missing] = self._nearest_weights(X[missing]).toarray()
+            elif self.empty == "mean":
+                found[missing] = samples.weights / samples.weights.sum()
+            else:
+                found[missing] = self._outside(X[missing], missing[0])[:, :1]
+        return self._line_weights(X, found) if degree else found
+
+    def _line_weights(self, X: Array, found: Array) -> Array:
+        """Weights of the local line: w_j (1 − mean(v) · cov(v)⁺ (v_j − mean(v)))."""
+        for i in range(len(X)):
+            v = (self._samples.points - X[i]) / self.bandwidth_
+            mean = found[i] @ v
+            covariance = (v - mean).T @ (found[i][:, None] * (v - mean))
+            scale = found[i] @ (v * v).sum(1)
+            if numpy.isfinite(scale) and numpy.trace(covariance) > 1e-9 * scale:
+                found[i] *= 1 - (v - mean) @ (numpy.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ mean)
+        return found
+
+    def _chosen_bandwidth(self, loss: LeaveOneOut) -> Array:
+        samples = self._samples
+        features = samples.points.shape[1]
+        if not isinstance(self.bandwidth, str):
+            given = numpy.asarray(self.bandwidth, dtype=numpy.float64)
+            if given.ndim > 1 or given.size not in (1, features):
+                raise ValueError(
+                    f"bandwidth: expected a number or {features}, one per feature, got shape {given.shape}"
+                )
+            return numpy.broadcast_to(given.reshape(-1), (features,)).copy()
+        if len(samples.points) < 2:
+            raise ValueError(
+                f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {len(samples.points)}; "
+                "give it as a number"
+            )
+        self._check_spread(samples.points)
+        if self.bandwidth == "silverman":
+            return silverman(samples, self.kernel)
+        if self.bandwidth == "gradient":
+            return descend(loss, silverman(samples, self.kernel))
+        return least_error(loss)
+
+    def _check_spread(self, points: Array) -> None:
+        for d in numpy.flatnonzero(points.max(0) == points.min(0)):
+            names = getattr(self, "feature_names_in_", None)
+            name = f"feature {d}" if names is None else f"feature {names[d]!r}"
+            raise ValueError(
+                f"X: {name} is constant (all samples are {points[0, d]:g}), so its bandwidth cannot be chosen; "
+                "drop it, or give the bandwidth as numbers"
+            )
+
+    def _score_leave_one_out(self, loss: LeaveOneOut) -> None:
+        samples = self._samples
+        if len(samples.points) < 2 and samples.count < 2:
+            self.loo_error_, self.loo_score_ = numpy.nan, numpy.nan
+            return
+        self.loo_error_ = loss.error(self.bandwidth_)
+        variance = float(numpy.average(((samples.values - samples.mean) ** 2).mean(1), weights=samples.weights))
+        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+
+    def _check_parameters(self) -> None:
+        _one_of("kernel", self.kernel, tuple(KERNELS))
+        _one_of("empty", self.empty, EMPTY)
+        if isinstance(self.degree, bool) or self.degree not in (0, 1):
+            raise ValueError(f"degree: expected 0 (local average) or 1 (local line), got {self.degree!r}")
+        if isinstance(self.bandwidth, str):
+            _one_of("bandwidth", self.bandwidth, RULES, "a positive number, one per feature, or ")
+            if self.bandwidth == "gradient" and self.kernel in WITHOUT_SLOPE:
+                raise ValueError(
+                    f"bandwidth: 'gradient' needs a kernel that falls with the distance, which {self.kernel} does not; "
+                    "use 'loo'"
+                )
+            return
+        try:
+            given = numpy.asarray(self.bandwidth, dtype=numpy.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}, "
+                f"got {self.bandwidth!r}"
+            ) from error
+        if isinstance(self.bandwidth, bool) or not given.size or not ((given > 0) & numpy.isfinite(given)).all():
+            raise ValueError(f"bandwidth: expected positive, finite numbers, got {self.bandwidth!r}")
+
+    def _checked(self, X: ArrayLike) -> Any:
+        """Two-dimensional, finite and as wide as in `fit`; a large memory map is checked part by part, not copied."""
+        check_is_fitted(self)
+        if isinstance(X, numpy.memmap) and X.ndim == 2 and len(X) > QUERIES:
+            for part in _parts(len(X), QUERIES):
+                validate_data(self, X[part], reset=False, dtype=numpy.float64)
+            return X
+        return validate_data(self, X, reset=False, dtype=numpy.float64)
+
+
+def _one_of(name: str, given: object, allowed: tuple[str, ...], before: str = "") -> None:
+    if not isinstance(given, str) or given not in allowed:
+        raise ValueError(f"{name}: expected {before}one of {', '.join(allowed)}, got {given!r}")
+
+
+def _parts(count: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
