@@ -17,7 +17,8 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from torch import Tensor
 
 import regard
-from regard.tour import curve, pictures
+from regard.data import curve
+from regard.view import pictures
 
 QUERY = 36  # the sample whose x is asked for, on the left, and whose row is marked, on the right
 WIDTH, HEIGHT = 8.0, 3.9  # inches; 1600 pixels wide

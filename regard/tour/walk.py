@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from regard.tour.pictures import THEMES, png
 from regard.tour.section import Criterion, Numbers, Outcome, Section, verdict
+from regard.view.pictures import THEMES, png
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard import cli, tour
-from regard.tour import pictures, runner, sections
+from regard.tour import runner, sections
+from regard.view import pictures
 
 
 def test_a_tour_ends_well(finished):

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour import curve, pictures
+from regard.data import curve
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.view import pictures
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour import pictures
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.view import pictures
 
 
 @dataclass(frozen=True)

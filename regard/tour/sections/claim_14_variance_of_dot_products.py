@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour import pictures
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.view import pictures
 
 PAIRS = 5_000
 SEEDS = range(3)

@@ -1,10 +1,10 @@
-"""How the tour's pictures look: a theme for light pages, one for dark ones, and what several sections draw.
+"""How our pictures look: a theme for light pages, one for dark ones, and what several sections draw.
 
 Figures are made without pyplot, so nothing here has a state, needs a display or asks for a font that matplotlib does
 not bring along. Labels are English in both languages for the same reason.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -17,8 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy import ma
 from torch import Tensor
-
-from regard.tour.section import Drawing
 
 # The notes draw samples yellow, the truth blue and attention red; so do we. Each name stands for a colour of the theme.
 SAMPLES, TRUTH, ATTENTION, POOLED, OTHER = "C0", "C1", "C2", "C3", "C4"
@@ -121,7 +119,7 @@ def _cells(shape: tuple[int, ...]) -> list[tuple[int, int]]:
     return [(row, column) for row in range(shape[0]) for column in range(shape[1])]
 
 
-def png(drawing: Drawing, theme: str) -> bytes:
+def png(drawing: Callable[[], Figure], theme: str) -> bytes:
     """The picture in one of the THEMES, whatever the user's own matplotlib settings are."""
     with style.context(["default", THEMES[theme]]):
         file = BytesIO()
