@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regard.attention.pooling import average_pool, max_pool
     from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
     from regard.kernel.regressor import KernelRegressor
+    from regard.view.regression import KernelRegressionDisplay
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "Cosine",
     "Dot",
     "Kernel",
+    "KernelRegressionDisplay",
     "KernelRegressor",
     "Mask",
     "Score",
@@ -61,6 +63,7 @@ _HOME = {
     "average_pool": "regard.attention.pooling",
     "max_pool": "regard.attention.pooling",
     "KernelRegressor": "regard.kernel.regressor",
+    "KernelRegressionDisplay": "regard.view.regression",
 }
 
 

@@ -25,6 +25,31 @@ def build_parser() -> argparse.ArgumentParser:
     tour.add_argument("--language", choices=("en", "zh"), default="en", help="default: %(default)s")
     tour.set_defaults(run=_tour)
 
+    text = "draw a smooth curve through columns of a file, with its bandwidth chosen by leave-one-out"
+    curve = commands.add_parser(
+        "curve",
+        help=text,
+        description=text.capitalize() + ". Without a file: the noisy curve of the notes.",
+        epilog="example: regard curve cars.csv --x weight --y consumption",
+    )
+    curve.add_argument("file", metavar="FILE", type=Path, nargs="?", help="CSV, or parquet where pyarrow is there")
+    curve.add_argument("--x", metavar="COL", nargs="+", default=[], help="the columns to predict from")
+    curve.add_argument("--y", metavar="COL", help="the column to predict")
+    curve.add_argument("--kernel", default="gaussian", help="one of regard's ten kernels; default: %(default)s")
+    curve.add_argument(
+        "--bandwidth",
+        metavar="RULE",
+        default="loo",
+        help="loo, gradient, silverman, or numbers joined by commas, one per column of x; default: %(default)s",
+    )
+    curve.add_argument("--degree", type=int, choices=(0, 1), default=0, help="1 for a local line; default: %(default)s")
+    curve.add_argument("--predictions", metavar="CSV", type=Path, help="default: FILE-predictions.csv, here")
+    curve.add_argument(
+        "--picture", metavar="IMAGE", type=Path, help=".png, .svg, .pdf or .html; default: FILE-curve.png"
+    )
+    curve.add_argument("--json", action="store_true", help="for a program to read")
+    curve.set_defaults(run=_curve)
+
     text = "say whether regard works well on this machine, and what to do where it does not"
     doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
     doctor.add_argument("--json", action="store_true", help="for a program to read")
@@ -54,6 +79,13 @@ def _tour(options: argparse.Namespace) -> int:
     from regard import tour
 
     return tour.run(options.out, options.language)
+
+
+def _curve(options: argparse.Namespace) -> int:
+    from regard import curve
+
+    names = ("file", "x", "y", "kernel", "bandwidth", "degree", "predictions", "picture")
+    return curve.run(curve.Request(**{name: getattr(options, name) for name in names}, as_json=options.json))
 
 
 def _doctor(options: argparse.Namespace) -> int:

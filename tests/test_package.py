@@ -22,11 +22,27 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 NAMES = [
-    *("Additive", "Bilinear", "Cosine", "Dot", "Kernel", "KernelRegressor", "Mask", "Score", "__version__", "attend"),
+    *(
+        "Additive",
+        "Bilinear",
+        "Cosine",
+        "Dot",
+        "Kernel",
+        "KernelRegressionDisplay",
+        "KernelRegressor",
+        "Mask",
+        "Score",
+        "__version__",
+        "attend",
+    ),
     "average_pool",
     *("bias", "causal", "drop", "keep", "lengths", "masked_softmax", "max_pool", "weights", "window"),
 ]
-COMMANDS = {"tour": ["--help", "--language", "--out"], "doctor": ["--help", "--json"]}
+COMMANDS = {
+    "tour": ["--help", "--language", "--out"],
+    "curve": ["--bandwidth", "--degree", "--help", "--json", "--kernel", "--picture", "--predictions", "--x", "--y"],
+    "doctor": ["--help", "--json"],
+}
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from regard.attention.threads import find_loops, share_out
 
-__all__ = ["POLYNOMIALS", "line_average", "line_sums", "others_sums"]
+__all__ = ["POLYNOMIALS", "Line", "line_average"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -45,35 +45,43 @@ POLYNOMIALS: dict[str, list[float]] = {
 }
 
 
-def line_sums(kernel: str, x: Array, columns: Array, width: float, queries: Array, what: What = "average") -> Array:
-    """The sums above, for any queries."""
-    first = _first_of_places(x)
-    if len(first) < len(x):  # samples at the same place count as one
-        x, columns = x[first], numpy.add.reduceat(columns, first)
-    rights = numpy.searchsorted(x, queries)
-    return _sums(kernel, x, columns, width, _Places(queries, rights - 1, rights), what)
+class Line:
+    """Sorted samples x (m,) with their columns (m, c), ready to be asked. Samples at the same place count as one."""
 
+    def __init__(self, x: Array, columns: Array) -> None:
+        self._first = numpy.flatnonzero(
+            numpy.diff(x, prepend=numpy.nan)
+        )  # of each place; NaN differs from all, so 0 is one
+        self._columns = columns
+        self.x, self.columns = x[self._first], numpy.add.reduceat(columns, self._first)
+        self._cells: tuple[float, _Cells] | None = None  # the last width's
 
-def others_sums(
-    kernel: str, x: Array, columns: Array, width: float, what: What = "average", left_out: Array | None = None
-) -> Array:
-    """The sums above, for every sample about all the others: `left_out` (m, c) is its own part, else all of it."""
-    left_out = columns if left_out is None else left_out
-    first = _first_of_places(x)
-    counts, index = numpy.diff(first, append=len(x)), numpy.arange(len(first))
-    spots, together = x[first], numpy.add.reduceat(columns, first)
-    # A sample that is alone leaves its place empty. Others see what stays there: all of the place but their own part.
-    alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
-    places = _Places(spots, index - 1, numpy.where(alone, index + 1, index))
-    sums = numpy.repeat(_sums(kernel, spots, together, width, places, what), counts, axis=0)
-    shared = numpy.repeat(~alone, counts)
-    sums[shared, 0] -= left_out[shared]  # K(0) = 1
-    return sums
+    def sums(self, kernel: str, width: float, queries: Array, what: What = "average") -> Array:
+        """The sums above, for sorted queries (n,)."""
+        rights = numpy.searchsorted(self.x, queries)
+        return self._sums(kernel, width, _Places(queries, rights - 1, rights), what)
 
+    def sums_of_others(self, kernel: str, width: float, what: What = "average", left_out: Array | None = None) -> Array:
+        """The sums above, for every sample about all the others: `left_out` (m, c) is its own part, else all of it."""
+        columns, first = self._columns, self._first
+        left_out = columns if left_out is None else left_out
+        counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
+        # A sample that is alone leaves its place empty. Others see what stays there: all of it but their own part.
+        alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
+        places = _Places(self.x, index - 1, numpy.where(alone, index + 1, index))
+        sums = numpy.repeat(self._sums(kernel, width, places, what), counts, axis=0)
+        shared = numpy.repeat(~alone, counts)
+        sums[shared, 0] -= left_out[shared]  # K(0) = 1
+        return sums
 
-def _first_of_places(x: Array) -> Indices:
-    """The first sample of each place; NaN differs from everything, so 0 is among them."""
-    return numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
+    def _sums(self, kernel: str, width: float, places: _Places, what: What) -> Array:
+        if kernel == "gaussian":
+            if self._cells is None or self._cells[0] != width:
+                self._cells = width, _gaussian_cells(self.x, self.columns, width)
+            return _gaussian(self.x, self.columns, width, self._cells[1], places, what)
+        if kernel in POLYNOMIALS:
+            return _polynomial(POLYNOMIALS[kernel], self.x, self.columns, width, places, what)
+        return {"laplace": _laplace, "constant": _constant}[kernel](self.x, self.columns, width, places, what)
 
 
 class _Places(NamedTuple):
@@ -82,26 +90,29 @@ class _Places(NamedTuple):
     rights: Indices
 
 
-def _sums(kernel: str, x: Array, columns: Array, width: float, places: _Places, what: What) -> Array:
-    if kernel in POLYNOMIALS:
-        return _polynomial(POLYNOMIALS[kernel], x, columns, width, places, what)
-    return {"gaussian": _gaussian, "laplace": _laplace, "constant": _constant}[kernel](x, columns, width, places, what)
+class _Cells(NamedTuple):
+    starts: Indices
+    centres: Array
+    moments: Array
 
 
-def _gaussian(x: Array, columns: Array, width: float, places: _Places, what: What) -> Array:
-    loops = find_loops("line_gaussian")
-    starts, groups = _cells(x, width), _cells(places.queries, width)
+def _gaussian_cells(x: Array, columns: Array, width: float) -> _Cells:
+    starts = _starts_of_cells(x, width)
     centres, moments = numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, columns.shape[1], TERMS))
-    loop = partial(loops.cell_moments, x, columns, width, starts, centres, moments)
+    loop = partial(find_loops("line_gaussian").cell_moments, x, columns, width, starts, centres, moments)
     share_out(loop, len(centres), columns.size * TERMS)
-    sums = numpy.empty((len(places.queries), 1 if what == "average" else 3, columns.shape[1]))
+    return _Cells(starts, centres, moments)
 
+
+def _gaussian(x: Array, columns: Array, width: float, cells: _Cells, places: _Places, what: What) -> Array:
+    loops = find_loops("line_gaussian")
+    groups = _starts_of_cells(places.queries, width)
+    sums = numpy.empty((len(places.queries), 1 if what == "average" else 3, columns.shape[1]))
     counts = numpy.zeros(len(places.queries), dtype=numpy.int64)
 
     def loop_sums(start: int, stop: int) -> None:
         work, total = numpy.empty(TERMS), numpy.empty((columns.shape[1], TERMS))
-        samples = (x, columns, width, starts, centres, moments)
-        loops.gaussian_sums(*places, groups, *samples, counts, sums, work, total, start, stop)
+        loops.gaussian_sums(*places, groups, x, columns, width, *cells, counts, sums, work, total, start, stop)
 
     share_out(loop_sums, len(groups) - 1, sums.size * TERMS)
     left_over = numpy.flatnonzero(counts)
@@ -125,7 +136,7 @@ def _polynomial(
         return numpy.concatenate(list(both), axis=1)
     loops = find_loops("line_polynomial")
     kernel, at_edge = numpy.array(coefficients, dtype=numpy.float64), about_edge(coefficients)
-    starts = _cells(x, width / 2)
+    starts = _starts_of_cells(x, width / 2)
     running = numpy.empty((len(x), columns.shape[1], len(kernel) + ROWS[what] - 1))
     share_out(partial(loops.running_moments, x, columns, width, starts, running), len(starts) - 1, running.size)
     sums = numpy.empty((len(places.queries), ROWS[what], columns.shape[1]))
@@ -176,7 +187,7 @@ def _constant(x: Array, columns: Array, width: float, places: _Places, what: Wha
     return sums
 
 
-def _cells(x: Array, width: float) -> Indices:
+def _starts_of_cells(x: Array, width: float) -> Indices:
     """Where each cell's numbers start, and one more entry for the end."""
     starts = numpy.empty(len(x) + 1, dtype=numpy.int64)
     count = find_loops("line_gaussian").cells(x, width, starts)
@@ -208,7 +219,7 @@ def line_average(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: 
         rows, keys, values = (each[place].double().numpy() for each in (query, key, value))
         order, asked = numpy.argsort(keys[:, 0], kind="stable"), numpy.argsort(rows[:, 0], kind="stable")
         columns = numpy.hstack([numpy.ones_like(keys), values])[order]
-        sums = line_sums(kernel, keys[order, 0], columns, width, rows[asked, 0])[:, 0]
+        sums = Line(keys[order, 0], columns).sums(kernel, width, rows[asked, 0])[:, 0]
         output[place][torch.from_numpy(asked)] = torch.from_numpy(sums[:, 1:] / sums[:, :1]).to(value.dtype)
     return output
 

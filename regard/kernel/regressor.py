@@ -177,7 +177,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
     def _weights(self, X: Array, degree: int) -> Array:
         samples = self._samples
         score = Kernel(self.kernel, self.bandwidth_.tolist())
-        query, key = torch.from_numpy(X), torch.from_numpy(samples.points)
+        query, key = torch.tensor(X), torch.from_numpy(samples.points)  # a copy: X may be read-only
         found: Array = weights(
             query, key, score=score, mask=bias(torch.from_numpy(samples.weights).log()[None])
         ).numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 from numpy.typing import NDArray
 
-from regard.attention.line import What, line_sums, others_sums
+from regard.attention.line import Line, What
 from regard.attention.threads import find_loops
 from regard.kernel.cloud import cloud_sums
 
@@ -33,6 +33,7 @@ class Samples:
         self.columns = numpy.column_stack([weights, weights[:, None] * (values - self.mean)])
         self.counted = bool((weights == numpy.floor(weights)).all())
         self.left_out = self.columns / weights[:, None] if self.counted else self.columns
+        self.line = Line(points[:, 0], self.columns) if points.shape[1] == 1 else None
 
     @property
     def count(self) -> float:
@@ -42,9 +43,9 @@ class Samples:
 
     def sums(self, kernel: str, widths: Array, queries: Array, what: What = "average") -> Array:
         """Sums (n, rows, 1 + outputs) around queries (n, features): see line.py and cloud.py."""
-        if self.points.shape[1] == 1:
+        if self.line is not None:
             asked = numpy.argsort(queries[:, 0], kind="stable")
-            sums = line_sums(kernel, self.points[:, 0], self.columns, float(widths[0]), queries[asked, 0], what)
+            sums = self.line.sums(kernel, float(widths[0]), queries[asked, 0], what)
             found = numpy.empty_like(sums)
             found[asked] = sums
             return found
@@ -52,9 +53,8 @@ class Samples:
 
     def sums_of_others(self, kernel: str, widths: Array, chosen: Indices, what: What = "average") -> Array:
         """The same around the chosen samples, each left out of its own sums."""
-        if self.points.shape[1] == 1:
-            width = float(widths[0])
-            return others_sums(kernel, self.points[:, 0], self.columns, width, what, self.left_out)[chosen]
+        if self.line is not None:
+            return self.line.sums_of_others(kernel, float(widths[0]), what, self.left_out)[chosen]
         whole = self.columns[chosen, 0] <= self.left_out[chosen, 0]
         points = self.points / widths
         own = numpy.where(whole, chosen, -1)

@@ -1,1 +1,5 @@
 """Weights as numbers and pictures."""
+
+from regard.view.regression import KernelRegressionDisplay
+
+__all__ = ["KernelRegressionDisplay"]

@@ -4,8 +4,11 @@ Figures are made without pyplot, so nothing here has a state, needs a display or
 not bring along. Labels are English in both languages for the same reason.
 """
 
+import base64
 from collections.abc import Callable, Sequence
+from html import escape
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from cycler import cycler
@@ -126,3 +129,41 @@ def png(drawing: Callable[[], Figure], theme: str) -> bytes:
         canvas: Any = FigureCanvasAgg(drawing())  # Any: print_png has no types
         canvas.print_png(file, metadata={"Software": None})  # unlike savefig, this draws once and not twice
     return file.getvalue()
+
+
+ENDINGS = (".png", ".svg", ".pdf", ".html")
+
+
+def write(drawing: Callable[[], Figure], path: str | Path) -> Path:
+    """The picture as a file, whose name's ending says how; it appears whole or not at all."""
+    path = Path(path)
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"path: expected a name that ends in {', '.join(ENDINGS)}, got {str(path)!r}")
+    if path.suffix.lower() == ".html":
+        content = f"<!doctype html><meta charset=utf-8><title>{escape(path.stem)}</title>{html(drawing)}".encode()
+    elif path.suffix.lower() == ".png":
+        content = png(drawing, "light")
+    else:
+        file = BytesIO()
+        with style.context(["default", THEMES["light"], {"svg.hashsalt": "regard", "svg.fonttype": "path"}]):
+            figure = drawing()
+            date = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {"Date": None}
+            figure.savefig(file, format=path.suffix.lower()[1:], metadata=date)
+        content = file.getvalue()
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def html(drawing: Callable[[], Figure]) -> str:
+    """The picture for a page, light or dark as the reader's."""
+    light, dark = (base64.b64encode(png(drawing, theme)).decode() for theme in ("light", "dark"))
+    kind = "data:image/png;base64,"
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{kind}{dark}">'
+        f'<img alt="" src="{kind}{light}" style="max-width:100%;width:640px"></picture>'
+    )

@@ -7,7 +7,7 @@ import torch
 from regard import Kernel, attend, lengths
 from regard.attention import line
 from regard.attention.kernels import KERNELS
-from regard.attention.line import ROWS, line_average, line_sums, others_sums
+from regard.attention.line import ROWS, Line, line_average
 
 SMOOTH = ("gaussian", "laplace")
 
@@ -90,7 +90,7 @@ def test_sums_are_the_direct_sums(name, what, n, width):
     x, columns = samples(n)
     queries = questions(x, 307)
     truth = direct_sums(name, x, columns, width, queries, what)
-    assert_same_sums(line_sums(name, x, columns, width, queries, what), *truth)
+    assert_same_sums(Line(x, columns).sums(name, width, queries, what), *truth)
 
 
 @pytest.mark.parametrize("what", ROWS)
@@ -99,7 +99,16 @@ def test_sums_are_the_direct_sums(name, what, n, width):
 def test_every_sample_about_the_others(name, what, n, width):
     x, columns = samples(n, seed=2)
     truth = direct_sums(name, x, columns, width, x, what, own=numpy.arange(n))
-    assert_same_sums(others_sums(name, x, columns, width, what), *truth)
+    assert_same_sums(Line(x, columns).sums_of_others(name, width, what), *truth)
+
+
+def test_a_line_may_be_asked_with_one_width_and_another():
+    x, columns = samples(307)
+    queries = questions(x, 101)
+    line_of_both = Line(x, columns)
+    for width in (0.2, 0.2, 1.7, 0.2):
+        found = line_of_both.sums("gaussian", width, queries)
+        assert numpy.array_equal(found, Line(x, columns).sums("gaussian", width, queries))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -108,8 +117,8 @@ def test_a_sample_of_weight_three_is_three_samples(name):
     columns[:, 1] /= columns[:, 0]
     columns[:, 0] = 1
     counts = numpy.random.default_rng(4).integers(1, 4, len(x))
-    repeated = others_sums(name, numpy.repeat(x, counts), numpy.repeat(columns, counts, axis=0), 0.2)
-    weighted = others_sums(name, x, columns * counts[:, None], 0.2, left_out=columns)
+    repeated = Line(numpy.repeat(x, counts), numpy.repeat(columns, counts, axis=0)).sums_of_others(name, 0.2)
+    weighted = Line(x, columns * counts[:, None]).sums_of_others(name, 0.2, left_out=columns)
     expected = repeated[numpy.cumsum(counts) - 1]
     assert_same_sums(weighted, expected, numpy.abs(expected))
 
@@ -119,7 +128,7 @@ def test_far_from_zero_nothing_is_lost(name):
     x, columns = samples(499, origin=2.0**30)
     queries = questions(x, 101)
     truth = direct_sums(name, x, columns, 0.25, queries, "average")
-    assert_same_sums(line_sums(name, x, columns, 0.25, queries), *truth)
+    assert_same_sums(Line(x, columns).sums(name, 0.25, queries), *truth)
 
 
 def test_many_queries_beyond_the_data_are_interpolated():
@@ -128,7 +137,7 @@ def test_many_queries_beyond_the_data_are_interpolated():
     for low, high in ((-40.0, -39.9), (1.6, 1.69), (12.0, 12.09), (60.0, 60.09)):
         queries = numpy.linspace(low, high, 211)
         truth = direct_sums("gaussian", x, columns, 0.1, queries, "average")
-        assert_same_sums(line_sums("gaussian", x, columns, 0.1, queries), *truth)
+        assert_same_sums(Line(x, columns).sums("gaussian", 0.1, queries), *truth)
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
@@ -139,7 +148,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
         found = []
         for workers in (1, 2, 3):
             monkeypatch.setattr(torch, "get_num_threads", lambda workers=workers: workers)
-            found.append(line_sums(name, x, columns, 0.05, queries))
+            found.append(Line(x, columns).sums(name, 0.05, queries))
         assert all(numpy.array_equal(found[0], other) for other in found[1:]), name
 
 

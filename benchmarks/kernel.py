@@ -1,0 +1,162 @@
+"""Kernel regression against statsmodels and KeOps: predicting, choosing the bandwidth, growing."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+
+import numpy
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.gaussian import keops
+from benchmarks.measure import Row, Work, compare, milliseconds, peak_extra_memory
+from regard import KernelRegressor
+
+Array = NDArray[numpy.float64]
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of changes to come in its random numbers
+    from statsmodels.nonparametric.kernel_regression import KernelReg
+
+
+def curve(n: int, features: int = 1, seed: int = 0) -> tuple[Array, Array]:
+    """The noisy curve of the notes, along the first of some features."""
+    random = numpy.random.default_rng(seed)
+    X = 5 * random.random((n, features))
+    return X, 2 * numpy.sin(X[:, 0]) + X[:, 0] ** 0.8 + random.normal(0, 0.5, n)
+
+
+def statsmodels(X: Array, y: Array, width: list[float]) -> KernelReg:
+    """A regressor of theirs with a bandwidth that is given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return KernelReg(y, X, "c" * X.shape[1], reg_type="lc", bw=width)
+
+
+def rows() -> Iterator[Row]:
+    """One feature, several, and how it grows."""
+    X, y = curve(10_000)
+    queries, _ = curve(10_000, seed=1)
+    model, peer = KernelRegressor(bandwidth=0.2).fit(X, y), statsmodels(X, y, [0.2])
+    numpy.testing.assert_allclose(model.predict(queries[:500]), peer.fit(queries[:500])[0], rtol=1e-9)
+    yield compare(
+        "predict, 1 feature, Gaussian, 10k × 10k",
+        "statsmodels KernelReg.fit",
+        lambda: peer.fit(queries),
+        lambda: model.predict(queries),
+        200,
+        1,
+    )
+    yield _bandwidth()
+    yield from _against_keops(features=1, at_least=500)
+    yield from _against_keops(features=3, at_least=5)
+    yield _three_features_statsmodels()
+    yield _million()
+    yield _memory()
+    yield _growth()
+
+
+def _bandwidth() -> Row:
+    X, y = curve(2_000)
+
+    def peer() -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bandwidth: Array = KernelReg(y, X, "c", reg_type="lc", bw="cv_ls").bw
+        return bandwidth
+
+    start = time.perf_counter()
+    theirs = peer()  # once: it takes minutes
+    slow = time.perf_counter() - start
+    KernelRegressor().fit(X, y)
+    fast = _median(lambda: KernelRegressor().fit(X, y), 7)
+    ours = KernelRegressor().fit(X, y)
+    if ours.loo_error_ > KernelRegressor(bandwidth=theirs).fit(X, y).loo_error_ * (1 + 1e-6):
+        raise AssertionError(f"bandwidth {theirs} has a smaller leave-one-out error than {ours.bandwidth_}")
+    return _row("bandwidth by leave-one-out, n = 2,000", "statsmodels bw='cv_ls'", slow, fast, 300)
+
+
+def _against_keops(features: int, at_least: float) -> Iterator[Row]:
+    X, y = curve(100_000, features)
+    queries, _ = curve(10_000, features, seed=1)
+    width = 0.2 if features == 1 else 0.5
+    model = KernelRegressor(bandwidth=width).fit(X, y)
+    tensors = (torch.tensor(queries), torch.tensor(X), torch.tensor(y)[:, None])
+    numpy.testing.assert_allclose(model.predict(queries), keops(*tensors, width)[:, 0].numpy(), rtol=1e-7)
+    plural = "" if features == 1 else "s"
+    for dtype in (torch.float64, torch.float32):
+        arguments = [tensor.to(dtype) for tensor in tensors]
+        yield compare(
+            f"predict, {features} feature{plural}, Gaussian, 10k × 100k",
+            f"pykeops on the CPU, {str(dtype).removeprefix('torch.')}",
+            lambda arguments=arguments: keops(*arguments, width),
+            lambda: model.predict(queries),
+            at_least,
+            3,
+        )
+
+
+def _three_features_statsmodels() -> Row:
+    X, y = curve(100_000, 3)
+    queries, _ = curve(10_000, 3, seed=1)
+    model, peer = KernelRegressor(bandwidth=0.5).fit(X, y), statsmodels(X, y, [0.5] * 3)
+    some = queries[:100]
+    numpy.testing.assert_allclose(model.predict(some), peer.fit(some)[0], rtol=1e-9)
+    slow = _median(lambda: peer.fit(some), 3) * len(queries) / len(some)
+    fast = _median(lambda: model.predict(queries), 3)
+    work = "predict, 3 features, Gaussian, 10k × 100k"
+    return _row(work, "statsmodels KernelReg.fit (100 queries, times 100)", slow, fast, 20)
+
+
+def _million() -> Row:
+    work = million()
+    work()
+    seconds = _median(work, 3)
+    text = "predict 1 million × 1 million, 1 feature, Gaussian"
+    return Row(text, "absolute", "", milliseconds(seconds), milliseconds(seconds), "≤ 2 s", seconds <= 2)
+
+
+def million() -> Work:
+    """A fitted model of a million samples, and a million queries to ask."""
+    X, y = curve(1_000_000)
+    queries, _ = curve(1_000_000, seed=1)
+    model = KernelRegressor(bandwidth=0.1).fit(X, y)
+    return lambda: model.predict(queries)
+
+
+def _memory() -> Row:
+    megabytes = peak_extra_memory(million)
+    text = f"{megabytes:.0f} MB"
+    return Row("the same: peak extra memory", "absolute", "", text, text, "≤ 500 MB", megabytes <= 500)
+
+
+def _growth() -> Row:
+    seconds = []
+    for n in (100_000, 1_000_000):
+        X, y = curve(n)
+        queries, _ = curve(n, seed=1)
+        model = KernelRegressor(bandwidth=0.1).fit(X, y)
+        seconds.append(_median(lambda model=model, queries=queries: model.predict(queries), 5))
+    ratio = seconds[1] / seconds[0]
+    times = f"{milliseconds(seconds[0])}, {milliseconds(seconds[1])}"
+    work = "growth of 1-feature predict from n = m = 10⁵ to 10⁶"
+    return Row(work, "itself", "", times, f"{ratio:.1f}×", "≤ 13×", ratio <= 13)
+
+
+def _median(work: Work, repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _row(work: str, against: str, slow: float, fast: float, at_least: float) -> Row:
+    ratio = slow / fast
+    return Row(
+        work, against, milliseconds(slow), milliseconds(fast), f"{ratio:.0f}×", f"≥ {at_least}×", ratio >= at_least
+    )

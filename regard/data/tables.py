@@ -1,0 +1,126 @@
+"""Columns of numbers from a file that a person made: CSV, or parquet where pyarrow is there.
+
+What is wrong with the file is said with its name, the line and the column.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+from numpy.typing import NDArray
+
+__all__ = ["Table", "TableError", "read_columns"]
+
+Array = NDArray[numpy.float64]
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "."}
+
+
+class TableError(ValueError):
+    """The file is not a table that can be used; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows (n, columns) in which every asked-for column has a number, and how many rows had not."""
+
+    names: tuple[str, ...]
+    rows: Array
+    left_out: int
+    first_left_out: int | None  # the line of the file
+
+
+def read_columns(path: Path, names: Sequence[str]) -> Table:
+    """Some columns of a file. Rows with a missing value are left out and counted; text among numbers is an error."""
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    if path.is_dir():
+        raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _checked(path, names, *_parquet(path, names))
+    return _checked(path, names, *_csv(path, names))
+
+
+def _checked(path: Path, names: Sequence[str], rows: Array, lines: NDArray[numpy.int64]) -> Table:
+    if not len(rows):
+        raise TableError(f"{path}: no rows below the header")
+    infinite = numpy.argwhere(numpy.isinf(rows))
+    if len(infinite):
+        row, column = infinite[0]
+        raise TableError(f"{path}: line {lines[row]}, column {names[column]!r}: expected a finite number, got infinity")
+    missing = numpy.isnan(rows).any(1)
+    if missing.all():
+        raise TableError(f"{path}: no row has a number in every one of the columns {', '.join(names)}")
+    first = int(lines[missing][0]) if missing.any() else None
+    return Table(tuple(names), rows[~missing], int(missing.sum()), first)
+
+
+def _csv(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
+    rows: list[list[float]] = []
+    lines: list[int] = []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            separator = max(",;\t", key=file.readline().count)  # whichever the header has most of
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator)
+            header = next(reader, None)
+            if header is None:
+                raise TableError(f"{path}: is empty")
+            chosen = [_index(path, header, name) for name in names]
+            for cells in reader:
+                if cells:  # a blank line is no row
+                    rows.append(list(_numbers(path, header, cells, chosen, reader.line_num)))
+                    lines.append(reader.line_num)
+    except UnicodeDecodeError as error:
+        raise TableError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8, or as parquet") from error
+    except csv.Error as error:
+        raise TableError(f"{path}: line {reader.line_num}: {error}") from error
+    return numpy.array(rows, dtype=numpy.float64).reshape(len(rows), len(names)), numpy.array(lines, dtype=numpy.int64)
+
+
+def _numbers(path: Path, header: list[str], cells: list[str], chosen: list[int], line: int) -> Iterator[float]:
+    for column in chosen:
+        if column >= len(cells):
+            raise TableError(f"{path}: line {line}: expected {len(header)} columns, got {len(cells)}")
+        text = cells[column].strip()
+        try:
+            yield numpy.nan if text.lower() in MISSING else float(text)
+        except ValueError:
+            raise TableError(
+                f"{path}: line {line}, column {header[column].strip()!r}: expected a number, got {text!r}"
+            ) from None
+
+
+def _parquet(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
+    try:
+        from pyarrow import ArrowException, parquet, types
+    except ImportError as error:
+        raise TableError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from error
+    try:
+        schema = parquet.read_schema(path)
+        chosen = [schema.names[_index(path, schema.names, name)] for name in names]
+        for name in chosen:
+            kind = schema.field(name).type
+            if not (
+                types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+            ):
+                raise TableError(f"{path}: column {name!r}: expected numbers, got {kind}")
+        table = parquet.read_table(path, columns=list(dict.fromkeys(chosen)))
+    except ArrowException as error:
+        raise TableError(f"{path}: is not a parquet file that can be read: {error}") from error
+    columns = [table.column(name).to_pandas().to_numpy(dtype=numpy.float64, na_value=numpy.nan) for name in chosen]
+    return numpy.stack(columns, axis=1), numpy.arange(1, table.num_rows + 1)
+
+
+def _index(path: Path, header: Sequence[str], name: str) -> int:
+    known = [each.strip() for each in header]
+    if name in known:
+        return known.index(name)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise TableError(f"{path}: no column {name!r}{hint} (columns: {', '.join(known)})")
