@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from regard.attention.again import computed_again, full_precision
 from regard.attention.bound import Bound, Piece
+from regard.attention.checks import checked_dropout, chosen_indices
 from regard.attention.frames import HALVES, Frame, frame_of, require_tensor, shape_text
 from regard.attention.fused import additive_mask, fused_attention
 from regard.attention.masks import Mask, require_mask
@@ -77,7 +78,7 @@ def attend(
     if not isinstance(need_weights, bool):
         raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
     frame = frame_of(query, key, value)
-    call = _Call.of(frame, score, mask, _checked_dropout(dropout))
+    call = _Call.of(frame, score, mask, checked_dropout(dropout))
     call.score.check(query, key)
     with full_precision(frame.device):
         rows, keys = call.project(_working(query), _working(key))
@@ -104,11 +105,11 @@ def weights(
     """
     frame = frame_of(query, key)
     if rows is not None:
-        frame = replace(frame, positions=_chosen("rows", rows, frame.n))
+        frame = replace(frame, positions=chosen_indices("rows", rows, frame.n))
     if heads is not None:
         if not frame.batch:
             raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
-        chosen = _chosen("heads", heads, frame.batch[-1])
+        chosen = chosen_indices("heads", heads, frame.batch[-1])
         frame = replace(frame, heads=torch.tensor(chosen, dtype=torch.long, device=frame.device))
     call = _Call.of(frame, score, mask, 0.0)
     call.score.check(query, key)
@@ -376,31 +377,6 @@ def _fill(call: _Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor
             place.copy_(solved)
         own[..., : part.keys.start] = 0
         own[..., part.keys.stop :] = 0
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
-def _checked_dropout(dropout: float) -> float:
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
-        raise TypeError(f"dropout: expected a number, got {type(dropout).__name__}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout: expected a share from 0 up to, but not including, 1, got {dropout}")
-    return float(dropout)
-
-
-def _chosen(name: str, chosen: Sequence[int] | Tensor, limit: int) -> list[int]:
-    """Indices as non-negative whole numbers below the limit; negative ones count from the end."""
-    if isinstance(chosen, Tensor):
-        chosen = chosen.tolist()
-    if not isinstance(chosen, Sequence):
-        raise TypeError(f"{name}: expected a sequence of whole numbers, got {type(chosen).__name__}")
-    for number in chosen:
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name}: expected whole numbers, got {type(number).__name__}")
-        if not -limit <= number < limit:
-            raise ValueError(f"{name}: expected numbers from {-limit} to {limit - 1}, got {number}")
-    return [number % limit for number in chosen]
 
 
 def _working(rows: Tensor) -> Tensor:

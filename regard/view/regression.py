@@ -154,9 +154,9 @@ class KernelRegressionDisplay:
         if self.truth is not None:
             axes.plot(self.curve.x, self.truth, color=pictures.TRUTH, label="truth")
         if self.before is not None:
-            before = f"before, bandwidth {self.before.bandwidth:.3g}"
+            before = f"before, bandwidth {self.before.bandwidth:.4g}"
             axes.plot(self.curve.x, self.before.predicted, "--", color=pictures.POOLED, label=before)
-        label = f"curve, bandwidth {self.curve.bandwidth:.3g}"
+        label = f"curve, bandwidth {self.curve.bandwidth:.4g}"
         axes.plot(self.curve.x, self.curve.predicted, color=pictures.ATTENTION, label=label)
         axes.set(xlabel=self.x_name, ylabel=self.y_name)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, columnspacing=1.4, borderaxespad=0)
