@@ -134,10 +134,22 @@ def least_error(loss: LeaveOneOut) -> Array:
     if len(start) == 1:
         return rounded(numpy.array([_scan(lambda log: loss.error(numpy.exp([log])), *_log_range(loss.samples))]))
     factor = _scan(lambda log: loss.error(start * math.exp(log)), math.log(1 / 16), math.log(16))
-    widths = start * factor
     if loss.degree or loss.kernel in WITHOUT_SLOPE:
-        return rounded(_one_by_one(loss, widths))
-    return descend(loss, widths)
+        return _without_silent_features(loss, _one_by_one, _one_by_one(loss, start * factor))
+    ends = [descend(loss, widths) for widths in (start, start * factor)]
+    return _without_silent_features(loss, descend, min(ends, key=loss.error))
+
+
+def _without_silent_features(loss: LeaveOneOut, refine: Callable[[LeaveOneOut, Array], Array], widths: Array) -> Array:
+    """A search can end in a valley where a feature that says nothing still narrows the window: try without each."""
+    least = loss.error(widths)
+    for d in range(len(widths)):
+        wider = widths.copy()
+        wider[d] *= 32
+        if loss.error(wider) < least:
+            widths = refine(loss, wider)
+            least = loss.error(widths)
+    return widths
 
 
 def descend(loss: LeaveOneOut, widths: Array) -> Array:
@@ -182,7 +194,7 @@ def _one_by_one(loss: LeaveOneOut, widths: Array) -> Array:
 
             widths = widths.copy()
             widths[d] *= _scan(error, math.log(1 / 4), math.log(4))
-    return widths
+    return rounded(widths)
 
 
 def rounded(widths: Array) -> Array:

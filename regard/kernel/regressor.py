@@ -54,7 +54,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
 
     Attributes
     ----------
-    bandwidth_ : ndarray (features,)
+    bandwidth_ : ndarray (features,). A feature that says nothing gets a wide one; how wide means nothing.
     loo_error_ : the mean squared error when every sample is predicted from the others. (With several features and many
         samples, over as many of them as make 2e8 pairs.)
     loo_score_ : the same as R², the share of the variance that is explained.

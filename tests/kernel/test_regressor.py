@@ -144,6 +144,14 @@ def test_a_feature_that_says_nothing_gets_a_wide_bandwidth(name):
         assert silent > 3 * told
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_search_finds_at_least_what_learning_finds(seed):
+    X, y = curve(101, features=2, seed=seed)
+    y -= 2 * numpy.sin(X.sum(1)) - 2 * numpy.sin(X[:, 0])  # of the first feature alone
+    searched, learned = (KernelRegressor(bandwidth=name).fit(X, y).loo_error_ for name in ("loo", "gradient"))
+    assert searched <= learned * (1 + 1e-6)
+
+
 def test_learning_goes_down_from_the_rule():
     X, y = curve(307, features=2)
     rule, learned = (KernelRegressor(bandwidth=name).fit(X, y).loo_error_ for name in ("silverman", "gradient"))
