@@ -111,10 +111,11 @@ def _gaussian(x: Array, columns: Array, width: float, cells: _Cells, places: _Pl
     counts = numpy.zeros(len(places.queries), dtype=numpy.int64)
 
     def loop_sums(start: int, stop: int) -> None:
-        work, total = numpy.empty(TERMS), numpy.empty((columns.shape[1], TERMS))
+        work, total = numpy.empty((2, TERMS)), numpy.empty((columns.shape[1], TERMS))
         loops.gaussian_sums(*places, groups, x, columns, width, *cells, counts, sums, work, total, start, stop)
 
-    share_out(loop_sums, len(groups) - 1, sums.size * TERMS)
+    # A query's series, and for each group some twenty cells to translate
+    share_out(loop_sums, len(groups) - 1, TERMS * (sums.size + 20 * TERMS * columns.shape[1] * len(groups)))
     left_over = numpy.flatnonzero(counts)
 
     def loop_left(start: int, stop: int) -> None:

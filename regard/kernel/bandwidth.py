@@ -167,13 +167,16 @@ def descend(loss: LeaveOneOut, widths: Array) -> Array:
 
 
 def _scan(error: Callable[[float], float], low: float, high: float) -> float:
-    """The number whose log has the least error: a factor of about √2 from point to point, then Brent's method."""
-    logs = numpy.linspace(low, high, math.ceil((high - low) / math.log(2) * 2) + 1)
+    """The number whose log has the least error: by factors of about 2, then of √2, then by Brent's method."""
+    logs = numpy.linspace(low, high, math.ceil((high - low) / math.log(2)) + 1)
     errors = [error(log) for log in logs]
-    best = int(numpy.argmin(errors))
-    bounds = (logs[max(best - 1, 0)], logs[min(best + 1, len(logs) - 1)])
-    refined = optimize.minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-4})
-    return math.exp(refined.x if refined.fun < errors[best] else logs[best])
+    best, step = int(numpy.argmin(errors)), logs[1] - logs[0]
+    points = {float(logs[best]): errors[best]}
+    points |= {log: error(log) for log in (logs[best] - step / 2, logs[best] + step / 2)}
+    middle = min(points, key=points.__getitem__)
+    bounds = (middle - step / 2, middle + step / 2)
+    refined = optimize.minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 2e-3, "maxiter": 6})
+    return math.exp(refined.x if refined.fun < points[middle] else middle)
 
 
 def _log_range(samples: Samples) -> tuple[float, float]:

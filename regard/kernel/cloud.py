@@ -7,7 +7,8 @@ The factors are 1 alone ("average"); 1, all v_a and all v_a v_b with a ≤ b ("l
 positive factor per query, which is 1 where a sample is at the query.
 
 Samples are put into an order in which neighbours lie near each other, and so are queries; a tile of queries then skips
-every block of samples whose box is out of its reach. Memory is that of the samples, the queries and the sums.
+every block of samples whose box is out of its reach, or too far to add anything that counts. Memory is that of the
+samples, the queries and the sums.
 
 Shapes: points (m, features) and queries (n, features), in widths · columns (m, c), the first of them weights.
 """
@@ -90,6 +91,7 @@ class _Samples:
         self.points, self.columns = numpy.ascontiguousarray(points.T), numpy.ascontiguousarray(columns.T)
         starts = numpy.arange(0, len(points), self.loops.BLOCK)
         self.lows, self.highs = (each.reduceat(points, starts) for each in (numpy.minimum, numpy.maximum))
+        self.heavy = numpy.add.reduceat(columns[:, 0], starts)
         self.kind, self.reach = KINDS.get(kernel, 2), REACH.get(kernel, 1.0)
         coefficients = [1.0] if kernel in KINDS else POLYNOMIALS[kernel]
         # 2^x on |x| ≤ ½, interpolated at Chebyshev's points; the highest power first
@@ -102,7 +104,16 @@ class _Samples:
         loops, features = self.loops, len(self.points)
         sums = numpy.empty((len(queries), rows, len(self.columns)))
         queries = numpy.ascontiguousarray(queries)
-        samples = (self.points, self.columns, self.lows, self.highs, self.reach, *self.polynomials, self.exponential)
+        samples = (
+            self.points,
+            self.columns,
+            self.lows,
+            self.highs,
+            self.heavy,
+            self.reach,
+            *self.polynomials,
+            self.exponential,
+        )
 
         def loop(start: int, stop: int) -> None:
             work = (*(numpy.empty(loops.BLOCK) for _ in range(5)), numpy.empty((2, features)))

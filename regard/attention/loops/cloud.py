@@ -14,7 +14,9 @@ from regard.attention.loops import Array, compiled
 
 TILE = 32  # queries that go through a block together
 BLOCK = 512  # samples of a block
-TERMS = 10  # of the polynomial for 2^x, |x| ≤ ½: exact to 1e-14
+TERMS = 9  # of the polynomial for 2^x, |x| ≤ ½: exact to 1e-12
+AROUND = 4.0  # squared widths: blocks within two widths of a tile come first
+LITTLE = 30.0  # a block that can add no more than exp(−30) = 1e-13 of what was found is left out
 MAGIC = 1.5 * 2.0**52  # adding it leaves the nearest whole number in a float's last bits
 LOWEST = -1020.0  # 2^LOWEST is a normal number
 
@@ -38,15 +40,20 @@ def exponentials(falls: Array, nearest: float, factor: float, coefficients: Arra
 
 @compiled("contract", "reassoc")
 def squares_of(points: Array, query: Array, first: int, count: int, squares: Array) -> None:
-    """squares[j] = ‖points[:, first + j] − query‖²."""
-    for d in range(len(query)):
+    """squares[j] = ‖points[:, first + j] − query‖², for two features or more."""
+    done = 3 if len(query) > 2 else 2  # together, because every look at the squares costs as much as a feature
+    x, y = points[0, first : first + count], points[1, first : first + count]
+    z = points[done - 1, first : first + count]
+    if done == 2:
+        for j in range(count):
+            squares[j] = (x[j] - query[0]) ** 2 + (y[j] - query[1]) ** 2
+    else:
+        for j in range(count):
+            squares[j] = (x[j] - query[0]) ** 2 + (y[j] - query[1]) ** 2 + (z[j] - query[2]) ** 2
+    for d in range(done, len(query)):
         row, own = points[d, first : first + count], query[d]
-        if d == 0:
-            for j in range(count):
-                squares[j] = (row[j] - own) * (row[j] - own)
-        else:
-            for j in range(count):
-                squares[j] += (row[j] - own) * (row[j] - own)
+        for j in range(count):
+            squares[j] += (row[j] - own) ** 2
 
 
 @compiled("contract")
@@ -153,6 +160,44 @@ def span(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
 
 
 @compiled("contract")
+def add_pairs(
+    kind: int,
+    what: int,
+    queries: Array,
+    own: Array,
+    nearest: Array,
+    points: Array,
+    columns: Array,
+    begin: int,
+    polynomial: Array,
+    slope_polynomial: Array,
+    exponential: Array,
+    squares: Array,
+    exponents: Array,
+    kernel: Array,
+    slope: Array,
+    factors: Array,
+    sums: Array,
+    first: int,
+    last: int,
+) -> None:
+    """Add the block of samples from `begin` on to the sums of the queries from first up to last."""
+    count = min(BLOCK, points.shape[1] - begin)
+    for i in range(first, last):
+        squares_of(points, queries[i], begin, count, squares)
+        weigh(kind, squares, nearest[i], polynomial, exponential, factors, exponents, kernel, count)
+        if what == 2:  # −u K′(u) is u² K for the Gaussian, u K for Laplace, a polynomial for the others
+            if kind == 2:
+                weigh(kind, squares, 0.0, slope_polynomial, exponential, factors, exponents, slope, count)
+            else:
+                for j in range(count):
+                    slope[j] = kernel[j] * (squares[j] if kind == 0 else numpy.sqrt(squares[j]))
+        if begin <= own[i] < begin + count:
+            kernel[own[i] - begin] = slope[own[i] - begin] = 0.0
+        add_block(what, queries[i], points, columns, begin, count, squares, kernel, slope, factors, sums[i])
+
+
+@compiled("contract")
 def cloud_sums(
     kind: int,
     what: int,
@@ -163,6 +208,7 @@ def cloud_sums(
     columns: Array,
     lows: Array,
     highs: Array,
+    heavy: Array,
     reach: float,
     polynomial: Array,
     slope_polynomial: Array,
@@ -200,20 +246,37 @@ def cloud_sums(
             for r in range(sums.shape[1]):
                 for c in range(sums.shape[2]):
                     sums[i, r, c] = 0.0
-        for b in range(len(lows)):
-            if gap(box[0], box[1], lows[b], highs[b]) > edge:
-                continue
-            begin = b * BLOCK
-            count = min(BLOCK, m - begin)
-            for i in range(first, last):
-                squares_of(points, queries[i], begin, count, squares)
-                weigh(kind, squares, nearest[i], polynomial, exponential, factors, exponents, kernel, count)
-                if what == 2:  # −u K′(u) is u² K for the Gaussian, u K for Laplace, a polynomial for the others
-                    if kind == 2:
-                        weigh(kind, squares, 0.0, slope_polynomial, exponential, factors, exponents, slope, count)
-                    else:
-                        for j in range(count):
-                            slope[j] = kernel[j] * (squares[j] if kind == 0 else numpy.sqrt(squares[j]))
-                if begin <= own[i] < begin + count:
-                    kernel[own[i] - begin] = slope[own[i] - begin] = 0.0
-                add_block(what, queries[i], points, columns, begin, count, squares, kernel, slope, factors, sums[i])
+        # First the blocks around, then those that could still add anything to what every query has found there.
+        for step in range(2):
+            found = 0.0
+            if step == 1 and kind < 2:
+                found = sums[first, 0, 0]
+                for i in range(first, last):
+                    found = min(found, sums[i, 0, 0]) if nearest[i] == 0 else 0.0
+            for b in range(len(lows)):
+                apart = gap(box[0], box[1], lows[b], highs[b])
+                if apart > edge or (apart <= AROUND) != (step == 0):
+                    continue
+                if found > 0 and (apart / 2 if kind == 0 else numpy.sqrt(apart)) > LITTLE + numpy.log(heavy[b] / found):
+                    continue
+                add_pairs(
+                    kind,
+                    what,
+                    queries,
+                    own,
+                    nearest,
+                    points,
+                    columns,
+                    b * BLOCK,
+                    polynomial,
+                    slope_polynomial,
+                    exponential,
+                    squares,
+                    exponents,
+                    kernel,
+                    slope,
+                    factors,
+                    sums,
+                    first,
+                    last,
+                )

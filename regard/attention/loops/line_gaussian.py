@@ -23,9 +23,10 @@ FAR = 5.0  # a group whose nearest sample is more widths away is interpolated: t
 NODES = 12  # points of an interpolation
 NEGLIGIBLE = 38.0  # exp(−38) = 3e-17 of the nearest sample's weight
 SLACK = 10.0  # how much less, in the exponent, a query may see than its group's centre
-DENSE = 48  # a cell with fewer samples needs no moments
-TRANSLATION = 300.0  # what a cell's translation costs, in samples summed directly
-ADDITION = 10.0  # what adding a sample to moments costs, in the same unit
+DENSE = 16  # a cell with fewer samples needs no moments
+TRANSLATION = 100.0  # what a cell's translation costs, in samples summed directly
+INVERSE = 1 / numpy.arange(1.0, 65.0)  # by which the powers of a Taylor series are made without dividing
+ADDITION = 6.0  # what adding a sample to moments costs, in the same unit
 
 
 @compiled()
@@ -71,7 +72,7 @@ def add_sample(moments: Array, columns: Array, z: float) -> None:
     for p in range(moments.shape[1]):
         for c in range(moments.shape[0]):
             moments[c, p] += columns[c] * power
-        power *= z / (p + 1)
+        power *= z * INVERSE[p]
 
 
 @compiled("contract")
@@ -93,20 +94,22 @@ def cell_moments(
 def translate(moments: Array, shift: float, work: Array, total: Array) -> None:
     """Add a cell's moments to those about a centre `shift` widths to its left: z becomes z + shift."""
     terms = moments.shape[1]
-    factor = numpy.exp(-shift * shift / 2)
+    shifted, powers = work[0], work[1]
+    powers[0] = numpy.exp(-shift * shift / 2)
+    for p in range(terms - 1):
+        powers[p + 1] = powers[p] * shift * INVERSE[p]
     for c in range(moments.shape[0]):
-        # work[a] = Σ_j columns exp(−z² / 2 − shift z) z^a / a!, by a Taylor shift
+        # shifted[a] = Σ_j columns exp(−z² / 2 − shift z) z^a / a!, by a Taylor shift
         for p in range(terms):
-            work[p] = moments[c, p]
+            shifted[p] = moments[c, p]
         for a in range(terms):
             for p in range(terms - 2, a - 1, -1):
-                work[p] -= shift * work[p + 1]
+                shifted[p] -= shift * shifted[p + 1]
         # (z + shift)^p / p! = Σ_a z^a / a! · shift^(p − a) / (p − a)!
         for a in range(terms):
-            power = factor * work[a]
-            for p in range(a, terms):
-                total[c, p] += power
-                power *= shift / (p - a + 1)
+            row, factor = total[c, a:], shifted[a]
+            for p in range(terms - a):
+                row[p] += factor * powers[p]
 
 
 @compiled("contract")
@@ -174,7 +177,7 @@ def gaussian_sums(
     """Sums for the groups [start, stop) of sorted queries: the queries from groups[g] up to groups[g + 1].
 
     counts[i], which comes in as 0, becomes the number of queries from i on that are left to `sums_left`.
-    To work in: work (terms,), total (c, terms).
+    To work in: work (2, terms), total (c, terms).
     """
     for group in range(start, stop):
         first, last = groups[group], groups[group + 1]
