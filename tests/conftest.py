@@ -2,10 +2,12 @@
 
 import os
 
-# Before torch is imported. The second line keeps bfloat16 alive on processors that announce more than they can do;
-# see regard/doctor.py. setdefault: whoever sets them by hand means it.
+# Before torch and scipy are imported. The second line keeps bfloat16 alive on processors that announce more than they
+# can do, see regard/doctor.py; without the third, scikit-learn skips one of its checks. setdefault: whoever sets them
+# by hand means it.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 import hypothesis
 import pytest

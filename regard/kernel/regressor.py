@@ -92,9 +92,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         points, values = validate_data(self, X, y, dtype=numpy.float64, multi_output=True, y_numeric=True)
         values = numpy.asarray(values, dtype=numpy.float64)
         own = _check_sample_weight(sample_weight, points, dtype=numpy.float64, ensure_non_negative=True)
-        self._one_output = values.ndim == 1
-        self._samples = Samples(points, values.reshape(len(values), -1), own)
-        loss = LeaveOneOut(self._samples, self.kernel, self.degree, self.empty)
+        self.one_output_ = values.ndim == 1
+        self.samples_ = Samples(points, values.reshape(len(values), -1), own)
+        loss = LeaveOneOut(self.samples_, self.kernel, self.degree, self.empty)
         self.bandwidth_ = self._chosen_bandwidth(loss)
         self._score_leave_one_out(loss)
         return self
@@ -102,22 +102,22 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> Array:
         """The weighted average (or local line) at each row of X; X may be a memory map larger than memory."""
         queries = self._checked(X)
-        found = numpy.empty((len(queries), self._samples.values.shape[1]))
+        found = numpy.empty((len(queries), self.samples_.values.shape[1]))
         for part in _parts(len(queries), QUERIES):
             found[part] = self._predicted(numpy.asarray(queries[part], dtype=numpy.float64))
-        return found[:, 0] if self._one_output else found
+        return found[:, 0] if self.one_output_ else found
 
     def weights(self, X: ArrayLike) -> Array:
         """How much each sample counts for each row of X, (n, samples of `fit`): predict(X) = weights(X) @ y."""
         queries = numpy.asarray(self._checked(X), dtype=numpy.float64)
-        found = numpy.zeros((len(queries), self._samples.total))
-        found[:, self._samples.order] = self._weights(queries, self.degree)
+        found = numpy.zeros((len(queries), self.samples_.total))
+        found[:, self.samples_.order] = self._weights(queries, self.degree)
         return found
 
     def window(self, X: ArrayLike) -> Window:
         """What each row of X looks at: the window that one reads off the heat map of the weights."""
         queries = self._checked(X)
-        points = self._samples.points
+        points = self.samples_.points
         effective = numpy.empty(len(queries))
         ends = numpy.empty((2, len(queries), points.shape[1]))
         orders = [numpy.argsort(points[:, d], kind="stable") for d in range(points.shape[1])]
@@ -138,7 +138,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
     # ------------------------------------------------------------------------------------------------------- details
 
     def _predicted(self, X: Array) -> Array:
-        samples = self._samples
+        samples = self.samples_
         sums = samples.sums(self.kernel, self.bandwidth_, X, "line" if self.degree else "average")
         found = (lines(sums, X.shape[1]) if self.degree else averages(sums)) + samples.mean
         missing = numpy.flatnonzero(numpy.isnan(found[:, 0]))
@@ -148,7 +148,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
 
     def _outside(self, X: Array, first: int) -> Array:
         """What `empty` says for queries that have no sample within reach."""
-        samples = self._samples
+        samples = self.samples_
         if self.empty == "raise":
             raise ValueError(
                 f"X: row {first} has no sample within the {self.kernel} kernel's bandwidth "
@@ -164,7 +164,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         from scipy import sparse
         from scipy.spatial import cKDTree
 
-        samples = self._samples
+        samples = self.samples_
         points = samples.points / self.bandwidth_
         tree = cKDTree(points)
         distances, _ = tree.query(X / self.bandwidth_)
@@ -175,7 +175,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         return sparse.diags_array(1 / found.sum(1)) @ found
 
     def _weights(self, X: Array, degree: int) -> Array:
-        samples = self._samples
+        samples = self.samples_
         score = Kernel(self.kernel, self.bandwidth_.tolist())
         query, key = torch.tensor(X), torch.from_numpy(samples.points)  # a copy: X may be read-only
         found: Array = weights(
@@ -194,7 +194,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
     def _line_weights(self, X: Array, found: Array) -> Array:
         """Weights of the local line: w_j (1 − mean(v) · cov(v)⁺ (v_j − mean(v)))."""
         for i in range(len(X)):
-            v = (self._samples.points - X[i]) / self.bandwidth_
+            v = (self.samples_.points - X[i]) / self.bandwidth_
             mean = found[i] @ v
             covariance = (v - mean).T @ (found[i][:, None] * (v - mean))
             scale = found[i] @ (v * v).sum(1)
@@ -203,7 +203,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         return found
 
     def _chosen_bandwidth(self, loss: LeaveOneOut) -> Array:
-        samples = self._samples
+        samples = self.samples_
         features = samples.points.shape[1]
         if not isinstance(self.bandwidth, str):
             given = numpy.asarray(self.bandwidth, dtype=numpy.float64)
@@ -234,7 +234,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
             )
 
     def _score_leave_one_out(self, loss: LeaveOneOut) -> None:
-        samples = self._samples
+        samples = self.samples_
         if len(samples.points) < 2 and samples.count < 2:
             self.loo_error_, self.loo_score_ = numpy.nan, numpy.nan
             return

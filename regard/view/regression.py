@@ -193,7 +193,7 @@ class KernelRegressionDisplay:
 def _curve(estimator: KernelRegressor, asked: Array, index: int) -> Curve:
     effective, low, high = estimator.window(_named(estimator, asked))
     low, high = (ends if ends.ndim == 1 else ends[:, index] for ends in (low, high))
-    points = estimator._samples.points[:, index]
+    points = estimator.samples_.points[:, index]
     order = numpy.argsort(points, kind="stable")
     groups = numpy.array_split(order, min(CELLS, len(order)))
     rows = asked[numpy.linspace(0, len(asked) - 1, CELLS).astype(int)]

@@ -103,7 +103,7 @@ def test_the_leave_one_out_error_is_that_of_n_fits(name, features, degree):
 def test_the_gradient_of_the_error_is_its_slope(name, features):
     X, y = curve(151, features, outputs=2)
     model = KernelRegressor(name, 1.9).fit(X, y)
-    loss = LeaveOneOut(model._samples, name, 0, "mean")
+    loss = LeaveOneOut(model.samples_, name, 0, "mean")
     widths, step = numpy.full(features, 1.9), 1e-5
     error, gradient = loss.error_and_gradient(widths)
     assert error == pytest.approx(model.loo_error_)
