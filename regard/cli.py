@@ -35,7 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     curve.add_argument("file", metavar="FILE", type=Path, nargs="?", help="CSV, or parquet where pyarrow is there")
     curve.add_argument("--x", metavar="COL", nargs="+", default=[], help="the columns to predict from")
     curve.add_argument("--y", metavar="COL", help="the column to predict")
-    curve.add_argument("--kernel", default="gaussian", help="one of regard's ten kernels; default: %(default)s")
+    kernels = "gaussian, laplace, constant, boxcar, triangular, epanechnikov, biweight, triweight, tricube or cosine"
+    curve.add_argument("--kernel", default="gaussian", help=f"{kernels}; default: %(default)s")
     curve.add_argument(
         "--bandwidth",
         metavar="RULE",

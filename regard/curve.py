@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard.data import curve
-from regard.data.tables import Table, TableError, read_columns
+from regard.data.tables import Table, TableError, read_columns, read_names
 from regard.kernel import KernelRegressor
 from regard.view import pictures
 from regard.view.regression import KernelRegressionDisplay
@@ -65,13 +65,20 @@ def run(request: Request) -> int:
 
 def _check(request: Request) -> None:
     if request.file is not None and (not request.x or request.y is None):
-        raise ValueError(f"{request.file}: say which columns: --x COL [COL …] --y COL")
+        names = ", ".join(read_names(request.file))
+        raise ValueError(f"{request.file}: say which columns: --x COL [COL …] --y COL (columns: {names})")
+    if request.y in request.x:
+        raise ValueError(f"--y: expected a column that is not among --x, got {request.y!r}")
     if request.file is None and (request.x or request.y is not None):
         raise ValueError("--x and --y choose columns of a file: regard curve FILE --x COL [COL …] --y COL")
     if request.picture is not None and request.picture.suffix.lower() not in pictures.ENDINGS:
         raise ValueError(
             f"--picture: expected a name that ends in {', '.join(pictures.ENDINGS)}, got {request.picture}"
         )
+    for option, path in (("--picture", request.picture), ("--predictions", request.predictions)):
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"{option}: no folder {path.parent}")
+    KernelRegressor(request.kernel, _bandwidth(request.bandwidth), degree=request.degree).check_parameters()
 
 
 def _table(request: Request) -> tuple[Table, tuple[str, ...], str]:
@@ -175,8 +182,7 @@ def _figure(model: KernelRegressor, table: Table, x_names: Sequence[str], y_name
     X, y = table.rows[:, :-1], table.rows[:, -1]
     for d, (axes, name) in enumerate(zip(panels, x_names, strict=True)):
         KernelRegressionDisplay.from_estimator(model, X, y, feature=d, ax=axes)
-        others = " (the others at their medians)" if len(x_names) > 1 else ""
-        axes.set(xlabel=name + others, ylabel=y_name)
+        axes.set(xlabel=name, ylabel=y_name)
     return figure
 
 

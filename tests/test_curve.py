@@ -7,6 +7,7 @@ import numpy
 import pytest
 
 from regard import KernelRegressor, cli
+from regard.attention.kernels import KERNELS
 
 
 @pytest.fixture
@@ -73,9 +74,12 @@ def test_a_bandwidth_that_is_given(folder, capsys):
 
 BAD = {
     "no such file": ("curve none.csv --x x --y y", "none.csv: no such file"),
-    "no columns": ("curve bumps.csv", "bumps.csv: say which columns: --x COL [COL …] --y COL"),
+    "no columns": ("curve bumps.csv", "bumps.csv: say which columns: --x COL [COL …] --y COL (columns: x, z, y)"),
     "columns of nothing": ("curve --x a --y b", "choose columns of a file"),
     "a missing column": ("curve bumps.csv --x t --y y", "bumps.csv: no column 't' (columns: x, z, y)"),
+    "two columns as one": ("curve bumps.csv --x x,z --y y", "no column 'x,z'; separate columns by spaces: x z"),
+    "y by itself": ("curve bumps.csv --x x y --y y", "--y: expected a column that is not among --x, got 'y'"),
+    "no folder": ("curve --picture none/c.png", "--picture: no folder none"),
     "an unknown kernel": ("curve bumps.csv --x x --y y --kernel round", "kernel: expected one of gaussian"),
     "an unknown rule": ("curve bumps.csv --x x --y y --bandwidth best", "bandwidth: expected a positive number"),
     "a bandwidth of 0": ("curve bumps.csv --x x --y y --bandwidth 0", "bandwidth: expected positive, finite numbers"),
@@ -110,10 +114,18 @@ def test_rows_without_a_value_are_said(folder, capsys):
     assert "left out 1 of 4 rows, which miss a value (the first: line 3)" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_leaves_nothing(folder, capsys):
-    assert cli.main(["curve", "--picture", "none/c.png"]) == 1
-    assert "none" in capsys.readouterr().err
-    assert files(folder) == ["bumps.csv"]
+def test_a_file_that_cannot_be_written_leaves_nothing(folder, capsys):
+    (folder / "c.png").mkdir()
+    assert cli.main(["curve", "--picture", "c.png"]) == 1
+    assert "c.png" in capsys.readouterr().err
+    assert files(folder) == ["bumps.csv", "c.png"]
+
+
+def test_the_kernels_are_named_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["curve", "--help"])
+    told = capsys.readouterr().out
+    assert [name for name in KERNELS if name not in told] == []
 
 
 def test_ctrl_c_leaves_nothing(folder, monkeypatch):

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import csv
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["Table", "TableError", "read_columns"]
+__all__ = ["Table", "TableError", "read_columns", "read_names"]
 
 Array = NDArray[numpy.float64]
 
@@ -37,13 +39,30 @@ class Table:
 
 def read_columns(path: Path, names: Sequence[str]) -> Table:
     """Some columns of a file. Rows with a missing value are left out and counted; text among numbers is an error."""
+    read = _parquet if _is_parquet(path) else _csv
+    return _checked(path, names, *read(path, names))
+
+
+def read_names(path: Path) -> list[str]:
+    """The names of a file's columns."""
+    if _is_parquet(path):
+        return list(_parquet_module(path).read_schema(path).names)
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline()
+    return [name.strip() for name in next(csv.reader([header], delimiter=_separator(header)), [])]
+
+
+def _is_parquet(path: Path) -> bool:
     if not path.exists():
         raise TableError(f"{path}: no such file")
     if path.is_dir():
         raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return _checked(path, names, *_parquet(path, names))
-    return _checked(path, names, *_csv(path, names))
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def _separator(header: str) -> str:
+    """A comma, a semicolon or a tab: whichever the header has most of."""
+    return max(",;\t", key=header.count)
 
 
 def _checked(path: Path, names: Sequence[str], rows: Array, lines: NDArray[numpy.int64]) -> Table:
@@ -65,7 +84,7 @@ def _csv(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]
     lines: list[int] = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            separator = max(",;\t", key=file.readline().count)  # whichever the header has most of
+            separator = _separator(file.readline())
             file.seek(0)
             reader = csv.reader(file, delimiter=separator)
             header = next(reader, None)
@@ -91,16 +110,16 @@ def _numbers(path: Path, header: list[str], cells: list[str], chosen: list[int],
         try:
             yield numpy.nan if text.lower() in MISSING else float(text)
         except ValueError:
+            hint = " (write a decimal point, not a comma)" if re.fullmatch(r"[-+]?\d+,\d+", text) else ""
             raise TableError(
-                f"{path}: line {line}, column {header[column].strip()!r}: expected a number, got {text!r}"
+                f"{path}: line {line}, column {header[column].strip()!r}: expected a number, got {text!r}{hint}"
             ) from None
 
 
 def _parquet(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
-    try:
-        from pyarrow import ArrowException, parquet, types
-    except ImportError as error:
-        raise TableError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from error
+    parquet = _parquet_module(path)
+    from pyarrow import ArrowException, types
+
     try:
         schema = parquet.read_schema(path)
         chosen = [schema.names[_index(path, schema.names, name)] for name in names]
@@ -117,10 +136,20 @@ def _parquet(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int
     return numpy.stack(columns, axis=1), numpy.arange(1, table.num_rows + 1)
 
 
+def _parquet_module(path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TableError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from error
+    return parquet
+
+
 def _index(path: Path, header: Sequence[str], name: str) -> int:
     known = [each.strip() for each in header]
     if name in known:
         return known.index(name)
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
+    if all(part.strip() in known for part in name.split(",")):
+        hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
     raise TableError(f"{path}: no column {name!r}{hint} (columns: {', '.join(known)})")

@@ -88,7 +88,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> KernelRegressor:
         """Keep the samples and choose the bandwidth."""
-        self._check_parameters()
+        self.check_parameters()
         points, values = validate_data(self, X, y, dtype=numpy.float64, multi_output=True, y_numeric=True)
         values = numpy.asarray(values, dtype=numpy.float64)
         own = _check_sample_weight(sample_weight, points, dtype=numpy.float64, ensure_non_negative=True)
@@ -242,7 +242,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         variance = float(numpy.average(((samples.values - samples.mean) ** 2).mean(1), weights=samples.weights))
         self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Raise ValueError or TypeError, naming the parameter, where one of them is wrong; `fit` does it first."""
         _one_of("kernel", self.kernel, tuple(KERNELS))
         _one_of("empty", self.empty, EMPTY)
         if isinstance(self.degree, bool) or self.degree not in (0, 1):

@@ -63,8 +63,11 @@ class KernelRegressionDisplay:
         truth: Array | None = None,
         x_name: str = "x",
         y_name: str = "y",
+        samples: int | None = None,
+        others: int = 0,
     ) -> None:
         self.curve, self.before, self.truth = curve, before, truth
+        self.samples, self.others = len(x) if samples is None else samples, others
         self.x, self.y, self.x_name, self.y_name = x, y, x_name, y_name
 
     @classmethod
@@ -81,6 +84,11 @@ class KernelRegressionDisplay:
         ax: Axes | None = None,
     ) -> KernelRegressionDisplay:
         """Compute and draw. `truth`, where it is known, is a function of X; `y` has one output."""
+        both: dict[str, object] = {"estimator": estimator, "before": before}
+        for name, given in both.items():
+            if given is not None and not isinstance(given, KernelRegressor):
+                hint = "; pass the last step of a pipeline, and X as it gets it" if hasattr(given, "steps") else ""
+                raise TypeError(f"{name}: expected a fitted KernelRegressor, got {type(given).__name__}{hint}")
         check_is_fitted(estimator)
         points, values = _columns(X), numpy.asarray(y, dtype=numpy.float64)
         if values.ndim != 1 or len(values) != len(points):
@@ -98,6 +106,8 @@ class KernelRegressionDisplay:
             truth=None if truth is None else numpy.asarray(truth(asked), dtype=numpy.float64).reshape(len(x)),
             x_name=name,
             y_name=str(getattr(y, "name", None) or "y"),
+            samples=len(points),
+            others=points.shape[1] - 1,
         )
         return display.plot(kind, ax=ax)
 
@@ -147,7 +157,7 @@ class KernelRegressionDisplay:
 
     def _draw_curve(self, axes: Axes) -> None:
         size = 5 if len(self.x) <= 200 else 2.5
-        label = f"{len(self.x)} samples"
+        label = f"{len(self.x)} samples" if len(self.x) == self.samples else f"{len(self.x)} of {self.samples} samples"
         axes.plot(
             self.x, self.y, "o", color=pictures.SAMPLES, markersize=size, alpha=0.8, markeredgewidth=0, label=label
         )
@@ -157,9 +167,12 @@ class KernelRegressionDisplay:
             before = f"before, bandwidth {self.before.bandwidth:.4g}"
             axes.plot(self.curve.x, self.before.predicted, "--", color=pictures.POOLED, label=before)
         label = f"curve, bandwidth {self.curve.bandwidth:.4g}"
+        label += "" if not self.others else ", the other features at their medians"
         axes.plot(self.curve.x, self.curve.predicted, color=pictures.ATTENTION, label=label)
         axes.set(xlabel=self.x_name, ylabel=self.y_name)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, columnspacing=1.4, borderaxespad=0)
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=1 if self.others else 2, columnspacing=1.4, borderaxespad=0
+        )
 
     def _draw_window(self, axes: Axes) -> None:
         shown = [(self.curve, pictures.ATTENTION, "90 % of the weight")]

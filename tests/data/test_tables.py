@@ -35,6 +35,7 @@ def test_rows_that_miss_a_value_are_left_out_and_counted(file):
 
 BAD = {
     "text among numbers": ("a,b\n1,2\n3,many\n", r"data.csv: line 3, column 'b': expected a number, got 'many'"),
+    "a decimal comma": ('a,b\n1,"2,5"\n', r"got '2,5' \(write a decimal point, not a comma\)"),
     "a missing column": ("age,b\n1,2\n", r"data.csv: no column 'a' .*columns: age, b"),
     "a short row": ("a,b\n1,2\n3\n", r"data.csv: line 3: expected 2 columns, got 1"),
     "infinity": ("a,b\n1,inf\n", r"data.csv: line 2, column 'b': expected a finite number, got infinity"),

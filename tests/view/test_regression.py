@@ -7,6 +7,7 @@ import pandas
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
+from sklearn.pipeline import make_pipeline
 
 from regard import KernelRegressor
 from regard.view.regression import CELLS, KINDS, KernelRegressionDisplay
@@ -103,6 +104,22 @@ def test_wrong_calls_are_refused_by_name(change, message):
     model = KernelRegressor(bandwidth=0.2).fit(X, y)
     with pytest.raises(ValueError, match=message):
         KernelRegressionDisplay.from_estimator(model, **({"X": X, "y": y} | change))
+
+
+def test_a_pipeline_is_told_what_to_do():
+    X, y = data()
+    pipeline = make_pipeline(KernelRegressor(bandwidth=0.2)).fit(X, y)
+    with pytest.raises(
+        TypeError, match="estimator: expected a fitted KernelRegressor, got Pipeline; pass the last step"
+    ):
+        KernelRegressionDisplay.from_estimator(pipeline, X, y)
+
+
+def test_samples_that_are_not_drawn_are_counted():
+    X, y = data(n=2503)
+    model = KernelRegressor(bandwidth=0.2).fit(X, y)
+    display = KernelRegressionDisplay.from_estimator(model, X, y)
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "2000 of 2503 samples"
 
 
 def test_an_unknown_ending(display, tmp_path):
