@@ -32,7 +32,7 @@ Indices = NDArray[numpy.int64]
 What = Literal["average", "line", "slope"]
 ROWS: dict[What, int] = {"average": 1, "line": 3, "slope": 2}
 
-TERMS = 24  # of a cell's moments
+TERMS = 20  # of a cell's moments
 # K(|v|) = Σ_p coefficients[p] |v|^p on |v| ≤ 1
 POLYNOMIALS: dict[str, list[float]] = {
     "boxcar": [1],

@@ -44,7 +44,7 @@ class Samples:
     def sums(self, kernel: str, widths: Array, queries: Array, what: What = "average") -> Array:
         """Sums (n, rows, 1 + outputs) around queries (n, features): see line.py and cloud.py."""
         if self.line is not None:
-            asked = numpy.argsort(queries[:, 0], kind="stable")
+            asked = numpy.argsort(queries[:, 0])
             sums = self.line.sums(kernel, float(widths[0]), queries[asked, 0], what)
             found = numpy.empty_like(sums)
             found[asked] = sums

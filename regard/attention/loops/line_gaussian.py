@@ -19,7 +19,7 @@ import numpy
 
 from regard.attention.loops import Array, compiled
 
-FAR = 5.0  # a group whose nearest sample is more widths away is interpolated: the series would need more terms
+FAR = 4.0  # a group whose nearest sample is more widths away is interpolated: the series would need more terms
 NODES = 12  # points of an interpolation
 NEGLIGIBLE = 38.0  # exp(−38) = 3e-17 of the nearest sample's weight
 SLACK = 10.0  # how much less, in the exponent, a query may see than its group's centre
