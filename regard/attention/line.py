@@ -49,9 +49,8 @@ class Line:
     """Sorted samples x (m,) with their columns (m, c), ready to be asked. Samples at the same place count as one."""
 
     def __init__(self, x: Array, columns: Array) -> None:
-        self._first = numpy.flatnonzero(
-            numpy.diff(x, prepend=numpy.nan)
-        )  # of each place; NaN differs from all, so 0 is one
+        # The first sample of each place; NaN differs from everything, so sample 0 is one.
+        self._first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
         self._columns = columns
         self.x, self.columns = x[self._first], numpy.add.reduceat(columns, self._first)
         self._cells: tuple[float, _Cells] | None = None  # the last width's

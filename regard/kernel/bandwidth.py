@@ -14,6 +14,7 @@ import numpy
 from numpy.typing import NDArray
 from scipy import optimize
 
+from regard.kernel.cloud import nearest_others
 from regard.kernel.local import average_slopes, averages, lines
 from regard.kernel.samples import Samples
 
@@ -56,20 +57,16 @@ class LeaveOneOut:
     def error(self, widths: Array) -> float:
         """The mean squared error, over samples by their weights and over outputs."""
         found, chosen = self.predictions(widths)
-        return self._mean(numpy.square(self._values(chosen) - found), chosen)
+        return self._mean(numpy.square(self.samples.centred[chosen] - found), chosen)
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
         """The error of local averages, and its derivative by the log of each width."""
         chosen = self.samples.chosen(PAIRS)
         sums = self.samples.sums_of_others(self.kernel, widths, chosen, "slope")
-        residuals = self._values(chosen) - self._filled(averages(sums), chosen)  # (n, outputs)
+        residuals = self.samples.centred[chosen] - self._filled(averages(sums), chosen)  # (n, outputs)
         slopes = average_slopes(sums)  # (n, features, outputs)
         gradient = [self._mean(-2 * residuals * slopes[:, d], chosen) for d in range(len(widths))]
         return self._mean(residuals**2, chosen), numpy.array(gradient)
-
-    def _values(self, chosen: Indices) -> Array:
-        values: Array = (self.samples.values - self.samples.mean)[chosen]
-        return values
 
     def _mean(self, numbers: Array, chosen: Indices) -> float:
         return float(numpy.average(numbers.mean(1), weights=self.samples.weights[chosen]))
@@ -80,7 +77,7 @@ class LeaveOneOut:
         if len(missing):
             found[missing] = 0.0
             if self.empty == "nearest" and len(self.samples.points) > 1:
-                found[missing] = (self.samples.values - self.samples.mean)[self._nearest_others(chosen[missing])]
+                found[missing] = self.samples.centred[self._nearest_others(chosen[missing])]
         return found
 
     def _nearest_others(self, chosen: Indices) -> Indices:
@@ -91,11 +88,8 @@ class LeaveOneOut:
             to_left = numpy.where(chosen > 0, x[chosen] - x[left], numpy.inf)
             to_right = numpy.where(chosen < len(x) - 1, x[right] - x[chosen], numpy.inf)
             return numpy.where(to_left <= to_right, left, right)
-        from scipy.spatial import cKDTree
-
         scaled = points / spread(self.samples)
-        _, indices = cKDTree(scaled).query(scaled[chosen], k=2)
-        return numpy.asarray(numpy.where(indices[:, 0] == chosen, indices[:, 1], indices[:, 0]))
+        return nearest_others(scaled, scaled[chosen], chosen)[1]
 
 
 def spread(samples: Samples) -> Array:

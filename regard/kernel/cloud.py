@@ -59,7 +59,7 @@ def cloud_sums(
     if kernel in KINDS:
         lost = numpy.flatnonzero(sums[:, 0, 0] < TINY)
         if len(lost):
-            distances = _nearest(points, queries[lost], own[lost])
+            distances, _ = nearest_others(points, queries[lost], own[lost])
             sums[lost] = samples.sums(queries[lost], place[own[lost]], distances, what, rows)
     return sums
 
@@ -87,40 +87,29 @@ class _Samples:
     """Samples in order, in blocks with their boxes."""
 
     def __init__(self, kernel: str, points: Array, columns: Array) -> None:
-        self.loops = find_loops("cloud")
-        self.points, self.columns = numpy.ascontiguousarray(points.T), numpy.ascontiguousarray(columns.T)
-        starts = numpy.arange(0, len(points), self.loops.BLOCK)
-        self.lows, self.highs = (each.reduceat(points, starts) for each in (numpy.minimum, numpy.maximum))
-        self.heavy = numpy.add.reduceat(columns[:, 0], starts)
-        self.kind, self.reach = KINDS.get(kernel, 2), REACH.get(kernel, 1.0)
+        loops = self.loops = find_loops("cloud")
+        starts = numpy.arange(0, len(points), loops.BLOCK)
+        boxes = (each.reduceat(points, starts) for each in (numpy.minimum, numpy.maximum))
+        heavy = numpy.add.reduceat(columns[:, 0], starts)
+        self.blocks = loops.Blocks(numpy.ascontiguousarray(points.T), numpy.ascontiguousarray(columns.T), *boxes, heavy)
+        # 2^x, interpolated at Chebyshev's points
+        power = Chebyshev.interpolate(numpy.exp2, loops.TERMS - 1, domain=[-0.5, 0.5])
+        exponential = power.convert(kind=Polynomial).coef[::-1].copy()
+        exponential[-1] = 1.0  # K(0) is exactly 1
         coefficients = [1.0] if kernel in KINDS else POLYNOMIALS[kernel]
-        # 2^x on |x| ≤ ½, interpolated at Chebyshev's points; the highest power first
-        power = Chebyshev.interpolate(numpy.exp2, self.loops.TERMS - 1, domain=[-0.5, 0.5])
-        self.exponential = power.convert(kind=Polynomial).coef[::-1].copy()
-        self.exponential[-1] = 1.0  # K(0) is exactly 1
-        self.polynomials = (about_edge(coefficients), about_edge(slope_of(coefficients)))
+        polynomials = (about_edge(coefficients), about_edge(slope_of(coefficients)))
+        self.kernel = loops.Kernel(KINDS.get(kernel, 2), REACH.get(kernel, 1.0), exponential, *polynomials)
 
     def sums(self, queries: Array, own: Indices, nearest: Array, what: What, rows: int) -> Array:
-        loops, features = self.loops, len(self.points)
-        sums = numpy.empty((len(queries), rows, len(self.columns)))
+        loops, (features, m) = self.loops, self.blocks.points.shape
+        sums = numpy.empty((len(queries), rows, len(self.blocks.columns)))
         queries = numpy.ascontiguousarray(queries)
-        samples = (
-            self.points,
-            self.columns,
-            self.lows,
-            self.highs,
-            self.heavy,
-            self.reach,
-            *self.polynomials,
-            self.exponential,
-        )
 
         def loop(start: int, stop: int) -> None:
-            work = (*(numpy.empty(loops.BLOCK) for _ in range(5)), numpy.empty((2, features)))
-            loops.cloud_sums(self.kind, WHATS[what], queries, own, nearest, *samples, *work, sums, start, stop)
+            work, box = loops.Work(*(numpy.empty(loops.BLOCK) for _ in range(5))), numpy.empty((2, features))
+            loops.cloud_sums(self.kernel, WHATS[what], queries, own, nearest, self.blocks, work, box, sums, start, stop)
 
-        pairs = len(queries) * self.points.shape[1]
-        share_out(loop, -(-len(queries) // loops.TILE), pairs)
+        share_out(loop, -(-len(queries) // loops.TILE), len(queries) * m)
         return sums
 
 
@@ -132,18 +121,17 @@ def nearby(points: Array) -> Indices:
     bits = 62 // max(1, len(chosen))
     for place, feature in enumerate(chosen):
         # Cells half a width wide, unless the data are too spread for as many.
-        cells = (points[:, feature] - points[:, feature].min(initial=0)) * min(
-            2.0, (2**bits - 1) / max(spreads[feature], 1)
-        )
-        numbers = cells.astype(numpy.int64)
+        per_width = min(2.0, (2**bits - 1) / max(spreads[feature], 1))
+        numbers = ((points[:, feature] - points[:, feature].min(initial=0)) * per_width).astype(numpy.int64)
         for bit in range(bits):
             code |= ((numbers >> bit) & 1) << (bit * len(chosen) + place)
     return numpy.argsort(code, kind="stable")
 
 
-def _nearest(points: Array, queries: Array, own: Indices) -> Array:
-    """The distance of each query's nearest sample other than its own."""
+def nearest_others(points: Array, queries: Array, own: Indices) -> tuple[Array, Indices]:
+    """How far each query's nearest sample other than its own is, and which it is."""
     from scipy.spatial import cKDTree
 
     distances, indices = cKDTree(points).query(queries, k=[1, 2])  # infinitely far where there is no second
-    return numpy.asarray(numpy.where(indices[:, 0] == own, distances[:, 1], distances[:, 0]))
+    second = indices[:, 0] == own
+    return numpy.where(second, *distances.T[::-1]), numpy.where(second, *indices.T[::-1])

@@ -239,7 +239,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
             self.loo_error_, self.loo_score_ = numpy.nan, numpy.nan
             return
         self.loo_error_ = loss.error(self.bandwidth_)
-        variance = float(numpy.average(((samples.values - samples.mean) ** 2).mean(1), weights=samples.weights))
+        variance = float(numpy.average((samples.centred**2).mean(1), weights=samples.weights))
         self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
 
     def check_parameters(self) -> None:

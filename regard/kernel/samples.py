@@ -30,7 +30,8 @@ class Samples:
         self.total, self.order = len(points), order  # how many were given, and which of them these are
         points, values, weights = self.points, self.values, self.weights = points[order], values[order], weights[order]
         self.mean = numpy.average(values, axis=0, weights=weights)
-        self.columns = numpy.column_stack([weights, weights[:, None] * (values - self.mean)])
+        self.centred = values - self.mean
+        self.columns = numpy.column_stack([weights, weights[:, None] * self.centred])
         self.counted = bool((weights == numpy.floor(weights)).all())
         self.left_out = self.columns / weights[:, None] if self.counted else self.columns
         self.line = Line(points[:, 0], self.columns) if points.shape[1] == 1 else None

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from torch import nn
 
 from regard.attention import Kernel, attend, causal, keep, lengths, masked_softmax, weights
 from tests.attention import reference
@@ -311,90 +310,6 @@ def test_weights_have_gradients():
     own = weights(query, key, mask=meaning.mask)
     for slope, right in zip(gradients(own, wanted), gradients(found, wanted), strict=True):
         assert_near(slope, right, BACKWARD)
-
-
-# ------------------------------------------------------------------------------------------------------------ dropout
-
-
-@pytest.mark.parametrize("size", CUTS)
-@pytest.mark.parametrize("score", SOME_SCORES)
-def test_dropout_is_repeated_by_the_seed(monkeypatch, score, size):
-    cut(monkeypatch, size)
-    case, shape = SCORES[score], SHAPES["more-keys"]
-    module, inputs = case.build(), tensors(case, shape)
-    mask = MASKS["lengths-by-row"](shape).mask
-
-    def drawn(seed):
-        torch.manual_seed(seed)
-        return attend(*inputs, score=module, mask=mask, dropout=0.5)
-
-    assert torch.equal(drawn(1), drawn(1))
-    assert not torch.equal(drawn(1), drawn(2))
-
-
-@pytest.mark.parametrize("size", CUTS)
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("score", SOME_SCORES)
-def test_gradients_are_those_of_the_weights_that_were_dropped(monkeypatch, score, need_weights, size):
-    """The output is linear in the values, so with values = identity it shows which weights were dropped."""
-    cut(monkeypatch, size)
-    case, shape = SCORES[score], SHAPES["more-keys"]
-    module = case.build()
-    query, key, _ = tensors(case, shape, grad=True)
-    value = torch.eye(shape.m, dtype=torch.float64).expand(*shape[:2], -1, -1).clone().requires_grad_()
-    meaning = MASKS["bias-learned"](shape)
-    wanted = [query, key, value, *module.parameters(), *meaning.learned]
-
-    own = attend(query, key, value, score=module, mask=meaning.mask, dropout=0.25, need_weights=need_weights)
-    own, found = own if need_weights else (own, weights(query, key, score=module, mask=meaning.mask))
-    right = expected(case, module, query, key, value, meaning)[1]
-    assert_near(found, right, FORWARD, "weights are those before dropout")
-    kept = own.detach() != 0
-    assert_near(own, right * kept / 0.75, FORWARD, "what is kept is scaled up")
-    share = float(kept[right > 0].double().mean())
-    assert 0.6 < share < 0.9
-
-    output = (right * kept / 0.75) @ value
-    for place, (slope, other) in enumerate(zip(gradients(own, wanted), gradients(output, wanted), strict=True)):
-        assert_near(slope, other, BACKWARD, f"gradient {place}")
-
-
-def test_dropout_keeps_the_mean():
-    query, key, value = random(1, 7, 5), random(1, 11, 5), random(1, 11, 3)
-    many = attend(query.expand(5000, -1, -1), key.expand(5000, -1, -1), value.expand(5000, -1, -1), dropout=0.3)
-    assert float((many.mean(0) - attend(query, key, value)[0]).abs().max()) < 0.05
-
-
-def test_without_dropout_nothing_is_drawn():
-    inputs = random(3, 7, 5), random(3, 11, 5), random(3, 11, 13)
-    before = torch.get_rng_state()
-    attend(*inputs, dropout=0)
-    attend(*inputs, need_weights=True)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-class Noisy(nn.Module):
-    """A score that is random itself: what is computed again in the backward pass must be the same once more."""
-
-    def __init__(self):
-        super().__init__()
-        self.strength = nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
-
-    def forward(self, query, key):
-        return self.strength * nn.functional.dropout(query @ key.transpose(-2, -1), 0.5)
-
-
-def test_gradients_through_a_random_score():
-    query, key, value = (tensor.requires_grad_() for tensor in (random(7, 5), random(11, 5), torch.eye(11).double()))
-    score = Noisy()
-    torch.manual_seed(3)
-    own = attend(query, key, value, score=score)
-    torch.manual_seed(3)
-    right = torch.softmax(score(query[None, None], key[None, None])[0, 0], -1) @ value
-    assert_near(own, right, FORWARD)
-    wanted = [query, key, value, score.strength]
-    for slope, other in zip(gradients(own, wanted), gradients(right, wanted), strict=True):
-        assert_near(slope, other, BACKWARD)
 
 
 # ----------------------------------------------------------------------------------------------------- masked_softmax

@@ -7,8 +7,6 @@ import itertools
 
 import pytest
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention import (
     Dot,
@@ -20,7 +18,6 @@ from regard.attention import (
     keep,
     lengths,
     masked_softmax,
-    pieces,
     weights,
 )
 from tests.attention import reference
@@ -336,122 +333,3 @@ def test_half_precision_adds_up_in_full(score, dtype):
     value = torch.full((4099, 2), 3.0, dtype=dtype)
     for engine in ENGINES.values():
         assert_near(engine(query, key, value, score=module), torch.full((3, 2), 3.0), HALF[dtype][0] / 3)
-
-
-# -------------------------------------------------------------------------------------------------------------- memory
-
-
-class Allocations(TorchDispatchMode):
-    """The sizes of all tensors that are made while it is on, and which of them are still there."""
-
-    def __init__(self, *known):
-        super().__init__()
-        self.known = {tensor.untyped_storage().data_ptr() for tensor in known}
-        self.made = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage.data_ptr() not in self.known:
-                    elements = storage.nbytes() // max(1, tensor.element_size())
-                    self.made.append((elements, StorageWeakRef(storage), str(function)))
-        return result
-
-    def largest(self):
-        return max(((elements, name) for elements, _, name in self.made), default=(0, ""))
-
-    def largest_kept(self):
-        return max(((elements, name) for elements, ref, name in self.made if not ref.expired()), default=(0, ""))
-
-
-def mask_tensors(mask):
-    """The tensors that a mask was made of, which are the caller's."""
-    own = [mask.tensor] if hasattr(mask, "tensor") else []
-    return own + [tensor for part in getattr(mask, "parts", ()) for tensor in mask_tensors(part)]
-
-
-def kept_and_made(score, mask, shape, **options):
-    """The largest tensor that is kept for the backward pass, and the largest made at any time, with their makers."""
-    case = SCORES[score]
-    module, meaning = case.build(), MASKS[mask](shape)
-    inputs = tensors(case, shape, grad=True)
-    wanted = [*inputs, *module.parameters(), *meaning.learned]
-    with Allocations(*inputs, *module.parameters(), *mask_tensors(meaning.mask)) as seen:
-        output = attend(*inputs, score=module, mask=meaning.mask, **options)
-        kept = seen.largest_kept()
-        slopes = torch.autograd.grad(output.sum(), wanted, allow_unused=True)
-    del output, slopes
-    return kept, seen.largest()
-
-
-@pytest.mark.parametrize("size", CUTS)
-def test_the_measure_itself_sees_what_it_should(monkeypatch, size):
-    """With weights, (n × m) is kept; the textbook formula keeps (n × m × hidden)."""
-    cut(monkeypatch, size)
-    shape = Shape(2, 1, 61, 67)
-    inputs = tensors(SCORES["dot"], shape, grad=True)
-    with Allocations(*inputs) as seen:
-        found = attend(*inputs, need_weights=True)
-        assert seen.largest_kept()[0] >= 61 * 67
-    del found
-    query, key = tensors(SCORES["additive"], shape, grad=True)[:2]
-    with Allocations(query, key) as seen:
-        found = torch.tanh(query[..., :3].unsqueeze(-2) + key.unsqueeze(-3)).sum(-1)
-        assert seen.largest_kept()[0] >= 61 * 67 * 3
-    del found
-    assert seen.largest()[0] >= 61 * 67 * 3
-
-
-ECONOMICAL = ["dot", "dot-softcap", "cosine-learnable", "bilinear", "additive", "kernel-gaussian-learnable"]
-ECONOMICAL += ["kernel-laplace", "kernel-tricube-learnable"]
-SPARING = ["dot", "additive", "kernel-tricube-learnable"]
-# The gradient of a learned bias is as large as the bias.
-SLIM_MASKS = [name for name in MASKS if "learned" not in name and name != "bias&bias"] + ["bias-keys-learned"]
-
-
-@pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, MASKS, [0.0, 0.0, 0.2], often=SPARING))
-def test_nothing_as_large_as_the_scores_is_kept(score, mask, dropout):
-    """With need_weights=False, at any size; a small problem may make (n × m), but must not keep it."""
-    (kept, maker), _ = kept_and_made(score, mask, Shape(2, 1, 31, 61), dropout=dropout)
-    assert kept < 31 * 61, f"{maker} keeps {kept} elements"
-
-
-@pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, SLIM_MASKS, [0.0, 0.0, 0.2], often=SPARING))
-def test_nothing_as_large_as_the_scores_is_ever_made(monkeypatch, score, mask, dropout):
-    """Where (n × m) is far more than a piece may hold, no tensor comes near it, forward or backward."""
-    for constant, number in {"STREAMED": 1 << 9, "MASKED_ROWS": 6, "WORTH_A_CALL": 1 << 8}.items():
-        monkeypatch.setattr(pieces, constant, number)
-    # 2,501 scores in a sequence, 512 in a piece, 1,586 values
-    _, (made, maker) = kept_and_made(score, mask, Shape(2, 1, 41, 61), dropout=dropout)
-    assert made <= 2048, f"{maker} makes {made} elements"
-
-
-@pytest.mark.parametrize(("score", "mask"), [("dot", "keep"), ("additive", "none"), ("kernel-tricube", "causal-end")])
-def test_nothing_as_large_as_the_scores_is_made_at_real_sizes(score, mask):
-    shape = Shape(1, 1, 1999, 2003)  # 4 M scores, pieces of 1 M
-    (kept, keeper), (made, maker) = kept_and_made(score, mask, shape)
-    assert kept <= 2003 * 16, f"{keeper} keeps {kept} elements"
-    assert made <= pieces.STREAMED, f"{maker} makes {made} elements"
-
-
-@pytest.mark.parametrize(
-    "score", ["dot", "dot-scale", "cosine", "bilinear", "kernel-gaussian", "kernel-gaussian-learnable"]
-)
-@pytest.mark.parametrize("mask", ["none", "lengths", "causal-start", "lengths&causal"])
-def test_causal_and_lengths_are_never_dense_on_the_fused_path(monkeypatch, score, mask):
-    monkeypatch.setattr(pieces, "WORTH_A_CALL", 1)  # as sequences of ordinary size are
-    shape = Shape(3, 1, 61, 61)
-    _, (made, maker) = kept_and_made(score, mask, shape)
-    assert made < 61 * 61, f"{maker} makes {made} elements"
-
-
-def test_weights_of_some_rows_cost_only_those(monkeypatch):
-    for score, mask in itertools.product(("dot", "additive", "kernel-tricube"), ("lengths", "keep", "causal-end")):
-        shape = Shape(2, 1, 97, 151)
-        case, meaning = SCORES[score], MASKS[mask](shape)
-        module, (query, key, _) = case.build(), tensors(case, shape)
-        with Allocations(query, key, *mask_tensors(meaning.mask)) as seen, torch.no_grad():
-            weights(query, key, score=module, mask=meaning.mask, rows=[5, 90])
-        assert seen.largest()[0] <= 2 * 151 * 13

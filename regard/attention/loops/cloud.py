@@ -8,6 +8,8 @@ power of two by a polynomial and a shift of exponent bits.
 Shapes and names are those of cloud.py.
 """
 
+from typing import NamedTuple
+
 import numpy
 
 from regard.attention.loops import Array, compiled
@@ -19,6 +21,36 @@ AROUND = 4.0  # squared widths: blocks within two widths of a tile come first
 LITTLE = 30.0  # a block that can add no more than exp(−30) = 1e-13 of what was found is left out
 MAGIC = 1.5 * 2.0**52  # adding it leaves the nearest whole number in a float's last bits
 LOWEST = -1020.0  # 2^LOWEST is a normal number
+
+
+class Kernel(NamedTuple):
+    """K as the loops want it: kind 0 is Gaussian, 1 Laplace, 2 a polynomial."""
+
+    kind: int
+    reach: float  # how far it counts: from the query, or where it has no end from the nearest sample
+    exponential: Array  # (TERMS,) 2^x on |x| ≤ ½, the highest power first
+    polynomial: Array  # K(u) = Σ_p polynomial[p] (1 − u)^p
+    slope: Array  # −u K′(u) likewise
+
+
+class Blocks(NamedTuple):
+    """Samples in order, BLOCK by BLOCK."""
+
+    points: Array  # (features, m)
+    columns: Array  # (c, m)
+    lows: Array  # (blocks, features) their boxes
+    highs: Array
+    heavy: Array  # (blocks,) their weights
+
+
+class Work(NamedTuple):
+    """Room for what is computed of a block, (BLOCK,) each: arrays of their own, so that loops can be vectorised."""
+
+    squares: Array
+    exponents: Array
+    kernel: Array
+    slope: Array
+    factors: Array
 
 
 @compiled("contract")
@@ -57,34 +89,26 @@ def squares_of(points: Array, query: Array, first: int, count: int, squares: Arr
 
 
 @compiled("contract")
-def weigh(
-    kind: int,
-    squares: Array,
-    nearest: float,
-    polynomial: Array,
-    exponential: Array,
-    distances: Array,
-    work: Array,
-    kernel: Array,
-    count: int,
-) -> None:
-    """kernel[j] = K(u_j): Gaussian (kind 0) or Laplace (1), relative to K(nearest), or Σ_p polynomial[p] (1 − u)^p."""
-    log2_e = 1.0 / numpy.log(2.0)
-    if kind == 0:
-        exponentials(squares[:count], nearest * nearest, log2_e / 2, exponential, work[:count], kernel[:count])
-    elif kind == 1:
+def weigh(kernel: Kernel, polynomial: Array, nearest: float, count: int, work: Work, weights: Array) -> None:
+    """weights[j] = K(u_j): Gaussian or Laplace relative to K(nearest), or Σ_p polynomial[p] (1 − u)^p."""
+    log2_e, squares, room = 1.0 / numpy.log(2.0), work.squares, work.exponents
+    if kernel.kind == 0:
+        falls = squares[:count]
+        exponentials(falls, nearest * nearest, log2_e / 2, kernel.exponential, room[:count], weights[:count])
+    elif kernel.kind == 1:
+        distances = work.factors
         for j in range(count):
             distances[j] = numpy.sqrt(squares[j])
-        exponentials(distances[:count], nearest, log2_e, exponential, work[:count], kernel[:count])
+        exponentials(distances[:count], nearest, log2_e, kernel.exponential, room[:count], weights[:count])
     else:
         for j in range(count):
-            work[j] = 1.0 - numpy.sqrt(squares[j])
-            kernel[j] = 0.0
+            room[j] = 1.0 - numpy.sqrt(squares[j])
+            weights[j] = 0.0
         for p in range(len(polynomial) - 1, -1, -1):
             for j in range(count):
-                kernel[j] = kernel[j] * work[j] + polynomial[p]
+                weights[j] = weights[j] * room[j] + polynomial[p]
         for j in range(count):
-            kernel[j] = kernel[j] if squares[j] <= 1.0 else 0.0
+            weights[j] = weights[j] if squares[j] <= 1.0 else 0.0
 
 
 @compiled("contract", "reassoc")
@@ -98,20 +122,10 @@ def add_up(factors: Array, columns: Array, first: int, count: int, sums: Array) 
 
 
 @compiled("contract")
-def add_block(
-    what: int,
-    query: Array,
-    points: Array,
-    columns: Array,
-    first: int,
-    count: int,
-    squares: Array,
-    kernel: Array,
-    slope: Array,
-    factors: Array,
-    sums: Array,
-) -> None:
+def add_block(what: int, query: Array, blocks: Blocks, first: int, count: int, work: Work, sums: Array) -> None:
     """Add a block's samples to sums (rows, c): what is 0 for averages, 1 for local lines, 2 for slopes by log width."""
+    points, columns = blocks.points, blocks.columns
+    squares, kernel, slope, factors = work.squares, work.kernel, work.slope, work.factors
     add_up(kernel, columns, first, count, sums[0])
     features, row = len(query), 1
     if what == 1:
@@ -161,63 +175,69 @@ def span(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
 
 @compiled("contract")
 def add_pairs(
-    kind: int,
+    kernel: Kernel,
     what: int,
     queries: Array,
     own: Array,
     nearest: Array,
-    points: Array,
-    columns: Array,
+    blocks: Blocks,
     begin: int,
-    polynomial: Array,
-    slope_polynomial: Array,
-    exponential: Array,
-    squares: Array,
-    exponents: Array,
-    kernel: Array,
-    slope: Array,
-    factors: Array,
+    work: Work,
     sums: Array,
     first: int,
     last: int,
 ) -> None:
     """Add the block of samples from `begin` on to the sums of the queries from first up to last."""
-    count = min(BLOCK, points.shape[1] - begin)
+    count = min(BLOCK, blocks.points.shape[1] - begin)
+    squares, weights, slope = work.squares, work.kernel, work.slope
     for i in range(first, last):
-        squares_of(points, queries[i], begin, count, squares)
-        weigh(kind, squares, nearest[i], polynomial, exponential, factors, exponents, kernel, count)
+        squares_of(blocks.points, queries[i], begin, count, squares)
+        weigh(kernel, kernel.polynomial, nearest[i], count, work, weights)
         if what == 2:  # −u K′(u) is u² K for the Gaussian, u K for Laplace, a polynomial for the others
-            if kind == 2:
-                weigh(kind, squares, 0.0, slope_polynomial, exponential, factors, exponents, slope, count)
+            if kernel.kind == 2:
+                weigh(kernel, kernel.slope, 0.0, count, work, slope)
             else:
                 for j in range(count):
-                    slope[j] = kernel[j] * (squares[j] if kind == 0 else numpy.sqrt(squares[j]))
+                    slope[j] = weights[j] * (squares[j] if kernel.kind == 0 else numpy.sqrt(squares[j]))
         if begin <= own[i] < begin + count:
-            kernel[own[i] - begin] = slope[own[i] - begin] = 0.0
-        add_block(what, queries[i], points, columns, begin, count, squares, kernel, slope, factors, sums[i])
+            weights[own[i] - begin] = slope[own[i] - begin] = 0.0
+        add_block(what, queries[i], blocks, begin, count, work, sums[i])
+
+
+@compiled()
+def surround(queries: Array, first: int, last: int, box: Array) -> None:
+    """box (2, features): the least and the largest of the queries from first up to last."""
+    for d in range(queries.shape[1]):
+        box[0, d] = box[1, d] = queries[first, d]
+        for i in range(first + 1, last):
+            box[0, d] = min(box[0, d], queries[i, d])
+            box[1, d] = max(box[1, d], queries[i, d])
+
+
+@compiled()
+def edge_of(kernel: Kernel, box: Array, blocks: Blocks) -> float:
+    """The squared distance from which on no sample counts for any query in the box."""
+    if kernel.kind == 2:
+        return kernel.reach * kernel.reach
+    # A kernel without an end reaches as far beyond a query's nearest sample, which is at most this far away.
+    farthest = numpy.inf
+    for b in range(len(blocks.lows)):
+        if min(BLOCK, blocks.points.shape[1] - b * BLOCK) > 1:  # one sample alone may be the query's own
+            farthest = min(farthest, span(box[0], box[1], blocks.lows[b], blocks.highs[b]))
+    if kernel.kind == 0:
+        return farthest + kernel.reach * kernel.reach
+    return float((numpy.sqrt(farthest) + kernel.reach) ** 2)
 
 
 @compiled("contract")
 def cloud_sums(
-    kind: int,
+    kernel: Kernel,
     what: int,
     queries: Array,
     own: Array,
     nearest: Array,
-    points: Array,
-    columns: Array,
-    lows: Array,
-    highs: Array,
-    heavy: Array,
-    reach: float,
-    polynomial: Array,
-    slope_polynomial: Array,
-    exponential: Array,
-    squares: Array,
-    exponents: Array,
-    kernel: Array,
-    slope: Array,
-    factors: Array,
+    blocks: Blocks,
+    work: Work,
     box: Array,
     sums: Array,
     start: int,
@@ -225,23 +245,12 @@ def cloud_sums(
 ) -> None:
     """Sums for the tiles [start, stop) of TILE queries each; blocks of samples out of reach of a tile are skipped.
 
-    Weights are relative to K(nearest[i]); sample own[i] takes no part. To work in: box (2, features), the others before
-    it (BLOCK,), each an array of its own, so that loops over two of them can be vectorised.
+    Weights are relative to K(nearest[i]); sample own[i] takes no part. To work in: work, and box (2, features).
     """
-    m, features = points.shape[1], queries.shape[1]
     for tile in range(start, stop):
         first, last = tile * TILE, min((tile + 1) * TILE, len(queries))
-        for d in range(features):
-            box[0, d] = box[1, d] = queries[first, d]
-            for i in range(first + 1, last):
-                box[0, d] = min(box[0, d], queries[i, d])
-                box[1, d] = max(box[1, d], queries[i, d])
-        # A kernel without an end reaches as far beyond a query's nearest sample, which is at most this far away.
-        farthest = 0.0 if kind == 2 else numpy.inf
-        for b in range(len(lows)):
-            if min(BLOCK, m - b * BLOCK) > 1:  # one sample alone may be the query's own
-                farthest = min(farthest, span(box[0], box[1], lows[b], highs[b]))
-        edge = (numpy.sqrt(farthest) + reach) ** 2 if kind == 1 else farthest + reach * reach
+        surround(queries, first, last, box)
+        edge = edge_of(kernel, box, blocks)
         for i in range(first, last):
             for r in range(sums.shape[1]):
                 for c in range(sums.shape[2]):
@@ -249,34 +258,15 @@ def cloud_sums(
         # First the blocks around, then those that could still add anything to what every query has found there.
         for step in range(2):
             found = 0.0
-            if step == 1 and kind < 2:
+            if step == 1 and kernel.kind < 2:
                 found = sums[first, 0, 0]
                 for i in range(first, last):
                     found = min(found, sums[i, 0, 0]) if nearest[i] == 0 else 0.0
-            for b in range(len(lows)):
-                apart = gap(box[0], box[1], lows[b], highs[b])
+            for b in range(len(blocks.lows)):
+                apart = gap(box[0], box[1], blocks.lows[b], blocks.highs[b])
                 if apart > edge or (apart <= AROUND) != (step == 0):
                     continue
-                if found > 0 and (apart / 2 if kind == 0 else numpy.sqrt(apart)) > LITTLE + numpy.log(heavy[b] / found):
+                fall = apart / 2 if kernel.kind == 0 else numpy.sqrt(apart)
+                if found > 0 and fall > LITTLE + numpy.log(blocks.heavy[b] / found):
                     continue
-                add_pairs(
-                    kind,
-                    what,
-                    queries,
-                    own,
-                    nearest,
-                    points,
-                    columns,
-                    b * BLOCK,
-                    polynomial,
-                    slope_polynomial,
-                    exponential,
-                    squares,
-                    exponents,
-                    kernel,
-                    slope,
-                    factors,
-                    sums,
-                    first,
-                    last,
-                )
+                add_pairs(kernel, what, queries, own, nearest, blocks, b * BLOCK, work, sums, first, last)
