@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regard.attention.formula import attend, masked_softmax, weights
     from regard.attention.kernels import Kernel
-    from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, window
+    from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, segments, window
     from regard.attention.pooling import average_pool, max_pool
     from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
     from regard.kernel.regressor import KernelRegressor
@@ -38,6 +38,7 @@ __all__ = [
     "lengths",
     "masked_softmax",
     "max_pool",
+    "segments",
     "weights",
     "window",
 ]
@@ -59,6 +60,7 @@ _HOME = {
     "drop": "regard.attention.masks",
     "keep": "regard.attention.masks",
     "lengths": "regard.attention.masks",
+    "segments": "regard.attention.masks",
     "window": "regard.attention.masks",
     "average_pool": "regard.attention.pooling",
     "max_pool": "regard.attention.pooling",

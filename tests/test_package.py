@@ -36,7 +36,7 @@ NAMES = [
         "attend",
     ),
     "average_pool",
-    *("bias", "causal", "drop", "keep", "lengths", "masked_softmax", "max_pool", "weights", "window"),
+    *("bias", "causal", "drop", "keep", "lengths", "masked_softmax", "max_pool", "segments", "weights", "window"),
 ]
 COMMANDS = {
     "tour": ["--help", "--language", "--out"],

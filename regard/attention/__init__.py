@@ -2,7 +2,7 @@
 
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
-from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, window
+from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, segments, window
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
 
@@ -23,6 +23,7 @@ __all__ = [
     "lengths",
     "masked_softmax",
     "max_pool",
+    "segments",
     "weights",
     "window",
 ]

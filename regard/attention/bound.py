@@ -6,6 +6,8 @@ only where something really needs them, which ones (`allowed`) and with what bia
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +31,7 @@ class Bound:
     by_row = False  # whether queries of one sequence may see different keys
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
+    breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are seen from there on
 
     def span(self, piece: Piece) -> tuple[int, int]:
         """The range of keys outside which nothing may be seen."""
@@ -119,11 +122,12 @@ class BoundBand(Bound):
         self.low = -reach if left is None else max(-reach, min(offset - left, reach))
         self.high = reach if right is None else max(-reach, min(offset + right, reach))
 
-    @property
-    def top_left_causal(self) -> bool:
-        """Exactly what PyTorch's is_causal means: key j is visible to row i when j ≤ i."""
-        whole = isinstance(self.positions, range) and self.positions.start == 0
-        return whole and self.high == 0 and self.low <= -len(self.positions)
+    def is_causal(self, piece: Piece) -> bool:
+        """Exactly what PyTorch's is_causal means: key j of the piece is visible to its row i when j ≤ i."""
+        if not isinstance(self.positions, range):
+            return False
+        first, last = self._ends(piece)
+        return int(piece.keys.start) == first + self.high and last + self.low <= int(piece.keys.start)
 
     def _ends(self, piece: Piece) -> tuple[int, int]:
         rows = self.positions[piece.rows]
@@ -144,6 +148,48 @@ class BoundBand(Bound):
         return ((keys >= rows + self.low) & (keys <= rows + self.high))[None, None]
 
 
+class BoundSegments(Bound):
+    """Sequences laid end to end: a query sees the keys of its own. `rows` and `keys` say where each one ends."""
+
+    by_row = True
+
+    def __init__(self, rows: list[int], keys: list[int], frame: Frame) -> None:
+        self.rows, self.keys = rows, keys
+        self.positions, self.device = frame.positions, frame.device
+        if isinstance(self.positions, range):
+            self.breaks = rows
+
+    def _segments(self, piece: Piece) -> tuple[int, int]:
+        """The first and the last sequence that rows of the piece belong to."""
+        rows = self.positions[piece.rows]
+        return bisect_right(self.rows, min(rows)), bisect_right(self.rows, max(rows))
+
+    def _start(self, segment: int) -> int:
+        return self.keys[segment - 1] if segment else 0
+
+    def span(self, piece: Piece) -> tuple[int, int]:
+        if not len(self.positions[piece.rows]):
+            return piece.keys.start, piece.keys.start
+        first, last = self._segments(piece)
+        start = max(piece.keys.start, min(self._start(first), piece.keys.stop))
+        return start, max(start, min(piece.keys.stop, self.keys[last]))
+
+    def covers(self, piece: Piece) -> bool:
+        if not len(self.positions[piece.rows]):
+            return True
+        first, last = self._segments(piece)
+        return first == last and self._start(first) <= piece.keys.start and piece.keys.stop <= self.keys[first]
+
+    def allowed(self, piece: Piece) -> Tensor:
+        rows = torch.tensor(list(self.positions[piece.rows]), device=self.device, dtype=torch.long)
+        keys = torch.arange(piece.keys.start, piece.keys.stop, device=self.device)
+        of_rows, of_keys = (
+            torch.bucketize(places, torch.tensor(ends, device=self.device), right=True)
+            for places, ends in ((rows, self.rows), (keys, self.keys))
+        )
+        return (of_rows[:, None] == of_keys)[None, None]
+
+
 class BoundBoth(Bound):
     """What every one of the parts allows, with the sum of their biases."""
 
@@ -152,6 +198,7 @@ class BoundBoth(Bound):
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
+        self.breaks = sorted({place for part in parts for place in part.breaks})
 
     def span(self, piece: Piece) -> tuple[int, int]:
         for part in self.parts:

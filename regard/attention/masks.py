@@ -1,6 +1,6 @@
 """Masks say what a query may look at. They are objects, never bare tensors, so that no polarity can be guessed wrong.
 
-    keep(t)  drop(t)  bias(t)  lengths(t)  causal()  window(left, right)        a & b: both        a | b: either
+    keep(t)  drop(t)  bias(t)  lengths(t)  segments(t)  causal()  window(left, right)    a & b: both    a | b: either
 
 A mask is a predicate until something needs it dense: it is written without sizes, and `bind` ties it to the shapes of
 one call (bound.py), where a wrong shape, device or length is refused.
@@ -15,14 +15,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.attention.bound import Bound, BoundBand, BoundBias, BoundBoth, BoundEither, BoundKeep, BoundLengths
+from regard.attention.bound import (
+    Bound,
+    BoundBand,
+    BoundBias,
+    BoundBoth,
+    BoundEither,
+    BoundKeep,
+    BoundLengths,
+    BoundSegments,
+)
 from regard.attention.frames import Frame, shape_text
 
-__all__ = ["Mask", "bias", "causal", "drop", "keep", "lengths", "window"]
+__all__ = ["Mask", "bias", "causal", "drop", "keep", "lengths", "segments", "window"]
+
+
+KINDS = "keep, drop, bias, lengths, segments, causal, window"
 
 
 class Mask:
-    """What a query may look at. Build one with keep, drop, bias, lengths, causal, window; join them with & and |."""
+    """What a query may look at. Build one with keep, lengths, causal …; join them with & and |."""
 
     def bind(self, frame: Frame) -> Bound:
         raise NotImplementedError(f"{type(self).__name__} must say how it binds to a Frame")
@@ -59,7 +71,9 @@ def require_mask(name: str, mask: object) -> Mask:
         wrap = {torch.bool: "keep(t) if True means 'may be attended', drop(t) if True means 'must not'"}
         hint = wrap.get(mask.dtype, "bias(t) if it is added to the scores, lengths(t) if it counts valid keys")
         raise TypeError(f"{name}: a bare tensor {shape_text(mask)} of {mask.dtype} has no polarity; wrap it: {hint}")
-    raise TypeError(f"{name}: expected a mask (keep, drop, bias, lengths, causal, window), got {type(mask).__name__}")
+    raise TypeError(
+        f"{name}: expected a mask (keep, drop, bias, lengths, segments, causal, window), got {type(mask).__name__}"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- dense masks
@@ -167,27 +181,61 @@ class _Lengths(Mask):
         return BoundLengths(frame.fold(frame.select(counts, rows=by_row)))
 
 
-def _counted(counts: Sequence[int]) -> Tensor:
+def _counted(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) -> Tensor:
+    """Whole numbers of 0 or more; `shapes` says, by the number of dimensions, which ones there may be."""
+    expected = " or ".join(shapes.values())
     try:
         tensor = torch.as_tensor(counts)
     except (TypeError, ValueError, RuntimeError) as error:
         came = f"{type(counts).__name__} ({error})"
-        raise TypeError(f"lengths: expected whole numbers, (batch,) or (batch, n), got {came}") from error
-    return tensor if tensor.numel() else tensor.long()  # an empty list has no type
+        raise TypeError(f"{name}: expected whole numbers, {expected}, got {came}") from error
+    if not isinstance(counts, Tensor) and not tensor.numel():
+        tensor = tensor.long()  # an empty list has no type
+    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        raise TypeError(f"{name}: expected whole numbers, got dtype {tensor.dtype}")
+    if tensor.is_meta:
+        raise ValueError(f"{name}: expected numbers on a device that holds them, got device meta")
+    if tensor.dim() not in shapes:
+        raise ValueError(f"{name}: expected shape {expected}, got {shape_text(tensor)}")
+    if tensor.numel() and int(tensor.min()) < 0:
+        raise ValueError(f"{name}: expected lengths of 0 or more, got {int(tensor.min())}")
+    return tensor.long()
 
 
 def lengths(counts: Tensor | Sequence[int]) -> Mask:
     """Valid lengths: the first `length` keys may be attended. One per sequence, (batch,), or per query, (batch, n)."""
-    tensor = counts if isinstance(counts, Tensor) else _counted(counts)
-    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        raise TypeError(f"lengths: expected whole numbers, got dtype {tensor.dtype}")
-    if tensor.is_meta:
-        raise ValueError("lengths: expected numbers on a device that holds them, got device meta")
-    if tensor.dim() not in (1, 2):
-        raise ValueError(f"lengths: expected shape (batch,) or (batch, n), got {shape_text(tensor)}")
-    if tensor.numel() and int(tensor.min()) < 0:
-        raise ValueError(f"lengths: expected lengths of 0 or more, got {int(tensor.min())}")
-    return _Lengths(tensor.long())
+    return _Lengths(_counted("lengths", counts, {1: "(batch,)", 2: "(batch, n)"}))
+
+
+# ------------------------------------------------------------------------------------------------------- segments
+
+
+class _Segments(Mask):
+    def __init__(self, rows: list[int], keys: list[int]) -> None:
+        self.rows, self.keys = rows, keys
+
+    def __repr__(self) -> str:
+        return f"segments({len(self.rows)} sequences)"
+
+    def bind(self, frame: Frame) -> Bound:
+        for name, ends, size in (("queries", self.rows, frame.n), ("keys", self.keys, frame.m)):
+            total = ends[-1] if ends else 0
+            if total != size:
+                raise ValueError(f"segments: expected lengths that add up to {size}, the number of {name}, got {total}")
+        return BoundSegments(self.rows, self.keys, frame)
+
+
+def segments(counts: Tensor | Sequence[int], key_counts: Tensor | Sequence[int] | None = None) -> Mask:
+    """Sequences of these lengths, laid end to end: each query sees the keys of its own sequence, and no padding exists.
+
+    `key_counts` says how long the sequences of the keys are, where that is not the same.
+    """
+    shape = {1: "(sequences,)"}
+    rows = _counted("segments", counts, shape)
+    keys = rows if key_counts is None else _counted("segments", key_counts, shape)
+    if len(rows) != len(keys):
+        raise ValueError(f"segments: expected as many sequences of keys as of queries, {len(rows)}, got {len(keys)}")
+    return _Segments(rows.cumsum(0).tolist(), keys.cumsum(0).tolist())
 
 
 # ---------------------------------------------------------------------------------------------------------- bands

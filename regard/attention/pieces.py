@@ -6,6 +6,8 @@ its rows can see at all. Only sizes are decided here; what is done with a piece 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from regard.attention.bound import Bound, BoundBand, BoundBoth, Piece
 
 # Scores of a streamed piece: 4 MB of float32, so that softmax and the product with the values find them in cache.
@@ -39,9 +41,12 @@ def fused_cut(piece: Piece, shared: int, bound: Bound | None) -> Cut:
         return [[piece]]
     cut = []
     for batch in _batches(piece, shared, bound, size(piece.batch)):
-        part = trimmed(Piece(batch, piece.rows, piece.keys), bound)
-        in_rows = bound.by_row and not bound.covers(part) and not only_causal(part, bound)
-        cut.append([trimmed(part, bound, rows) for rows in _slices(piece.rows, MASKED_ROWS if in_rows else 0)])
+        row = []
+        for rows in _broken(piece.rows, bound):
+            part = trimmed(Piece(batch, rows, piece.keys), bound)
+            in_rows = bound.by_row and not bound.covers(part) and not only_causal(part, bound)
+            row += [trimmed(part, bound, some) for some in _slices(rows, MASKED_ROWS if in_rows else 0)]
+        cut.append(row)
     return cut
 
 
@@ -51,8 +56,12 @@ def streamed_cut(piece: Piece, shared: int, bound: Bound | None) -> Cut:
     per_sequence = max(1, per_row * size(piece.rows))
     cut = []
     for batch in _batches(piece, shared, bound, max(1, STREAMED // per_sequence)):
-        part = Piece(batch, piece.rows, piece.keys)
-        cut.append([trimmed(part, bound, rows) for rows in _slices(piece.rows, max(1, STREAMED // per_row))])
+        row = []
+        for rows in _broken(piece.rows, bound):
+            part = trimmed(Piece(batch, rows, piece.keys), bound)
+            most = max(1, STREAMED // max(1, shared * size(batch) * size(part.keys)))
+            row += [trimmed(part, bound, some) for some in _slices(rows, most)]
+        cut.append(row)
     return cut
 
 
@@ -66,14 +75,22 @@ def only_causal(piece: Piece, bound: Bound) -> bool:
     """Whether all that restricts this piece is what PyTorch calls is_causal, which needs no mask tensor."""
     parts = bound.parts if isinstance(bound, BoundBoth) else [bound]
     left = [part for part in parts if not part.covers(piece)]
-    first = piece.rows.start == 0 and piece.keys.start == 0
-    return first and all(isinstance(part, BoundBand) and part.top_left_causal for part in left)
+    return all(isinstance(part, BoundBand) and part.is_causal(piece) for part in left)
 
 
 def _batches(piece: Piece, shared: int, bound: Bound | None, most: int) -> list[slice]:
     """The batch in slices of at most `most` sequences, one by one where each has padding to skip."""
     worth = shared * size(piece.rows) * size(piece.keys) >= WORTH_A_CALL
     return _slices(piece.batch, 1 if bound is not None and bound.ragged and worth else most)
+
+
+def _broken(rows: slice, bound: Bound | None) -> list[slice]:
+    """The rows, cut where the mask says that other keys are seen from there on."""
+    if bound is None or not bound.breaks:
+        return [rows]
+    inside = [place for place in bound.breaks if rows.start < place < rows.stop]
+    places = [rows.start, *dict.fromkeys(inside), rows.stop]
+    return [slice(start, stop) for start, stop in pairwise(places)]
 
 
 def _slices(part: slice, step: int) -> list[slice]:

@@ -25,6 +25,7 @@ from regard.attention import (
     keep,
     lengths,
     pieces,
+    segments,
     window,
 )
 from tests.attention import reference
@@ -166,6 +167,15 @@ def _lengths_by_row(s: Shape) -> Meaning:
     return Meaning(lengths(counts), reference.dense(s, lambda b, h, i, j: j < counts[b, i]))
 
 
+def _segments(s: Shape) -> Meaning:
+    """Three sequences end to end: one of nothing but keys, one of nothing but queries, and the rest."""
+    lone_rows, lone_keys = min(2, s.n), min(1, s.m)
+    rows, keys = [0, lone_rows, s.n - lone_rows], [lone_keys, 0, s.m - lone_keys]
+    ends = [list(itertools.accumulate(counts)) for counts in (rows, keys)]
+    own = [[sum(place >= end for end in ends_) for place in range(ends_[-1])] for ends_ in ends]
+    return Meaning(segments(rows, keys), reference.dense(s, lambda b, h, i, j: own[0][i] == own[1][j]))
+
+
 def _kept(*sizes: str) -> Callable[[Shape], Meaning]:
     """keep of a tensor with these dimensions, named as in Shape, or "1"."""
 
@@ -246,6 +256,7 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "none": lambda s: Meaning(None),
     "lengths": _lengths,
     "lengths-by-row": _lengths_by_row,
+    "segments": _segments,
     "keep": _some_pairs,
     "keep-keys": _kept("batch", "1", "1", "m"),
     "keep-rows": _kept("n", "1"),
@@ -267,6 +278,9 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "window-future": _window(0, None, "start"),
     "lengths&causal": _both(_lengths, _start),
     "lengths&causal&bias": _both(_lengths, _end, _bias("heads", "n", "m")),
+    "segments&causal": _both(_segments, _causal(1, None, lambda s: 1)),
+    "segments&lengths": _both(_segments, _lengths),
+    "segments|window": _either(_segments, _window(1, 1, "end")),
     "drop&window&learned": _both(_dropped, _window(3, 2, "end"), _bias("n", "m", learned=True)),
     "bias&bias": _both(_bias("1", "m", holes=0.2), _bias("heads", "n", "m", learned=True)),
     "lengths|causal": _either(_lengths, _start),

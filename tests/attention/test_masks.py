@@ -183,7 +183,7 @@ def test_masks_show_themselves_and_can_be_copied(name):
     assert isinstance(meaning.mask, Mask)
     text = repr(meaning.mask)
     assert "object at 0x" not in text
-    assert any(word in text for word in ("keep", "drop", "bias", "lengths", "causal", "window"))
+    assert any(word in text for word in ("keep", "drop", "bias", "lengths", "segments", "causal", "window"))
     for twin in (pickle.loads(pickle.dumps(meaning.mask)), copy.deepcopy(meaning.mask)):
         assert torch.equal(seen(twin, SHAPE), seen(meaning.mask, SHAPE))
 

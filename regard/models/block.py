@@ -1,0 +1,184 @@
+"""The block that Transformers are stacked from, and its parts.
+
+    pre-norm:   x ← x + mixer(norm(x));    x ← x + cross(norm(x), memory);    x ← x + feed_forward(norm(x))
+    post-norm:  x ← norm(x + mixer(x));    x ← norm(x + cross(x, memory));    x ← norm(x + feed_forward(x))
+
+Only the mixer (and cross) looks beyond a row; everything else acts on each row alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import Mask
+from regard.attention.checks import checked_dropout
+from regard.models.cache import KeysValues, Memory
+from regard.models.checks import checked_choice, checked_sizes
+from regard.models.mixers import Convolution, Recurrent
+from regard.models.multihead import MultiHead
+from regard.models.places import Places
+
+__all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "Blocks", "FeedForward", "dropped", "make_block"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": functools.partial(functional.gelu, approximate="tanh"),
+    "silu": functional.silu,
+    "tanh": torch.tanh,
+}
+GATED = {"swiglu": functional.silu}
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+def dropped(rows: Tensor, share: float, training: bool) -> Tensor:
+    """Dropout, which costs nothing where nothing is dropped."""
+    return functional.dropout(rows, share) if training and share else rows
+
+
+class Blocks(nn.ModuleList):
+    """Blocks, one after the other."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Block]: ...
+
+
+class FeedForward(nn.Module):
+    """activation(x W₁ + b₁) W₂ + b₂, on each row alone; swiglu: (silu(x W_g) · x W₁) W₂."""
+
+    def __init__(
+        self, size: int, inner_size: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        checked_sizes(size=size, inner_size=inner_size)
+        self.gated = checked_choice("activation", activation, [*ACTIVATIONS, *GATED]) in GATED
+        self.activation = (ACTIVATIONS | GATED)[activation]
+        self.inward = nn.Linear(size, inner_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
+        self.outward = nn.Linear(inner_size, size, bias=bias)
+        self.dropout = checked_dropout(dropout)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        inner = self.inward(rows)
+        if self.gated:
+            gate, rest = inner.chunk(2, -1)
+            inner = self.activation(gate) * rest
+        else:
+            inner = self.activation(inner)
+        output: Tensor = self.outward(dropped(inner, self.dropout, self.training))
+        return output
+
+
+class Block(nn.Module):
+    """A mixer, a look at a memory if there is a `cross`, and a feed-forward net, each with its norm and its shortcut.
+
+    rows (batch, n, size) → the same. The mixer is MultiHead, Recurrent, Convolution, or whatever has their `mix`.
+    """
+
+    def __init__(
+        self,
+        mixer: nn.Module,
+        feed_forward: FeedForward,
+        *,
+        cross: MultiHead | None = None,
+        norm: str = "layer",
+        epsilon: float = 1e-5,
+        pre_norm: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        size = feed_forward.outward.out_features
+        make_norm = NORMS[checked_choice("norm", norm, NORMS)]
+        self.mixer, self.cross, self.feed_forward = mixer, cross, feed_forward
+        self.mixer_norm, self.feed_forward_norm = make_norm(size, eps=epsilon), make_norm(size, eps=epsilon)
+        self.cross_norm = None if cross is None else make_norm(size, eps=epsilon)
+        self.pre_norm, self.dropout = pre_norm, checked_dropout(dropout)
+
+    def forward(
+        self,
+        rows: Tensor,
+        places: Places | None = None,
+        memory: KeysValues | None = None,
+        memory_mask: Mask | None = None,
+    ) -> Tensor:
+        return self.extend(rows, places or Places(), None, memory, memory_mask)[0]
+
+    def extend(
+        self,
+        rows: Tensor,
+        places: Places,
+        past: Memory | None,
+        memory: KeysValues | None = None,
+        memory_mask: Mask | None = None,
+    ) -> tuple[Tensor, Memory]:
+        """The same for rows that follow what the mixer has read before, and what it has read now."""
+        kept: list[Memory] = []
+
+        def mix(rows: Tensor) -> Tensor:
+            mixed, after = self.mixer.mix(rows, places, past)  # type: ignore[operator]
+            kept.append(after)
+            return mixed  # type: ignore[no-any-return]
+
+        rows = self._add(rows, mix, self.mixer_norm)
+        if self.cross is not None and memory is not None:
+            rows = self._add(rows, lambda rows: self.cross.look(rows, memory, memory_mask), self.cross_norm)  # type: ignore[union-attr]
+        return self._add(rows, self.feed_forward, self.feed_forward_norm), kept[0]
+
+    def _add(self, rows: Tensor, change: Callable[[Tensor], Tensor], norm: Any) -> Tensor:
+        """The shortcut around one change, with the norm before or after."""
+        changed = dropped(change(norm(rows) if self.pre_norm else rows), self.dropout, self.training)
+        rows = rows + changed
+        return rows if self.pre_norm else norm(rows)
+
+
+# The three ways of processing a sequence; each is made for rows of some size, and told whether it may look ahead.
+MIXERS = ("attention", "convolution", "recurrent")
+
+
+def make_block(
+    size: int,
+    heads: int,
+    inner_size: int,
+    *,
+    causal: bool,
+    mixer: str = "attention",
+    cross: bool = False,
+    kv_heads: int | None = None,
+    head_size: int | None = None,
+    score: str | None = None,
+    activation: str = "gelu",
+    norm: str = "layer",
+    epsilon: float = 1e-5,
+    pre_norm: bool = True,
+    bias: bool = True,
+    attention_bias: bool | None = None,
+    output_bias: bool | None = None,
+    dropout: float = 0.0,
+) -> Block:
+    """The block of a Transformer, with its mixer by name."""
+    attention_bias = bias if attention_bias is None else attention_bias
+
+    def attention(kv_heads: int | None = None) -> MultiHead:
+        options = {"bias": attention_bias, "output_bias": output_bias, "dropout": dropout}
+        return MultiHead(size, heads, kv_heads=kv_heads, head_size=head_size, score=score, **options)  # type: ignore[arg-type]
+
+    mixers: dict[str, Callable[[], nn.Module]] = {
+        "attention": lambda: attention(kv_heads),
+        "convolution": lambda: Convolution(size, causal=causal),
+        "recurrent": lambda: Recurrent(size, causal=causal),
+    }
+    return Block(
+        mixers[checked_choice("mixer", mixer, MIXERS)](),
+        FeedForward(size, inner_size, activation, bias=bias, dropout=dropout),
+        cross=attention() if cross else None,
+        norm=norm,
+        epsilon=epsilon,
+        pre_norm=pre_norm,
+        dropout=dropout,
+    )

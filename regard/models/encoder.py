@@ -1,0 +1,186 @@
+"""The encoder: every word looks at every word, in both directions, and becomes a vector that knows its sentence (BERT).
+
+    ids → word + position (+ type) vectors → norm → blocks → vectors
+    and on top, where asked for: the words behind masks, one class per text, one vector per text.
+
+Shapes: ids (batch, n) · vectors (batch, n, size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.models.block import ACTIVATIONS, NORMS, Blocks, dropped, make_block
+from regard.models.checks import checked_choice, checked_ids, checked_sizes
+from regard.models.model import Model
+from regard.models.places import Laid, Places, lay_out
+from regard.models.positions import LearnedPositions, sinusoidal
+from regard.models.texts import groups, padded, tokens
+
+__all__ = ["Encoder"]
+
+POOLINGS = ("first", "max", "mean")
+POSITIONS = ("learned", "none", "sinusoidal")
+TOKENS = 1_024  # of one batch of `embed`: enough for fast products, few enough that what they make stays in cache
+
+
+class Encoder(Model):
+    """Encoder(ids, lengths) → vectors; zeros where there is no token.
+
+    With `words` it has a head that guesses words behind masks (`guess`), with `classes` one that classifies texts
+    (`classify`); `pooler` puts BERT's layer before the latter. `embed` gives one vector per text, by `pooling`, of
+    length 1 if `normalized`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        size: int,
+        layers: int,
+        heads: int,
+        *,
+        inner_size: int | None = None,
+        maximum: int = 512,
+        types: int = 0,
+        positions: str = "learned",
+        mixer: str = "attention",
+        score: str | None = None,
+        activation: str = "gelu",
+        epsilon: float = 1e-12,
+        pre_norm: bool = False,
+        dropout: float = 0.0,
+        words: bool = False,
+        pooler: bool = False,
+        classes: int = 0,
+        pooling: str = "mean",
+        normalized: bool = True,
+        longest_text: int | None = None,
+    ) -> None:
+        super().__init__(locals())
+        checked_sizes(vocabulary=vocabulary, size=size, layers=layers, heads=heads, maximum=maximum)
+        checked_choice("positions", positions, POSITIONS)
+        self.pooling = checked_choice("pooling", pooling, POOLINGS)
+        self.word = nn.Embedding(vocabulary, size)
+        self.position = LearnedPositions(maximum, size) if positions == "learned" else None
+        self.kind = nn.Embedding(types, size) if types else None
+        self.norm = NORMS["layer"](size, eps=epsilon)
+        self.blocks = Blocks(
+            make_block(
+                size,
+                heads,
+                4 * size if inner_size is None else inner_size,
+                causal=False,
+                mixer=mixer,
+                score=score,
+                activation=activation,
+                epsilon=epsilon,
+                pre_norm=pre_norm,
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+        self.last_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
+        self.guesser = _Guesser(self.word, activation, epsilon) if words else None
+        self.pooler = nn.Linear(size, size) if pooler else None
+        self.classifier = nn.Linear(size, classes) if classes else None
+        self.dropout = dropout
+        for embedding in (self.word, self.position, self.kind):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(
+        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        """ids (batch, n) → vectors (batch, n, size). `types` tells two texts in one sequence apart, (batch, n)."""
+        checked_ids("ids", ids, self.word.num_embeddings)
+        laid = lay_out(ids, lengths)
+        return laid.back(self._read(laid, types))
+
+    def _read(self, laid: Laid, types: Tensor | None = None) -> Tensor:
+        rows = self.word(laid.ids)
+        if self.kind is not None:
+            rows = rows + (self.kind.weight[0] if types is None else self.kind(laid.pick(types)))
+        if self.position is not None:
+            rows = rows + self.position(laid.positions)
+        elif self.config["positions"] == "sinusoidal":
+            rows = rows + sinusoidal(laid.positions, rows.shape[-1]).to(rows.dtype)
+        rows = dropped(self.norm(rows), self.dropout, self.training)
+        places = Places(laid.mask, counts=laid.counts)
+        for block in self.blocks:
+            rows = block(rows, places)
+        return rows if self.last_norm is None else self.last_norm(rows)  # type: ignore[no-any-return]
+
+    def guess(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None) -> Tensor:
+        """Logits (batch, n, vocabulary) of the word at each place: what masked words may have been."""
+        if self.guesser is None:
+            raise ValueError("this Encoder has no head for words: make it with words=True")
+        guessed: Tensor = self.guesser(self(ids, lengths, types), self.word)
+        return guessed
+
+    def classify(
+        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        """Logits (batch, classes) of the class of each text."""
+        if self.classifier is None:
+            raise ValueError("this Encoder has no head for classes: make it with classes=…")
+        vectors = self(ids, lengths, types)
+        if self.pooler is not None:
+            pooled = torch.tanh(self.pooler(vectors[:, 0]))
+        else:
+            pooled = _pooled(self.pooling, vectors, lengths)
+        logits: Tensor = self.classifier(dropped(pooled, self.dropout, self.training))
+        return logits
+
+    @torch.no_grad()
+    def embed(self, texts: str | Sequence[str], *, progress: Callable[[int], None] | None = None) -> Tensor:
+        """One vector per text, (texts, size); a single text gives (size,). `progress` hears how many are done.
+
+        Texts of equal length go together, so that nothing is padded, and a text's vector does not depend on the others.
+        """
+        if isinstance(texts, str):
+            return self.embed([texts])[0]
+        longest = self.config["longest_text"] or self.config["maximum"]
+        ids = tokens(self.need_tokenizer(), texts, longest)
+        vectors = self.word.weight.new_empty(len(ids), self.word.embedding_dim)
+        order = sorted(range(len(ids)), key=lambda number: len(ids[number]))
+        for group in groups([len(ids[number]) for number in order], TOKENS):
+            chosen = order[group]
+            vectors[chosen] = self._embed_ids([ids[number] for number in chosen])
+            if progress is not None:
+                progress(len(chosen))
+        return functional.normalize(vectors, dim=-1) if self.config["normalized"] else vectors
+
+    def _embed_ids(self, ids: list[list[int]]) -> Tensor:
+        rows, lengths = padded(ids)
+        return _pooled(self.pooling, self(rows.to(self.word.weight.device), lengths), lengths)
+
+
+class _Guesser(nn.Module):
+    """BERT's head over words: a layer, then the word vectors again, with a bias of their own."""
+
+    def __init__(self, word: nn.Embedding, activation: str, epsilon: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(word.embedding_dim, word.embedding_dim)
+        self.norm = NORMS["layer"](word.embedding_dim, eps=epsilon)
+        self.activation = ACTIVATIONS[activation]
+        self.bias = nn.Parameter(torch.zeros(word.num_embeddings))
+
+    def forward(self, vectors: Tensor, word: nn.Embedding) -> Tensor:
+        return functional.linear(self.norm(self.activation(self.dense(vectors))), word.weight, self.bias)
+
+
+def _pooled(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+    """One vector of many, (batch, n, size) → (batch, size)."""
+    if pooling == "first":
+        return vectors[:, 0]
+    n = vectors.shape[1]
+    counts = torch.full((len(vectors),), n) if lengths is None else torch.as_tensor(lengths)
+    counts = counts.to(vectors.device)[:, None]
+    if pooling == "mean":
+        return vectors.sum(1) / counts  # where there is no token stands a zero
+    missing = torch.arange(n, device=vectors.device) >= counts  # (batch, n)
+    return vectors.masked_fill(missing[..., None], -torch.inf).amax(1)

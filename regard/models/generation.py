@@ -1,0 +1,209 @@
+"""Writing on, word by word, with any model that can take a step:
+
+    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next word, and the state after it
+
+`sampled` follows one continuation for each sequence: the likeliest word, or one drawn at random. `beams` follows
+several and returns the best. Either way a sequence is on its own: what its neighbours in the batch do changes nothing
+for it, and those that are finished leave the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Choice", "Hypothesis", "beams", "followed", "sampled"]
+
+Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What was written: token ids without the end mark, and log-probability / length^penalty, the end mark included."""
+
+    ids: list[int]
+    score: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the next word is chosen: the likeliest (temperature 0), or drawn, the more evenly the hotter.
+
+    `top_k` keeps the k likeliest words, `top_p` the likeliest that together have probability p. With a seed, each
+    sequence draws from a generator of its own, so that its words do not depend on its neighbours; a sequence of seeds
+    gives each its own.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature: expected 0 (the likeliest word) or more, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k: expected 1 or more, got {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p: expected a share above 0, up to 1, got {self.top_p}")
+
+    def generators(self, batch: int) -> list[torch.Generator]:
+        """One for each sequence."""
+        if isinstance(self.seed, Sequence):
+            if len(self.seed) != batch:
+                raise ValueError(f"seed: expected {batch} of them, one for each sequence, got {len(self.seed)}")
+            return [torch.Generator().manual_seed(seed) for seed in self.seed]
+        if self.seed is None:
+            return [torch.Generator().manual_seed(int(torch.randint(1 << 62, ()))) for _ in range(batch)]
+        return [torch.Generator().manual_seed(self.seed) for _ in range(batch)]
+
+    def choose(self, logits: Tensor, generators: list[torch.Generator]) -> Tensor:
+        """Logits (rows, vocabulary) → ids (rows,)."""
+        if not self.temperature:
+            return logits.argmax(-1)
+        logits = self._narrowed(logits / self.temperature)
+        # The argmax of logits with Gumbel noise is a draw from their distribution.
+        uniform = torch.stack([torch.rand(logits.shape[-1], generator=own) for own in generators]).to(logits.device)
+        return (logits - (-uniform.clamp(min=1e-20).log()).log()).argmax(-1)
+
+    def _narrowed(self, logits: Tensor) -> Tensor:
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            least = logits.topk(self.top_k).values[..., -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        if self.top_p is not None:
+            ordered, order = logits.sort(-1, descending=True)
+            mass = log_probabilities(ordered).exp().cumsum(-1)
+            beyond = torch.zeros_like(ordered, dtype=torch.bool)
+            beyond[..., 1:] = mass[..., :-1] >= self.top_p  # the word that crosses p still belongs to it
+            logits = logits.masked_fill(beyond.scatter(-1, order, beyond), -math.inf)
+        return logits
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Of the next word, from logits (…, vocabulary)."""
+    return logits - logits.logsumexp(-1, keepdim=True)
+
+
+def sampled(
+    step: Step,
+    state: Any,
+    logits: Tensor,
+    *,
+    choice: Choice,
+    most: int,
+    end: int | None = None,
+    forbidden: Collection[int] = (),
+) -> Iterator[list[tuple[int, int, float]]]:
+    """Write on after logits (batch, vocabulary). Each time a list of (sequence, word, its log-probability).
+
+    A sequence that has written the end mark is heard of no more.
+    """
+    alive, generators = list(range(len(logits))), choice.generators(len(logits))
+    for count in range(most):
+        logits = _without(logits, forbidden)
+        words = choice.choose(logits, [generators[number] for number in alive])
+        chances = logits.gather(-1, words[:, None])[:, 0] - logits.logsumexp(-1)
+        found = words.tolist()
+        yield list(zip(alive, found, chances.tolist(), strict=True))
+        going = [place for place, word in enumerate(found) if word != end]
+        if not going or count == most - 1:
+            return
+        if len(going) < len(alive):
+            rows = torch.tensor(going, device=words.device)
+            alive, words, state = [alive[place] for place in going], words[rows], state.select(rows)
+        logits, state = step(words[:, None], state)
+
+
+def followed(
+    steps: Iterator[list[tuple[int, int, float]]], batch: int, end: int | None, penalty: float
+) -> list[Hypothesis]:
+    """What `sampled` wrote, to its end."""
+    ids: list[list[int]] = [[] for _ in range(batch)]
+    totals, counts = [0.0] * batch, [0] * batch
+    for words in steps:
+        for number, word, chance in words:
+            totals[number] += chance
+            counts[number] += 1
+            if word != end:
+                ids[number].append(word)
+    scores = (total / max(count, 1) ** penalty for total, count in zip(totals, counts, strict=True))
+    return [Hypothesis(own, score) for own, score in zip(ids, scores, strict=True)]
+
+
+def beams(
+    step: Step,
+    state: Any,
+    logits: Tensor,
+    *,
+    beam: int,
+    most: int,
+    end: int | None,
+    penalty: float = 1.0,
+    forbidden: Collection[int] = (),
+) -> list[list[Hypothesis]]:
+    """The best continuations of each sequence after logits (batch, vocabulary), the best first, `beam` at most.
+
+    A sequence is done when it has `beam` finished hypotheses, none of which the best unfinished one could still beat if
+    it ended now.
+    """
+    batch, vocabulary = logits.shape
+    device = logits.device
+    alive = list(range(batch))
+    finished: list[list[Hypothesis]] = [[] for _ in alive]
+    scores = torch.full((batch, beam), -math.inf, device=device)
+    scores[:, 0] = 0.0  # all beams are the same at first: only one of them counts
+    ids = torch.empty(batch, beam, 0, dtype=torch.long, device=device)
+    state = state.select(torch.arange(batch, device=device).repeat_interleave(beam))
+    logits = logits.repeat_interleave(beam, 0)
+    for length in range(1, most + 1):
+        chances = log_probabilities(_without(logits, forbidden)).view(len(alive), beam, vocabulary)
+        # Of twice as many candidates at most half can end here, so there are always enough to go on with.
+        best, index = (scores[..., None] + chances).flatten(1).topk(min(2 * beam, beam * vocabulary))
+        origin, word = index // vocabulary, index % vocabulary
+        written = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), word[..., None]], -1)
+        over = word == end if end is not None else torch.zeros_like(word, dtype=torch.bool)
+        over = over | (length == most)
+        _collect(finished, alive, written, best / length**penalty, over[:, :beam], end)
+        scores, chosen = best.masked_fill(over, -math.inf).topk(beam)
+        going = [
+            place
+            for place, (number, attainable) in enumerate(
+                zip(alive, (scores[:, 0] / length**penalty).tolist(), strict=True)
+            )
+            if attainable > -math.inf and (len(finished[number]) < beam or attainable > finished[number][-1].score)
+        ]
+        if not going or length == most:
+            break
+        rows = torch.tensor(going, device=device)
+        sequence = rows[:, None] * beam + origin[rows].gather(1, chosen[rows])  # (going, beam), of the state's rows
+        ids = written[rows].gather(1, chosen[rows][..., None].expand(-1, -1, length))
+        alive, scores = [alive[place] for place in going], scores[rows]
+        logits, state = step(ids[..., -1].reshape(-1, 1), state.select(sequence.flatten()))
+    return finished
+
+
+def _collect(
+    finished: list[list[Hypothesis]], alive: list[int], written: Tensor, scores: Tensor, over: Tensor, end: int | None
+) -> None:
+    """Take note of those that are over, (alive, beam), and keep the best of each sequence."""
+    beam = over.shape[1]
+    for place, candidate in over.nonzero().tolist():
+        score = float(scores[place, candidate])
+        if score > -math.inf:
+            ids = written[place, candidate].tolist()
+            own = finished[alive[place]]
+            own.append(Hypothesis(ids[:-1] if ids[-1] == end else ids, score))
+            own.sort(key=lambda hypothesis: -hypothesis.score)
+            del own[beam:]
+
+
+def _without(logits: Tensor, forbidden: Collection[int]) -> Tensor:
+    """Logits in which these words cannot be chosen."""
+    if not forbidden:
+        return logits
+    return logits.index_fill(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)

@@ -1,0 +1,87 @@
+"""BERT and its smaller kin (MiniLM), with heads for words and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.models.huggingface import Architecture
+from regard.models.huggingface.words import activation, demand, linear, refuse, their_activation
+from regard.models.model import Model
+from regard.models.tensors import Rule
+
+
+def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    refuse(config, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
+    return {
+        "vocabulary": config["vocab_size"],
+        "size": config["hidden_size"],
+        "layers": config["num_hidden_layers"],
+        "heads": config["num_attention_heads"],
+        "inner_size": config["intermediate_size"],
+        "maximum": config["max_position_embeddings"],
+        "types": config["type_vocab_size"],
+        "activation": activation(config, "hidden_act"),
+        "epsilon": config["layer_norm_eps"],
+        "words": "cls.predictions.bias" in shapes,
+        "pooler": "pooler.dense.weight" in shapes,
+        "classes": shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0,
+    }
+
+
+def _rules(model: Model) -> dict[str, Rule]:
+    size, layers = model.config["size"], model.config["layers"]
+    rules = {
+        "word.weight": Rule(("embeddings.word_embeddings.weight",)),
+        "position.weight": Rule(("embeddings.position_embeddings.weight",)),
+        "kind.weight": Rule(("embeddings.token_type_embeddings.weight",)),
+        "guesser.bias": Rule(("cls.predictions.bias",)),
+        **linear("norm", "embeddings.LayerNorm"),
+        **linear("guesser.dense", "cls.predictions.transform.dense"),
+        **linear("guesser.norm", "cls.predictions.transform.LayerNorm"),
+        **linear("pooler", "pooler.dense"),
+        **linear("classifier", "classifier"),
+    }
+    for number in range(layers):
+        ours, theirs = f"blocks.{number}", f"encoder.layer.{number}"
+        looks = [f"{theirs}.attention.self.{name}" for name in ("query", "key", "value")]
+        rules |= linear(f"{ours}.mixer.inward.0", *looks, heights=(size, size, size))
+        rules |= linear(f"{ours}.mixer.outward", f"{theirs}.attention.output.dense")
+        rules |= linear(f"{ours}.mixer_norm", f"{theirs}.attention.output.LayerNorm")
+        rules |= linear(f"{ours}.feed_forward.inward", f"{theirs}.intermediate.dense")
+        rules |= linear(f"{ours}.feed_forward.outward", f"{theirs}.output.dense")
+        rules |= linear(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm")
+    return rules
+
+
+def _ignored(name: str) -> bool:
+    """Numbered places, the tied output layer again, and the head for next sentences, which nothing of ours uses."""
+    return name == "embeddings.position_ids" or name.startswith(("cls.predictions.decoder.", "cls.seq_relationship."))
+
+
+def _config(model: Model) -> dict[str, Any]:
+    own = model.config
+    demand(own, positions="learned", mixer="attention", score=(None, "dot"), pre_norm=False)
+    demand(own | {"types": own["types"] > 0}, types=True)
+    kind = "ForMaskedLM" if own["words"] else "ForSequenceClassification" if own["classes"] else "Model"
+    if own["classes"]:
+        demand(own, pooler=True, words=False)
+    return {
+        "model_type": "bert",
+        "architectures": [f"Bert{kind}"],
+        "vocab_size": own["vocabulary"],
+        "hidden_size": own["size"],
+        "num_hidden_layers": own["layers"],
+        "num_attention_heads": own["heads"],
+        "intermediate_size": own["inner_size"] or 4 * own["size"],
+        "max_position_embeddings": own["maximum"],
+        "type_vocab_size": own["types"],
+        "hidden_act": their_activation(own["activation"]),
+        "layer_norm_eps": own["epsilon"],
+        "hidden_dropout_prob": own["dropout"],
+        "attention_probs_dropout_prob": own["dropout"],
+        "id2label": {str(number): f"LABEL_{number}" for number in range(own["classes"] or 2)},
+    }
+
+
+ARCHITECTURE = Architecture("Encoder", "bert.", _arguments, _rules, _ignored, _config)

@@ -1,0 +1,50 @@
+"""What every model is: a module that remembers how it was made, may have a tokenizer, and can be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["Model"]
+
+
+class Model(nn.Module):
+    """A model of this project. `config` holds the arguments it was made with: type(model)(**model.config) is alike."""
+
+    config: dict[str, Any]
+    tokenizer: Tokenizer | None
+    target_tokenizer: Tokenizer | None
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config = {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+        self.tokenizer = self.target_tokenizer = None
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers are learned; tied ones count once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json, model.safetensors, tokenizer.json, README.md and manifest.json, for `regard.load`."""
+        from regard.models.folders import save
+
+        save(self, Path(folder))
+
+    def export(self, folder: str | Path) -> None:
+        """Write a Hugging Face folder, for `transformers`."""
+        from regard.models.huggingface import export
+
+        export(self, Path(folder))
+
+    def need_tokenizer(self) -> Tokenizer:
+        """The tokenizer, or an error that says what is missing."""
+        if self.tokenizer is None:
+            raise ValueError(f"this {type(self).__name__} has no tokenizer: set model.tokenizer, or pass ids, not text")
+        return self.tokenizer

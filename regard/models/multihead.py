@@ -1,0 +1,193 @@
+"""Attention layers: the formula with learned matrices around it.
+
+Legend: batch · n queries · m keys · heads · kv heads (groups of heads may share their keys) · head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
+from regard.attention.checks import checked_dropout
+from regard.attention.frames import shape_text
+from regard.models.cache import KeysValues
+from regard.models.checks import checked_choice, checked_sizes
+from regard.models.places import Places
+from regard.models.positions import turned
+from regard.models.watch import regarded
+
+__all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
+
+# Scores by name, for queries and keys of these sizes: what configs and the command line can say.
+SCORES: dict[str, Callable[[int, int], Score]] = {
+    "dot": lambda query_size, key_size: Dot(),
+    "cosine": lambda query_size, key_size: Cosine(temperature=0.1, learnable=True),
+    "bilinear": lambda query_size, key_size: Bilinear(query_size, key_size),
+    "additive": lambda query_size, key_size: Additive(query_size, key_size, query_size),
+    "gaussian": lambda query_size, key_size: Kernel("gaussian", width=query_size**0.5, learnable=True),
+}
+
+
+def make_score(score: str | nn.Module | None, query_size: int, key_size: int) -> nn.Module:
+    """A score of your own, or one by its name; None is the scaled dot product."""
+    if isinstance(score, nn.Module):
+        return score
+    name = "dot" if score is None else checked_choice("score", score, SCORES)
+    if name in ("dot", "cosine", "gaussian") and query_size != key_size:
+        raise ValueError(f"score: {name} needs queries and keys of one size, got {query_size} and {key_size}")
+    return SCORES[name](query_size, key_size)
+
+
+QUERY, KEY, VALUE, KEY_VALUE, ALL = slice(0, 1), slice(1, 2), slice(2, 3), slice(1, 3), slice(0, 3)
+
+
+class Attention(nn.Module):
+    """A single attention layer: keys and values by two learned matrices, K = X W_k and V = X W_v, queries as they come.
+
+    query (…, n, key size) · source (…, m, source size) → (…, n, value size). Several queries are answered at once, each
+    with a distribution of its own.
+    """
+
+    def __init__(
+        self, source_size: int, key_size: int, value_size: int, *, score: str | nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        checked_sizes(source_size=source_size, key_size=key_size, value_size=value_size)
+        self.key = nn.Linear(source_size, key_size, bias=False)
+        self.value = nn.Linear(source_size, value_size, bias=False)
+        self.score = make_score(score, key_size, key_size)
+
+    def forward(self, query: Tensor, source: Tensor, *, mask: Mask | None = None) -> Tensor:
+        return regarded(self, query, self.key(source), self.value(source), score=self.score, mask=mask)
+
+
+class Linears(nn.ModuleList):
+    """Linear layers, side by side."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[nn.Linear]: ...
+
+
+class MultiHead(nn.Module):
+    """Several heads, each attending in a subspace of its own; their answers are put side by side and mixed.
+
+    query (batch, n, query size) · key (batch, m, key size) · value (batch, m, value size) → (batch, n, size). Key
+    defaults to the query (self-attention) and value to the key. All sizes default to `size`, head_size to size / heads.
+    With kv_heads < heads, groups of heads share their keys and values.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_size: int | None = None,
+        score: str | nn.Module | None = None,
+        query_size: int | None = None,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        bias: bool = True,
+        output_bias: bool | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        checked_sizes(size=size, heads=heads, kv_heads=kv_heads, head_size=head_size)
+        checked_sizes(query_size=query_size, key_size=key_size, value_size=value_size)
+        if head_size is None and size % heads:
+            raise ValueError(f"heads: expected a divisor of size {size}, or head_size=…, got {heads}")
+        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        if heads % self.kv_heads:
+            raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads}")
+        self.head_size = size // heads if head_size is None else head_size
+        self.widths = (heads * self.head_size, self.kv_heads * self.head_size, self.kv_heads * self.head_size)
+        key_size = size if key_size is None else key_size
+        sizes = (size if query_size is None else query_size, key_size, key_size if value_size is None else value_size)
+        # Where queries, keys and values come from vectors of one size, their matrices lie in one: a single product.
+        together = len(set(sizes)) == 1
+        shapes = [(sizes[0], sum(self.widths))] if together else list(zip(sizes, self.widths, strict=True))
+        self.sizes = sizes
+        self.inward = Linears(nn.Linear(*shape, bias=bias) for shape in shapes)
+        self.outward = nn.Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
+        self.score = make_score(score, self.head_size, self.head_size)
+        self.dropout = checked_dropout(dropout)
+        self._reset()
+
+    def _reset(self) -> None:
+        """Each of the three matrices as if it stood alone."""
+        for linear in self.inward:
+            alone = linear.weight.split(self.widths) if len(self.inward) == 1 else (linear.weight,)
+            for weight in alone:
+                nn.init.xavier_uniform_(weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Mask | None = None
+    ) -> Tensor:
+        for name, rows, size in zip(("query", "key", "value"), (query, key, value), self.sizes, strict=True):
+            if rows is not None and (rows.dim() != 3 or rows.shape[-1] != size):
+                raise ValueError(f"{name}: expected shape (batch, n, {size}), got {shape_text(rows)}")
+        if key is None and value is None:
+            heads = self._project(query, ALL)
+        else:
+            key = query if key is None else key
+            rest = (
+                self._project(key, KEY_VALUE)
+                if value is None
+                else self._project(key, KEY) + self._project(value, VALUE)
+            )
+            heads = self._project(query, QUERY) + rest
+        return self._answer(heads, mask)
+
+    def mix(self, rows: Tensor, places: Places, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
+        query, keys, values = self._project(rows, ALL)
+        if places.turn is not None:
+            query, keys = turned(query, places.turn), turned(keys, places.turn)
+        past = KeysValues.of(keys, values) if past is None else past.append(keys, values)
+        return self._answer([query, past.keys.rows, past.values.rows], places.mask), past
+
+    def remember(self, source: Tensor) -> KeysValues:
+        """Keys and values of (batch, m, key size), projected once, for any number of looks."""
+        return KeysValues.of(*self._project(source, KEY_VALUE))
+
+    def look(self, query: Tensor, source: KeysValues, mask: Mask | None) -> Tensor:
+        """What queries (batch, n, query size) find in what is remembered.
+
+        Where there are fewer sources than batch entries, neighbours share one: they are its queries, side by side.
+        """
+        sources = len(source.keys.rows)
+        queries = query.reshape(sources, -1, query.shape[-1])  # (sources, sharers · n, query size)
+        answers = self._answer([*self._project(queries, QUERY), source.keys.rows, source.values.rows], mask)
+        return answers.reshape(*query.shape[:-1], -1)
+
+    def _answer(self, heads: list[Tensor], mask: Mask | None) -> Tensor:
+        """What queries find by keys in values, (batch, heads, rows, head size) each, all heads mixed."""
+        dropout = self.dropout if self.training else 0.0
+        query, key, value = heads
+        found = regarded(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
+        answer: Tensor = self.outward(
+            found.transpose(1, 2).flatten(2)
+        )  # (batch, n, heads · head size) → (batch, n, size)
+        return answer
+
+    def _project(self, rows: Tensor, parts: slice) -> list[Tensor]:
+        """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
+        if len(self.inward) == 1:
+            products = self._product(rows, parts).split(self.widths[parts], -1)
+        else:
+            products = tuple(linear(rows) for linear in list(self.inward)[parts])
+        return [product.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for product in products]
+
+    def _product(self, rows: Tensor, parts: slice) -> Tensor:
+        linear = next(iter(self.inward))
+        if parts == ALL:
+            return linear(rows)  # type: ignore[no-any-return]
+        own = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
+        return functional.linear(rows, linear.weight[own], None if linear.bias is None else linear.bias[own])

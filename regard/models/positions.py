@@ -1,0 +1,75 @@
+"""Positions. Attention takes its keys as a set: whoever cares about their order has to say where each one stands.
+
+added to the vectors:   sinusoidal (waves of growing length), learned (one vector for each place)
+turned into them:       rotary (queries and keys are rotated by their place, so that scores see the difference)
+added to the scores:    ALiBi (the farther, the lower)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LearnedPositions", "Turn", "alibi_slopes", "rotary", "sinusoidal", "turned"]
+
+
+def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
+    """Waves of growing length: entries 2i and 2i + 1 are sin and cos of position / 10000^(2i/size). (…) → (…, size).
+
+    An odd size ends with a sine. With `halves` the sines come first and the cosines after them, as in Marian.
+    """
+    entry = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
+    angle = positions.double().unsqueeze(-1) / 10_000 ** (entry / size)  # (…, half of the size, rounded up)
+    sine, cosine = angle.sin(), angle.cos()[..., : size // 2]
+    if halves:
+        return torch.cat([sine, cosine], -1).float()
+    waves = positions.new_empty(*positions.shape, size, dtype=torch.float32)
+    waves[..., 0::2], waves[..., 1::2] = sine, cosine
+    return waves
+
+
+class LearnedPositions(nn.Embedding):
+    """One learned vector for each place, up to a maximum."""
+
+    def forward(self, positions: Tensor) -> Tensor:
+        last = int(positions.max()) if positions.numel() else 0
+        if last >= self.num_embeddings:
+            raise ValueError(
+                f"ids: expected at most {self.num_embeddings} positions, the model's maximum, got {last + 1}"
+            )
+        return super().forward(positions)
+
+
+class Turn(NamedTuple):
+    """By how much each row is rotated: cosines and sines (batch or 1, 1, n, head size / 2)."""
+
+    cosine: Tensor
+    sine: Tensor
+
+
+def rotary(positions: Tensor, head_size: int, base: float = 10_000.0) -> Turn:
+    """The rotations of places (batch or 1, n): pair i turns by position / base^(2i/head size)."""
+    entry = torch.arange(0, head_size, 2, dtype=torch.float64, device=positions.device)
+    angle = positions.double().unsqueeze(-1) / base ** (entry / head_size)
+    return Turn(angle.cos().float().unsqueeze(-3), angle.sin().float().unsqueeze(-3))
+
+
+def turned(rows: Tensor, turn: Turn) -> Tensor:
+    """Rows (batch, heads, n, head size), entry i and entry i + half of each rotated together."""
+    first, second = rows.chunk(2, -1)
+    cosine, sine = turn.cosine.to(rows.dtype), turn.sine.to(rows.dtype)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """How fast each head's scores fall with distance: 2^(−8/heads), 2^(−16/heads), … for a power of two.
+
+    Other numbers of heads take the slopes of the power of two below, and in between every other one of the next.
+    """
+    below = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
+    between = [2 ** (-4 * (head + 1) / below) for head in range(0, 2 * below, 2)]
+    return torch.tensor((slopes + between)[:heads])

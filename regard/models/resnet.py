@@ -1,0 +1,104 @@
+"""The residual network: convolutions that look at neighbours, with shortcuts around them (He et al. 2015).
+
+    stem → stages of blocks, each stage half as high and wide and twice as deep as the one before → mean → logits
+
+It stands beside the ViT: the same task, without attention.
+Shapes: images (batch, channels, height, width) · logits (batch, classes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.frames import shape_text
+from regard.models.checks import checked_choice, checked_sizes
+from regard.models.model import Model
+
+__all__ = ["ResNet"]
+
+
+def _convolution(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Sequential:
+    """A convolution that keeps height and width (divided by the stride), and batch norm."""
+    net = nn.Conv2d(inputs, outputs, width, stride, padding=width // 2, bias=False)
+    nn.init.kaiming_normal_(net.weight, mode="fan_out", nonlinearity="relu")
+    return nn.Sequential(net, nn.BatchNorm2d(outputs))
+
+
+class Residual(nn.Module):
+    """relu(x + convolutions(x)); the shortcut gets a convolution of its own where the shape changes.
+
+    Basic: two convolutions of width 3. Bottleneck: 1, 3 and 1, the last one four times as deep.
+    """
+
+    def __init__(self, inputs: int, depth: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        outputs = depth * (4 if bottleneck else 1)
+        shapes = [(inputs, depth, 3, stride), (depth, outputs, 3, 1)]
+        if bottleneck:
+            shapes = [(inputs, depth, 1, 1), (depth, depth, 3, stride), (depth, outputs, 1, 1)]
+        self.convolutions = nn.ModuleList(_convolution(*shape) for shape in shapes)
+        same = inputs == outputs and stride == 1
+        self.shortcut = None if same else _convolution(inputs, outputs, 1, stride)
+        nn.init.zeros_(self.convolutions[-1][1].weight)  # type: ignore[index]  # at first a block changes nothing
+
+    def forward(self, images: Tensor) -> Tensor:
+        changed = images
+        for number, convolution in enumerate(self.convolutions):
+            changed = convolution(functional.relu(changed) if number else changed)
+        return functional.relu(changed + (images if self.shortcut is None else self.shortcut(images)))
+
+
+class ResNet(Model):
+    """ResNet(images) → logits.
+
+    `depths` says how many blocks each stage has: (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without
+    is ResNet-18; stem="cifar", width=16 and (3, 3, 3) is the ResNet-20 for images of 32 × 32.
+    """
+
+    def __init__(
+        self,
+        depths: Sequence[int],
+        classes: int,
+        *,
+        width: int = 64,
+        bottleneck: bool = False,
+        stem: str = "imagenet",
+        channels: int = 3,
+    ) -> None:
+        super().__init__(locals())
+        checked_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
+        checked_choice("stem", stem, ("cifar", "imagenet"))
+        wide = stem == "imagenet"
+        self.stem = _convolution(channels, width, 7 if wide else 3, 2 if wide else 1)
+        self.pool = nn.MaxPool2d(3, 2, padding=1) if wide else nn.Identity()
+        stages: list[nn.Module] = []
+        inputs = width
+        for number, count in enumerate(depths):
+            depth = width * 2**number
+            for place in range(count):
+                stride = 2 if number and not place else 1
+                stages.append(Residual(inputs, depth, stride, bottleneck))
+                inputs = depth * (4 if bottleneck else 1)
+        self.blocks = nn.ModuleList(stages)
+        self.classifier = nn.Linear(inputs, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (batch, channels, height, width) → logits (batch, classes)."""
+        logits: Tensor = self.classifier(self.encode(images).mean((2, 3)))
+        return logits
+
+    def encode(self, images: Tensor) -> Tensor:
+        """images → what the last block sees, (batch, depth, height, width)."""
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            came = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise TypeError(f"images: expected a floating-point tensor (batch, channels, height, width), got {came}")
+        if images.dim() != 4 or images.shape[1] != self.config["channels"]:
+            expected = f"(batch, {self.config['channels']}, height, width)"
+            raise ValueError(f"images: expected shape {expected}, got {shape_text(images)}")
+        images = self.pool(functional.relu(self.stem(images)))
+        for block in self.blocks:
+            images = block(images)
+        return images

@@ -1,0 +1,189 @@
+"""Tensors in files: safetensors, one file or several with an index, checked before memory is taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+__all__ = ["FolderError", "Rule", "Tensors", "fill", "in_place", "read_json", "write_tensors"]
+
+LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
+DTYPES = {"F64", "F32", "F16", "BF16", "I64"}
+
+
+class FolderError(ValueError):
+    """A folder that holds no model, or a broken one. The message names the file and the reason."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where a tensor of ours comes from: `theirs`, transposed if they write them so, one below the other."""
+
+    theirs: tuple[str, ...]
+    heights: tuple[int, ...] = ()  # of each part, where there are several
+    transposed: bool = False
+
+    def shape(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+        """Of the whole, from the shapes of the parts."""
+        turned = [tuple(reversed(shape)) if self.transposed else shape for shape in shapes]
+        heights = [shape[0] if shape else 0 for shape in turned]
+        return (sum(heights), *turned[0][1:]) if len(turned) > 1 else turned[0]
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        turned = [part.t() if self.transposed else part for part in parts]
+        return torch.cat(turned) if len(turned) > 1 else turned[0].contiguous()
+
+    def split(self, tensor: Tensor) -> dict[str, Tensor]:
+        """The way back."""
+        parts = tensor.split(list(self.heights)) if self.heights else (tensor,)
+        turned = [(part.t() if self.transposed else part).contiguous() for part in parts]
+        return dict(zip(self.theirs, turned, strict=True))
+
+
+class Tensors:
+    """The tensors of a folder, by name: shapes at once, numbers when they are taken."""
+
+    def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.files: dict[str, Path] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.written: dict[str, str] = {}  # the names in the files, where they are called otherwise here
+        for file in sorted(set(files.values())):
+            path = folder / file
+            with opened(path) as reader:
+                for name in reader.keys():  # noqa: SIM118 (it has no __iter__)
+                    part = reader.get_slice(name)
+                    if part.get_dtype() not in DTYPES:
+                        raise FolderError(f"{path}: {name} has dtype {part.get_dtype()}, which is not supported")
+                    self.files[name], self.shapes[name] = path, tuple(part.get_shape())
+        for name, file in files.items():
+            if name and name not in self.files:
+                raise FolderError(f"{folder / file}: {name} is missing, though the index says that it is there")
+
+    @classmethod
+    def of(cls, folder: Path) -> Tensors:
+        """Of model.safetensors, or of the files that an index lists."""
+        if (folder / WHOLE).exists():
+            return cls(folder, {"": WHOLE})
+        if (folder / INDEX).exists():
+            files = read_json(folder / INDEX).get("weight_map")
+            if not isinstance(files, dict) or not files:
+                raise FolderError(f"{folder / INDEX}: expected a weight_map from tensors to files")
+            for file in files.values():
+                if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+                    raise FolderError(
+                        f"{folder / INDEX}: expected names of .safetensors files in this folder, got {file!r}"
+                    )
+            return cls(folder, files)
+        pickle = next((name for name in PICKLES if (folder / name).exists()), None)
+        if pickle is not None:
+            raise FolderError(
+                f"{folder / pickle}: is a pickle, which can run any code when it is read, so it is not read; "
+                "convert it to model.safetensors (save_pretrained of transformers writes one)"
+            )
+        raise FolderError(f"{folder / WHOLE}: no such file")
+
+    def rename(self, change: Callable[[str], str]) -> None:
+        """Call every tensor change(its name) from here on."""
+        self.written = {change(name): name for name in self.files}
+        if len(self.written) < len(self.files):
+            raise FolderError(f"{self.folder}: two tensors have the same name but for a prefix")
+        self.files = {change(name): file for name, file in self.files.items()}
+        self.shapes = {change(name): shape for name, shape in self.shapes.items()}
+
+    def take(self, rule: Rule, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor that a rule says, which has to have this shape and to be finite."""
+        for part in rule.theirs:
+            if part not in self.files:
+                raise FolderError(f"{self.folder}: {part} is missing, which the config asks for")
+        found = rule.shape([self.shapes[part] for part in rule.theirs])
+        if found != shape:
+            theirs = " and ".join(rule.theirs)
+            raise FolderError(f"{self.folder}: {theirs}: expected shape {shape} after the config, got {found}")
+        tensor = rule.join([self._read(part) for part in rule.theirs])
+        if not tensor.is_floating_point():
+            return tensor
+        if not bool(tensor.isfinite().all()):
+            raise FolderError(f"{self.files[rule.theirs[0]]}: {rule.theirs[0]} holds NaN or infinity")
+        return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+    def _read(self, name: str) -> Tensor:
+        with opened(self.files[name]) as reader:
+            tensor: Tensor = reader.get_tensor(self.written.get(name, name))
+            return tensor
+
+
+def opened(path: Path) -> Any:
+    """A safetensors file; its header is checked, its numbers are not read yet."""
+    try:
+        return safe_open(path, "pt")
+    except (SafetensorError, OSError) as error:
+        raise FolderError(f"{path}: not a readable safetensors file: {error}") from error
+
+
+def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored: Callable[[str], bool]) -> None:
+    """Give a model on the meta device its numbers; no tensor of the files may be left over."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    used = {part for name in wanted for part in rules[name].theirs}
+    extra = sorted(name for name in tensors.files if name not in used and not ignored(name))
+    if extra:
+        more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
+        raise FolderError(f"{tensors.folder}: {extra[0]}{more} has no place in a {type(model).__name__} of this config")
+    state = {name: tensors.take(rules[name], name, shape) for name, shape in wanted.items()}
+    model.load_state_dict(state, assign=True)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+
+
+# --------------------------------------------------------------------------------------------------------- plain files
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of a reasonable size."""
+    try:
+        if path.stat().st_size > LARGEST_TEXT:
+            raise FolderError(f"{path}: expected at most {LARGEST_TEXT} bytes, got {path.stat().st_size}")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FolderError(f"{path}: no such file") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FolderError):
+            raise
+        raise FolderError(f"{path}: not readable as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise FolderError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def write_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    """All tensors into one safetensors file."""
+    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in state.items()}, path, {"format": "pt"})
+
+
+def in_place(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under another name, and give it its own only when it is complete and on disk."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    beside = Path(name)
+    try:
+        write(beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        beside.chmod(0o666 & ~mask)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,57 @@
+"""Between texts and ids: what the models need of a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["continued", "groups", "padded", "tokens"]
+
+
+def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> list[list[int]]:
+    """The ids of each text, cut at `longest` in such a way that marks at its end stay."""
+    before, padding = tokenizer.truncation, tokenizer.padding
+    tokenizer.enable_truncation(longest)
+    tokenizer.no_padding()
+    try:
+        return [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
+    finally:  # the tokenizer is the user's: it is left as it was
+        tokenizer.no_truncation()
+        if before is not None:
+            tokenizer.enable_truncation(**before)
+        if padding is not None:
+            tokenizer.enable_padding(**padding)
+
+
+def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
+    """Ids (batch, n) with zeros behind the shorter sequences, and the lengths."""
+    lengths = [len(own) for own in ids]
+    rows = torch.zeros(len(ids), max(lengths), dtype=torch.long)
+    for row, own in zip(rows, ids, strict=True):
+        row[: len(own)] = torch.tensor(own, dtype=torch.long)
+    return rows, lengths
+
+
+def groups(lengths: Sequence[int], most: int) -> Iterator[slice]:
+    """Neighbours that together have `most` tokens or fewer (or one sequence, if that alone has more)."""
+    start = total = 0
+    for place, length in enumerate(lengths):
+        if total and total + length > most:
+            yield slice(start, place)
+            start, total = place, 0
+        total += length
+    if total:
+        yield slice(start, len(lengths))
+
+
+def continued(tokenizer: Tokenizer, before: list[int], written: list[int]) -> str:
+    """The text of what was written. It is read together with what stood before: a space may belong to either."""
+    prompt: str = tokenizer.decode(before)
+    whole: str = tokenizer.decode(before + written)
+    return whole[len(prompt) :]

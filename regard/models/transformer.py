@@ -1,0 +1,209 @@
+"""The Transformer: an encoder reads the source, a decoder writes the target and looks back at it (Vaswani et al. 2017).
+
+    memory = encoder blocks(source words + positions)             every word looks at every word
+    rows   = decoder blocks(target words + positions, memory)     at earlier target words, and at the whole memory
+    logits = rows · word vectors
+
+Shapes: source (batch, m) · target (batch, n) · memory (batch, m, size) · logits (batch, n, target vocabulary).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import Mask, causal
+from regard.attention import lengths as valid_lengths
+from regard.models.block import NORMS, Blocks, dropped, make_block
+from regard.models.cache import Cache, KeysValues
+from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.multihead import MultiHead
+from regard.models.places import Places, lay_out
+from regard.models.positions import LearnedPositions, sinusoidal
+from regard.models.translator import Translator
+from regard.models.watch import Look, watching
+
+__all__ = ["Transformer"]
+
+POSITIONS = ("learned", "none", "sinusoidal", "sinusoidal_halves")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Where a decoder stands: what it has written, and what it looks back at.
+
+    The memory is kept once for each source, however many rows are written for it: `owners` says whose each row is.
+    """
+
+    cache: Cache | None
+    memories: tuple[KeysValues, ...]  # of each block, (sources, heads, m, head size)
+    counts: Tensor | None  # (sources,): how long each source is; None: all alike
+    owners: Tensor  # (rows,)
+
+    @property
+    def mask(self) -> Mask | None:
+        return None if self.counts is None else valid_lengths(self.counts)
+
+    def select(self, rows: Tensor) -> Decoding:
+        """Of these rows, in this order; rows of one source stay together."""
+        kept, owners = self.owners[rows].unique_consecutive(return_inverse=True)
+        cache = None if self.cache is None else self.cache.select(rows)
+        if len(kept) == int(self.owners[-1]) + 1:  # the same sources
+            return replace(self, cache=cache, owners=owners)
+        counts = None if self.counts is None else self.counts[kept]
+        return Decoding(cache, tuple(memory.select(kept) for memory in self.memories), counts, owners)
+
+
+class Transformer(Translator):
+    """Transformer(source, target, source_lengths) → logits of the target word after each place.
+
+    `target` begins with the mark `begin`. `shared`: source and target have one table of word vectors; `tied`: the
+    target's table is also the output layer. `translate` writes.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        size: int = 512,
+        layers: int = 6,
+        heads: int = 8,
+        *,
+        inner_size: int | None = None,
+        decoder_layers: int | None = None,
+        decoder_heads: int | None = None,
+        decoder_inner_size: int | None = None,
+        maximum: int = 1_024,
+        positions: str = "sinusoidal",
+        score: str | None = None,
+        activation: str = "relu",
+        epsilon: float = 1e-5,
+        pre_norm: bool = False,
+        dropout: float = 0.0,
+        shared: bool = False,
+        tied: bool = True,
+        scaled: bool = True,
+        output_bias: bool = False,
+        begin: int = 1,
+        end: int = 2,
+        forbidden: Sequence[int] = (),
+    ) -> None:
+        super().__init__(locals())
+        checked_sizes(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary, size=size)
+        checked_sizes(layers=layers, decoder_layers=decoder_layers, heads=heads, maximum=maximum)
+        checked_choice("positions", positions, POSITIONS)
+        if shared and source_vocabulary != target_vocabulary:
+            raise ValueError(
+                f"shared: expected vocabularies of one size, got {source_vocabulary} and {target_vocabulary}"
+            )
+        inner_size = 4 * size if inner_size is None else inner_size
+        self.target_word = nn.Embedding(target_vocabulary, size)
+        self.source_word = None if shared else nn.Embedding(source_vocabulary, size)
+        learned = positions == "learned"
+        self.source_position = LearnedPositions(maximum, size) if learned else None
+        self.target_position = LearnedPositions(maximum, size) if learned else None
+
+        def blocks(count: int, heads: int, inner_size: int, decodes: bool) -> Blocks:
+            options = {"score": score, "activation": activation, "epsilon": epsilon, "dropout": dropout}
+            return Blocks(
+                make_block(size, heads, inner_size, causal=decodes, cross=decodes, pre_norm=pre_norm, **options)  # type: ignore[arg-type]
+                for _ in range(count)
+            )
+
+        self.encoder_blocks = blocks(layers, heads, inner_size, False)
+        self.decoder_blocks = blocks(
+            decoder_layers or layers, decoder_heads or heads, decoder_inner_size or inner_size, True
+        )
+        self.encoder_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
+        self.decoder_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
+        self.output = None if tied else nn.Linear(size, target_vocabulary, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(1, target_vocabulary)) if output_bias else None
+        self.scale = math.sqrt(size) if scaled else 1.0
+        self.dropout = dropout
+        for embedding in (self.source_word, self.target_word, self.source_position, self.target_position):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=size**-0.5 if scaled else 0.02)
+
+    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """source (batch, m), target (batch, n) → logits (batch, n, target vocabulary)."""
+        rows, _ = self._decode(target, self.read(source, source_lengths))
+        return self._predict(rows)
+
+    def encode(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """source (batch, m) → memory (batch, m, size), zeros where there is no token."""
+        table = self.target_word if self.source_word is None else self.source_word
+        checked_ids("source", source, table.num_embeddings)
+        laid = lay_out(source, lengths, "source_lengths")
+        rows = self._begin(laid.ids, laid.positions, table, self.source_position)
+        places = Places(laid.mask, counts=laid.counts)
+        for block in self.encoder_blocks:
+            rows = block(rows, places)
+        return laid.back(rows if self.encoder_norm is None else self.encoder_norm(rows))
+
+    def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Decoding:
+        """The beginning of a translation: the source is encoded, its keys and values are projected, once."""
+        memory = self.encode(source, lengths)
+        batch, m = source.shape
+        counts = None if lengths is None else torch.tensor(checked_lengths("source_lengths", lengths, batch, m))
+        memories = tuple(cross.remember(memory) for cross in self._crosses())
+        return Decoding(None, memories, counts, torch.arange(batch, device=source.device))
+
+    def step(self, ids: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
+        """Write ids (rows, n): logits of the word after them (rows, target vocabulary), and the state to go on with."""
+        rows, state = self._decode(ids, state)
+        return self._predict(rows[:, -1]), state
+
+    def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """How much each target place looks at each source word: weights (batch, layers, heads, n, m)."""
+        crosses = self._crosses()
+        found: dict[nn.Module, Tensor] = {}
+
+        def see(look: Look) -> None:
+            if look.layer in crosses:
+                found[look.layer] = look.weights()
+
+        with torch.no_grad(), watching(see):
+            self(source, target, source_lengths)
+        return torch.stack([found[cross] for cross in crosses], 1)
+
+    def _crosses(self) -> list[MultiHead]:
+        return [block.cross for block in self.decoder_blocks if block.cross is not None]
+
+    def _decode(self, target: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
+        checked_ids("target", target, self.target_word.num_embeddings)
+        before = 0 if state.cache is None else state.cache.columns
+        positions = torch.arange(before, before + target.shape[1], device=target.device)[None]
+        rows = self._begin(target, positions, self.target_word, self.target_position)
+        places, mask = Places(causal(offset=before), causal=True), state.mask
+        kept = []
+        for number, block in enumerate(self.decoder_blocks):
+            past = None if state.cache is None else state.cache.layers[number]
+            rows, own = block.extend(rows, places, past, state.memories[number], mask)
+            kept.append(own)
+        seen = torch.arange(before + target.shape[1], device=target.device)[None]
+        return rows, replace(state, cache=Cache(tuple(kept), seen))
+
+    def _begin(self, ids: Tensor, positions: Tensor, word: nn.Embedding, position: LearnedPositions | None) -> Tensor:
+        last = int(positions.max()) + 1
+        if last > self.config["maximum"]:
+            raise ValueError(
+                f"ids: expected at most {self.config['maximum']} positions, the model's maximum, got {last}"
+            )
+        rows = word(ids) * self.scale
+        if position is not None:
+            rows = rows + position(positions)
+        elif self.config["positions"] != "none":
+            halves = self.config["positions"] == "sinusoidal_halves"
+            rows = rows + sinusoidal(positions, rows.shape[-1], halves=halves).to(rows.dtype)
+        return dropped(rows, self.dropout, self.training)
+
+    def _predict(self, rows: Tensor) -> Tensor:
+        rows = rows if self.decoder_norm is None else self.decoder_norm(rows)
+        table = self.target_word if self.output is None else self.output
+        logits = functional.linear(rows, table.weight)
+        return logits if self.output_bias is None else logits + self.output_bias

@@ -1,0 +1,142 @@
+"""The Vision Transformer: an image is a sentence of patches, and every patch looks at every patch (ViT).
+
+    patches → vectors, + positions, with a class token in front → blocks → norm → class token, or mean → logits
+
+Shapes: images (batch, channels, height, width) · rows (batch, patches, size) · logits (batch, classes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.frames import shape_text
+from regard.models.block import NORMS, Blocks, dropped, make_block
+from regard.models.checks import checked_choice, checked_sizes
+from regard.models.model import Model
+from regard.models.positions import sinusoidal
+
+__all__ = ["ViT"]
+
+POOLINGS = ("class", "mean")
+POSITIONS = ("learned", "none", "sinusoidal")
+
+
+class ViT(Model):
+    """ViT(images) → logits. `resize` makes the model ready for images of another size."""
+
+    def __init__(
+        self,
+        image_size: int | Sequence[int],
+        patch_size: int,
+        size: int,
+        layers: int,
+        heads: int,
+        classes: int,
+        *,
+        channels: int = 3,
+        inner_size: int | None = None,
+        positions: str = "learned",
+        pooling: str = "class",
+        score: str | None = None,
+        activation: str = "gelu",
+        epsilon: float = 1e-6,
+        query_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(locals())
+        checked_sizes(patch_size=patch_size, size=size, layers=layers, heads=heads, classes=classes, channels=channels)
+        checked_choice("positions", positions, POSITIONS)
+        checked_choice("pooling", pooling, POOLINGS)
+        self.grid = _grid(image_size, patch_size)
+        self.patch = nn.Conv2d(channels, size, patch_size, stride=patch_size)
+        self.token = nn.Parameter(torch.zeros(1, 1, size)) if pooling == "class" else None
+        count = self.grid[0] * self.grid[1] + (self.token is not None)
+        self.position = nn.Parameter(torch.empty(1, count, size).normal_(std=0.02)) if positions == "learned" else None
+        self.blocks = Blocks(
+            make_block(
+                size,
+                heads,
+                4 * size if inner_size is None else inner_size,
+                causal=False,
+                score=score,
+                activation=activation,
+                epsilon=epsilon,
+                attention_bias=query_bias,
+                output_bias=True,
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+        self.norm = NORMS["layer"](size, eps=epsilon)
+        self.classifier = nn.Linear(size, classes)
+        self.dropout = dropout
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (batch, channels, height, width) → logits (batch, classes)."""
+        rows = self.encode(images)
+        logits: Tensor = self.classifier(rows.mean(1) if self.token is None else rows[:, 0])
+        return logits
+
+    def encode(self, images: Tensor) -> Tensor:
+        """images → rows (batch, patches, size), the class token first if there is one."""
+        self._check(images)
+        rows = self.patch(images).flatten(2).transpose(1, 2)  # (batch, patches, size), row by row of the grid
+        if self.config["positions"] == "sinusoidal":
+            rows = rows + _waves(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
+        if self.token is not None:
+            rows = torch.cat([self.token.expand(len(rows), -1, -1), rows], 1)
+        if self.position is not None:
+            rows = rows + self.position
+        rows = dropped(rows, self.dropout, self.training)
+        for block in self.blocks:
+            rows = block(rows)
+        return self.norm(rows)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def resize(self, image_size: int | Sequence[int]) -> ViT:
+        """Make this model read images of another size: learned positions are interpolated between their places."""
+        grid = _grid(image_size, self.config["patch_size"])
+        if self.position is not None:
+            front = 0 if self.token is None else 1
+            table = self.position[:, front:].unflatten(1, self.grid).permute(0, 3, 1, 2)  # (1, size, rows, columns)
+            table = functional.interpolate(table, size=grid, mode="bicubic", align_corners=False)
+            table = table.permute(0, 2, 3, 1).flatten(1, 2)
+            self.position = nn.Parameter(torch.cat([self.position[:, :front], table], 1))
+        self.grid, self.config["image_size"] = grid, image_size
+        return self
+
+    def _check(self, images: Tensor) -> None:
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            came = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise TypeError(f"images: expected a floating-point tensor (batch, channels, height, width), got {came}")
+        edge = self.config["patch_size"]
+        expected = (self.config["channels"], self.grid[0] * edge, self.grid[1] * edge)
+        if images.dim() != 4 or tuple(images.shape[1:]) != expected:
+            raise ValueError(
+                f"images: expected shape (batch, {', '.join(map(str, expected))}), got {shape_text(images)}; "
+                "model.resize(…) makes it read another size"
+            )
+
+
+def _grid(image_size: int | Sequence[int], patch_size: int) -> tuple[int, int]:
+    """Patches from top to bottom, and from left to right."""
+    sides = [image_size, image_size] if isinstance(image_size, int) else list(image_size)
+    if len(sides) != 2:
+        raise ValueError(f"image_size: expected a number, or height and width, got {image_size}")
+    for side in sides:
+        checked_sizes(image_size=side)
+        if side % patch_size:
+            raise ValueError(f"image_size: expected a multiple of the patch size {patch_size}, got {side}")
+    return sides[0] // patch_size, sides[1] // patch_size
+
+
+def _waves(grid: tuple[int, int], size: int, device: torch.device) -> Tensor:
+    """Sinusoidal positions in two dimensions: the first half of a vector says the row, the second the column."""
+    down, across = (torch.arange(count, device=device) for count in grid)
+    rows = sinusoidal(down, size // 2)[:, None].expand(-1, grid[1], -1)
+    columns = sinusoidal(across, size - size // 2)[None].expand(grid[0], -1, -1)
+    return torch.cat([rows, columns], -1).flatten(0, 1)  # (patches, size)
