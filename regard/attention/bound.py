@@ -32,6 +32,7 @@ class Bound:
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
     breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are seen from there on
+    runs: Sequence[int] = ()  # those of them where what is seen also gets another shape
 
     def span(self, piece: Piece) -> tuple[int, int]:
         """The range of keys outside which nothing may be seen."""
@@ -40,6 +41,10 @@ class Bound:
     def covers(self, piece: Piece) -> bool:
         """Whether every pair of the piece is allowed, with no bias: then nobody needs `allowed` and `added`."""
         return False
+
+    def repeats(self, piece: Piece) -> int:
+        """How many blocks of one shape the piece is made of, each of which sees all of itself and nothing else."""
+        return 1
 
     def allowed(self, piece: Piece) -> Tensor | None:
         """Boolean, broadcastable to the piece's (B, R, n, m); None where all is allowed."""
@@ -158,11 +163,23 @@ class BoundSegments(Bound):
         self.positions, self.device = frame.positions, frame.device
         if isinstance(self.positions, range):
             self.breaks = rows
+            sizes = list(zip(_differences(rows), _differences(keys), strict=True))
+            self.runs = [end for end, own, after in zip(rows, sizes, sizes[1:], strict=False) if own != after]
 
     def _segments(self, piece: Piece) -> tuple[int, int]:
         """The first and the last sequence that rows of the piece belong to."""
         rows = self.positions[piece.rows]
         return bisect_right(self.rows, min(rows)), bisect_right(self.rows, max(rows))
+
+    def repeats(self, piece: Piece) -> int:
+        if not isinstance(self.positions, range) or not len(self.positions[piece.rows]):
+            return 1
+        first, last = self._segments(piece)
+        count = last - first + 1
+        ends = (self.rows[first - 1] if first else 0, self.rows[last], self._start(first), self.keys[last])
+        whole = ends == (piece.rows.start, piece.rows.stop, piece.keys.start, piece.keys.stop)
+        alike = whole and not any(ends[0] < place < ends[1] for place in self.runs)
+        return count if alike and ends[2] < ends[3] else 1
 
     def _start(self, segment: int) -> int:
         return self.keys[segment - 1] if segment else 0
@@ -190,6 +207,10 @@ class BoundSegments(Bound):
         return (of_rows[:, None] == of_keys)[None, None]
 
 
+def _differences(ends: Sequence[int]) -> list[int]:
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
 class BoundBoth(Bound):
     """What every one of the parts allows, with the sum of their biases."""
 
@@ -198,7 +219,9 @@ class BoundBoth(Bound):
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
-        self.breaks = sorted({place for part in parts for place in part.breaks})
+        self.breaks, self.runs = (
+            sorted({place for part in parts for place in getattr(part, name)}) for name in ("breaks", "runs")
+        )
 
     def span(self, piece: Piece) -> tuple[int, int]:
         for part in self.parts:
@@ -207,6 +230,10 @@ class BoundBoth(Bound):
 
     def covers(self, piece: Piece) -> bool:
         return all(part.covers(piece) for part in self.parts)
+
+    def repeats(self, piece: Piece) -> int:
+        left = [part for part in self.parts if not part.covers(piece)]
+        return left[0].repeats(piece) if len(left) == 1 else 1
 
     def allowed(self, piece: Piece) -> Tensor | None:
         joined: Tensor | None = None

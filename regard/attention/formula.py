@@ -21,7 +21,7 @@ from regard.attention.again import computed_again, full_precision
 from regard.attention.bound import Bound, Piece
 from regard.attention.checks import checked_dropout, chosen_indices
 from regard.attention.frames import HALVES, Frame, frame_of, require_tensor, shape_text
-from regard.attention.fused import additive_mask, fused_attention
+from regard.attention.fused import additive_mask, fused_attention, plain_attention
 from regard.attention.masks import Mask, require_mask
 from regard.attention.pieces import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
 from regard.attention.scores import Score, require_score
@@ -77,6 +77,10 @@ def attend(
     """
     if not isinstance(need_weights, bool):
         raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
+    if mask is None and not need_weights and type(dropout) is float and not dropout:
+        output = plain_attention(query, key, value, score)
+        if output is not None:
+            return output
     frame = frame_of(query, key, value)
     call = _Call.of(frame, score, mask, checked_dropout(dropout))
     call.score.check(query, key)
@@ -280,7 +284,7 @@ def _put_together(
     if cut == [[piece]]:
         return solve(call, query, key, value, piece)
     # Without gradients each output goes to its place at once: keeping them all would take the memory twice.
-    whole_output = None if call.wants_grad(query, key, value) else value.new_empty(*query.shape[:-1], value.shape[-1])
+    whole_output = None if call.wants_grad(query, key, value) else _room(query, value)
     batches = []
     parts = zip(*(tensor.split([size(row[0].batch) for row in cut]) for tensor in (query, key, value)), strict=True)
     for row, (own_query, own_key, own_value) in zip(cut, parts, strict=True):
@@ -296,6 +300,12 @@ def _put_together(
     if whole_output is None:
         whole_output = torch.cat([torch.cat(outputs, -2) for outputs in batches])
     return whole_output
+
+
+def _room(query: Tensor, value: Tensor) -> Tensor:
+    """For outputs (B, R, n, size), laid out as (B, n, R, size): layers put heads side by side, without a copy then."""
+    batch, shared, n, _ = query.shape
+    return value.new_empty(batch, n, shared, value.shape[-1]).transpose(1, 2)
 
 
 def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
@@ -314,6 +324,9 @@ def _streamed(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Pie
 def _fused(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
     """One piece by a short way or through the fused kernel; streamed after all where the numbers do not allow that."""
     bound, output = call.bound, None
+    repeats = 1 if bound is None else bound.repeats(piece)
+    if repeats > 1:
+        return _repeated(call, query, key, value, piece, repeats)
     if call.score.is_short and (bound is None or bound.covers(piece)) and not call.wants_grad(query, key, value):
         output = call.score.average(query, key, value)
     if output is None and call.score.is_dot and size(piece.keys):
@@ -321,6 +334,17 @@ def _fused(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece)
         # Else PyTorch would keep the mask for the backward pass, and one that differs by row is (n × m).
         output = (_dot if plain else _made_again(_dot))(call, query, key, value, piece)
     return _streamed(call, query, key, value, piece) if output is None else output
+
+
+def _repeated(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, repeats: int) -> Tensor:
+    """Blocks of one shape, each of which sees all of itself and nothing else, as a batch that nothing restricts."""
+    rows, keys, values = (
+        tensor.unflatten(2, (repeats, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
+    )  # (B, R, repeats · n, size) → (B · repeats, R, n, size)
+    alone = replace(call, bound=None)
+    output = _without_weights(alone, rows, keys, values, whole(len(rows), rows.shape[2], keys.shape[2]))
+    joined: Tensor = output.unflatten(0, (-1, repeats)).transpose(1, 2).flatten(2, 3)
+    return joined
 
 
 def _dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+
+from regard.attention.scores import Dot
 
 # A row of NaN scores is lost only by the kernel's scalar loops, which run where the keys do not fill a vector register.
 SURELY_SEEN = 64
+DEFAULT = Dot()
 
 
 def fused_attention(
@@ -36,6 +39,27 @@ def fused_attention(
     if checked and query.device.type == "cpu" and _suspicious(output.detach()) and not _finite(query, key, value):
         return None
     return output.to(value.dtype)
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, score: nn.Module | None) -> Tensor | None:
+    """The commonest call, which needs neither folding nor cutting: scaled dot products of (batch, heads, rows, size).
+
+    None for any other, for one that is wrong, and where the result cannot be trusted. A decoder makes this call for
+    every layer of every word, with so few numbers that the way there would take longer than the call.
+    """
+    if score is not None and not (type(score) is Dot and score.is_dot):
+        return None
+    if not (type(query) is type(key) is type(value) is Tensor and query.dtype is key.dtype is value.dtype):
+        return None
+    shapes = query.shape, key.shape, value.shape
+    if len(shapes[0]) != 4 or shapes[1] != shapes[2] or shapes[0][:2] != shapes[1][:2] or shapes[0][3] != shapes[1][3]:
+        return None
+    if not (query.is_cpu and key.is_cpu and value.is_cpu and query.dtype in (torch.float32, torch.float64)):
+        return None
+    if 0 in shapes[0] or 0 in shapes[1] or torch.is_autocast_enabled("cpu") or query.layout is not torch.strided:
+        return None
+    _, _, scale = DEFAULT.as_dot(query, key) if score is None else score.as_dot(query, key)
+    return fused_attention(query, key, value, scale, None, False)
 
 
 def _padded(rows: Tensor, inner: int) -> Tensor:

@@ -6,6 +6,7 @@ its rows can see at all. Only sizes are decided here; what is done with a piece 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from regard.attention.bound import Bound, BoundBand, BoundBoth, Piece
@@ -42,10 +43,15 @@ def fused_cut(piece: Piece, shared: int, bound: Bound | None) -> Cut:
     cut = []
     for batch in _batches(piece, shared, bound, size(piece.batch)):
         row = []
-        for rows in _broken(piece.rows, bound):
+        for rows in _broken(piece.rows, bound.runs):
             part = trimmed(Piece(batch, rows, piece.keys), bound)
-            in_rows = bound.by_row and not bound.covers(part) and not only_causal(part, bound)
-            row += [trimmed(part, bound, some) for some in _slices(rows, MASKED_ROWS if in_rows else 0)]
+            if bound.repeats(part) > 1:
+                row.append(part)
+                continue
+            for own in _broken(rows, bound.breaks):
+                part = trimmed(Piece(batch, own, piece.keys), bound)
+                in_rows = bound.by_row and not bound.covers(part) and not only_causal(part, bound)
+                row += [trimmed(part, bound, some) for some in _slices(own, MASKED_ROWS if in_rows else 0)]
         cut.append(row)
     return cut
 
@@ -57,7 +63,7 @@ def streamed_cut(piece: Piece, shared: int, bound: Bound | None) -> Cut:
     cut = []
     for batch in _batches(piece, shared, bound, max(1, STREAMED // per_sequence)):
         row = []
-        for rows in _broken(piece.rows, bound):
+        for rows in _broken(piece.rows, () if bound is None else bound.breaks):
             part = trimmed(Piece(batch, rows, piece.keys), bound)
             most = max(1, STREAMED // max(1, shared * size(batch) * size(part.keys)))
             row += [trimmed(part, bound, some) for some in _slices(rows, most)]
@@ -84,11 +90,11 @@ def _batches(piece: Piece, shared: int, bound: Bound | None, most: int) -> list[
     return _slices(piece.batch, 1 if bound is not None and bound.ragged and worth else most)
 
 
-def _broken(rows: slice, bound: Bound | None) -> list[slice]:
+def _broken(rows: slice, breaks: Sequence[int]) -> list[slice]:
     """The rows, cut where the mask says that other keys are seen from there on."""
-    if bound is None or not bound.breaks:
+    if not breaks:
         return [rows]
-    inside = [place for place in bound.breaks if rows.start < place < rows.stop]
+    inside = [place for place in breaks if rows.start < place < rows.stop]
     places = [rows.start, *dict.fromkeys(inside), rows.stop]
     return [slice(start, stop) for start, stop in pairwise(places)]
 

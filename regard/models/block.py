@@ -20,6 +20,7 @@ from regard.attention import Mask
 from regard.attention.checks import checked_dropout
 from regard.models.cache import KeysValues, Memory
 from regard.models.checks import checked_choice, checked_sizes
+from regard.models.few_rows import Linear, RMSNorm, fed_forward
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import MultiHead
 from regard.models.places import Places
@@ -34,7 +35,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 GATED = {"swiglu": functional.silu}
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm}
 
 
 def dropped(rows: Tensor, share: float, training: bool) -> Tensor:
@@ -58,13 +61,17 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         checked_sizes(size=size, inner_size=inner_size)
-        self.gated = checked_choice("activation", activation, [*ACTIVATIONS, *GATED]) in GATED
+        self.name = checked_choice("activation", activation, [*ACTIVATIONS, *GATED])
+        self.gated = activation in GATED
         self.activation = (ACTIVATIONS | GATED)[activation]
-        self.inward = nn.Linear(size, inner_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
-        self.outward = nn.Linear(inner_size, size, bias=bias)
+        self.inward = Linear(size, inner_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
+        self.outward = Linear(inner_size, size, bias=bias)
         self.dropout = checked_dropout(dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
+        fused = fed_forward(rows, self.inward, self.name, self.outward)
+        if fused is not None:
+            return fused
         inner = self.inward(rows)
         if self.gated:
             gate, rest = inner.chunk(2, -1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -70,23 +70,23 @@ class _Buffer:
 
 @dataclass(frozen=True)
 class KeysValues:
-    """Keys and values of one attention layer, (batch, kv heads, m, head size) each."""
+    """Keys and values of one attention layer, side by side so that they grow together."""
 
-    keys: Growing
-    values: Growing
+    both: Growing  # (batch, kv heads of keys and as many of values, m, head size)
 
-    @classmethod
-    def of(cls, keys: Tensor, values: Tensor) -> KeysValues:
-        return cls(Growing(keys), Growing(values))
+    @property
+    def keys(self) -> Tensor:
+        return self.both.rows[:, : self.both.rows.shape[1] // 2]
 
-    def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        return KeysValues(self.keys.append(keys), self.values.append(values))
+    @property
+    def values(self) -> Tensor:
+        return self.both.rows[:, self.both.rows.shape[1] // 2 :]
+
+    def append(self, both: Tensor) -> KeysValues:
+        return KeysValues(self.both.append(both))
 
     def select(self, rows: Tensor) -> KeysValues:
-        return KeysValues(self.keys.select(rows), self.values.select(rows))
-
-
-Kept = TypeVar("Kept", bound=Memory)
+        return KeysValues(self.both.select(rows))
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,8 @@ class Choice:
             return [torch.Generator().manual_seed(int(torch.randint(1 << 62, ()))) for _ in range(batch)]
         return [torch.Generator().manual_seed(self.seed) for _ in range(batch)]
 
-    def choose(self, logits: Tensor, generators: list[torch.Generator]) -> Tensor:
-        """Logits (rows, vocabulary) → ids (rows,)."""
-        if not self.temperature:
-            return logits.argmax(-1)
+    def draw(self, logits: Tensor, generators: list[torch.Generator]) -> Tensor:
+        """Logits (rows, vocabulary) → ids (rows,), by chance."""
         logits = self._narrowed(logits / self.temperature)
         # The argmax of logits with Gumbel noise is a draw from their distribution.
         uniform = torch.stack([torch.rand(logits.shape[-1], generator=own) for own in generators]).to(logits.device)
@@ -106,8 +104,9 @@ def sampled(
     alive, generators = list(range(len(logits))), choice.generators(len(logits))
     for count in range(most):
         logits = _without(logits, forbidden)
-        words = choice.choose(logits, [generators[number] for number in alive])
-        chances = logits.gather(-1, words[:, None])[:, 0] - logits.logsumexp(-1)
+        best, likeliest = logits.max(-1)
+        words = choice.draw(logits, [generators[number] for number in alive]) if choice.temperature else likeliest
+        chances = logits.gather(-1, words[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
         found = words.tolist()
         yield list(zip(alive, found, chances.tolist(), strict=True))
         going = [place for place, word in enumerate(found) if word != end]

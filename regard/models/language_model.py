@@ -7,17 +7,19 @@ Shapes: ids (batch, n) · rows (batch, n, size) · logits (batch, n, vocabulary)
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention import Mask, bias, causal, keep
 from regard.models.block import NORMS, Blocks, dropped, make_block
 from regard.models.cache import Cache
 from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.few_rows import product
 from regard.models.generation import Choice, Hypothesis, beams, followed, sampled
 from regard.models.model import Model
 from regard.models.places import Places, lay_out
@@ -144,11 +146,11 @@ class LanguageModel(Model):
     def predict(self, rows: Tensor) -> Tensor:
         """Rows (…, size) → logits of the next word (…, vocabulary)."""
         weight = self.word.weight if self.output is None else self.output.weight
-        return functional.linear(self.norm(rows), weight)
+        return product(self.norm(rows), weight)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def write(
         self,
         ids: Tensor,
@@ -225,13 +227,13 @@ class LanguageModel(Model):
         rotates = self.config["positions"] == "rotary"
         return rotary(positions, self.head_size, self.config["rotary_base"]) if rotates else None
 
-    def _mask(self, after: Cache, n: int) -> Mask:
-        mask = causal(offset=after.columns - n)
+    def _mask(self, after: Cache, n: int) -> Mask | None:
+        masks = [causal(offset=after.columns - n)] if n > 1 else []  # a single new row may see all that was read
         if after.real is not None:
-            mask = mask & keep(after.real[:, None, None])
+            masks.append(keep(after.real[:, None, None]))
         if self.config["positions"] == "alibi":
-            mask = mask & self._alibi(after.positions[:, -n:], after.positions)
-        return mask
+            masks.append(self._alibi(after.positions[:, -n:], after.positions))
+        return functools.reduce(operator.and_, masks) if masks else None
 
     def _alibi(self, rows: Tensor, columns: Tensor) -> Mask:
         distance = (rows[:, None, :, None] - columns[:, None, None, :]).abs()

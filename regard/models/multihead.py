@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
 from regard.attention.checks import checked_dropout
 from regard.attention.frames import shape_text
-from regard.models.cache import KeysValues
+from regard.models.cache import Growing, KeysValues
 from regard.models.checks import checked_choice, checked_sizes
+from regard.models.few_rows import Linear, product
 from regard.models.places import Places
 from regard.models.positions import turned
 from regard.models.watch import regarded
@@ -72,6 +73,8 @@ class Linears(nn.ModuleList):
 
         def __iter__(self) -> Iterator[nn.Linear]: ...
 
+        def __getitem__(self, number: int) -> nn.Linear: ...  # type: ignore[override]
+
 
 class MultiHead(nn.Module):
     """Several heads, each attending in a subspace of its own; their answers are put side by side and mixed.
@@ -105,15 +108,16 @@ class MultiHead(nn.Module):
         if heads % self.kv_heads:
             raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads}")
         self.head_size = size // heads if head_size is None else head_size
-        self.widths = (heads * self.head_size, self.kv_heads * self.head_size, self.kv_heads * self.head_size)
+        self.counts = (heads, self.kv_heads, self.kv_heads)
+        self.widths = tuple(count * self.head_size for count in self.counts)
         key_size = size if key_size is None else key_size
         sizes = (size if query_size is None else query_size, key_size, key_size if value_size is None else value_size)
         # Where queries, keys and values come from vectors of one size, their matrices lie in one: a single product.
         together = len(set(sizes)) == 1
         shapes = [(sizes[0], sum(self.widths))] if together else list(zip(sizes, self.widths, strict=True))
         self.sizes = sizes
-        self.inward = Linears(nn.Linear(*shape, bias=bias) for shape in shapes)
-        self.outward = nn.Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
+        self.inward = Linears(Linear(*shape, bias=bias) for shape in shapes)
+        self.outward = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
         self.dropout = checked_dropout(dropout)
         self._reset()
@@ -143,51 +147,52 @@ class MultiHead(nn.Module):
                 else self._project(key, KEY) + self._project(value, VALUE)
             )
             heads = self._project(query, QUERY) + rest
-        return self._answer(heads, mask)
+        return self._answer(*heads, mask=mask)
 
     def mix(self, rows: Tensor, places: Places, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
-        query, keys, values = self._project(rows, ALL)
+        heads = self._heads(self._product(rows, ALL))  # (batch, heads + 2 · kv heads, n, head size)
+        query, both = heads[:, : self.heads], heads[:, self.heads :]
         if places.turn is not None:
-            query, keys = turned(query, places.turn), turned(keys, places.turn)
-        past = KeysValues.of(keys, values) if past is None else past.append(keys, values)
-        return self._answer([query, past.keys.rows, past.values.rows], places.mask), past
+            looking = turned(heads[:, : self.heads + self.kv_heads], places.turn)  # queries and keys together
+            query, both = looking[:, : self.heads], torch.cat([looking[:, self.heads :], both[:, self.kv_heads :]], 1)
+        past = KeysValues(Growing(both)) if past is None else past.append(both)
+        return self._answer(query, past.keys, past.values, mask=places.mask), past
 
     def remember(self, source: Tensor) -> KeysValues:
         """Keys and values of (batch, m, key size), projected once, for any number of looks."""
-        return KeysValues.of(*self._project(source, KEY_VALUE))
+        return KeysValues(Growing(torch.cat(self._project(source, KEY_VALUE), 1)))
 
     def look(self, query: Tensor, source: KeysValues, mask: Mask | None) -> Tensor:
         """What queries (batch, n, query size) find in what is remembered.
 
         Where there are fewer sources than batch entries, neighbours share one: they are its queries, side by side.
         """
-        sources = len(source.keys.rows)
-        queries = query.reshape(sources, -1, query.shape[-1])  # (sources, sharers · n, query size)
-        answers = self._answer([*self._project(queries, QUERY), source.keys.rows, source.values.rows], mask)
+        queries = query.reshape(len(source.keys), -1, query.shape[-1])  # (sources, sharers · n, query size)
+        (rows,) = self._project(queries, QUERY)
+        answers = self._answer(rows, source.keys, source.values, mask=mask)
         return answers.reshape(*query.shape[:-1], -1)
 
-    def _answer(self, heads: list[Tensor], mask: Mask | None) -> Tensor:
-        """What queries find by keys in values, (batch, heads, rows, head size) each, all heads mixed."""
+    def _answer(self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None) -> Tensor:
+        """What queries find by keys in values, (batch, heads, rows, head size) each; all heads mixed."""
         dropout = self.dropout if self.training else 0.0
-        query, key, value = heads
         found = regarded(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
-        answer: Tensor = self.outward(
-            found.transpose(1, 2).flatten(2)
-        )  # (batch, n, heads · head size) → (batch, n, size)
-        return answer
+        return self.outward(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
 
     def _project(self, rows: Tensor, parts: slice) -> list[Tensor]:
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
-        if len(self.inward) == 1:
-            products = self._product(rows, parts).split(self.widths[parts], -1)
-        else:
-            products = tuple(linear(rows) for linear in list(self.inward)[parts])
-        return [product.unflatten(-1, (-1, self.head_size)).transpose(1, 2) for product in products]
+        if len(self.inward) > 1:
+            return [self._heads(linear(rows)) for linear in list(self.inward)[parts]]
+        return list(self._heads(self._product(rows, parts)).split(self.counts[parts], 1))
+
+    def _heads(self, rows: Tensor) -> Tensor:
+        """(batch, n, heads · head size) → (batch, heads, n, head size)."""
+        return rows.view(*rows.shape[:-1], -1, self.head_size).transpose(1, 2)
 
     def _product(self, rows: Tensor, parts: slice) -> Tensor:
-        linear = next(iter(self.inward))
+        """The product with the matrices of these parts, which lie below one another."""
+        linear = self.inward[0]
         if parts == ALL:
             return linear(rows)  # type: ignore[no-any-return]
         own = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
-        return functional.linear(rows, linear.weight[own], None if linear.bias is None else linear.bias[own])
+        return product(rows, linear.weight[own], None if linear.bias is None else linear.bias[own])

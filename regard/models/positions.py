@@ -7,6 +7,7 @@ added to the scores:    ALiBi (the farther, the lower)
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -44,7 +45,7 @@ class LearnedPositions(nn.Embedding):
 
 
 class Turn(NamedTuple):
-    """By how much each row is rotated: cosines and sines (batch or 1, 1, n, head size / 2)."""
+    """By how much each row is rotated: cosines, and sines with their signs, (batch or 1, 1, n, head size)."""
 
     cosine: Tensor
     sine: Tensor
@@ -52,16 +53,24 @@ class Turn(NamedTuple):
 
 def rotary(positions: Tensor, head_size: int, base: float = 10_000.0) -> Turn:
     """The rotations of places (batch or 1, n): pair i turns by position / base^(2i/head size)."""
-    entry = torch.arange(0, head_size, 2, dtype=torch.float64, device=positions.device)
-    angle = positions.double().unsqueeze(-1) / base ** (entry / head_size)
-    return Turn(angle.cos().float().unsqueeze(-3), angle.sin().float().unsqueeze(-3))
+    rows = 1 << int(positions.max()).bit_length()
+    return Turn(*(table.to(positions.device)[positions].unsqueeze(-3) for table in _turns(rows, head_size, base)))
+
+
+@functools.lru_cache(maxsize=8)
+def _turns(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosines and signed sines of the first places, (rows, head size)."""
+    with torch.inference_mode(False):  # what is kept from here may serve training later
+        entry = torch.arange(0, head_size, 2, dtype=torch.float64)
+        angle = torch.arange(rows)[:, None] / base ** (entry / head_size)
+        cosine, sine = angle.cos(), angle.sin()
+        return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 
 
 def turned(rows: Tensor, turn: Turn) -> Tensor:
     """Rows (batch, heads, n, head size), entry i and entry i + half of each rotated together."""
-    first, second = rows.chunk(2, -1)
-    cosine, sine = turn.cosine.to(rows.dtype), turn.sine.to(rows.dtype)
-    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+    swapped = rows.roll(rows.shape[-1] // 2, -1)
+    return torch.addcmul(rows * turn.cosine.to(rows.dtype), swapped, turn.sine.to(rows.dtype))
 
 
 def alibi_slopes(heads: int) -> Tensor:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
 from regard.models.block import NORMS, Blocks, dropped, make_block
 from regard.models.cache import Cache, KeysValues
 from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.few_rows import product
 from regard.models.multihead import MultiHead
 from regard.models.places import Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
@@ -179,7 +179,8 @@ class Transformer(Translator):
         before = 0 if state.cache is None else state.cache.columns
         positions = torch.arange(before, before + target.shape[1], device=target.device)[None]
         rows = self._begin(target, positions, self.target_word, self.target_position)
-        places, mask = Places(causal(offset=before), causal=True), state.mask
+        places = Places(causal(offset=before) if target.shape[1] > 1 else None, causal=True)
+        mask = state.mask
         kept = []
         for number, block in enumerate(self.decoder_blocks):
             past = None if state.cache is None else state.cache.layers[number]
@@ -205,5 +206,5 @@ class Transformer(Translator):
     def _predict(self, rows: Tensor) -> Tensor:
         rows = rows if self.decoder_norm is None else self.decoder_norm(rows)
         table = self.target_word if self.output is None else self.output
-        logits = functional.linear(rows, table.weight)
+        logits = product(rows, table.weight)
         return logits if self.output_bias is None else logits + self.output_bias

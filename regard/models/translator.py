@@ -29,7 +29,7 @@ class Translator(Model):
         """Write ids (rows, n): logits of the word after them (rows, target vocabulary), and the state."""
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def write(
         self,
         source: Tensor,

