@@ -1,0 +1,304 @@
+"""Layers against PyTorch's own with the same weights, and against their formulas."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regard import attend, causal, keep, lengths, segments
+from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Places, Recurrent
+from regard.models.block import ACTIVATIONS
+from regard.models.few_rows import FEW, Linear, RMSNorm, product
+from regard.models.multihead import SCORES
+from regard.models.positions import LearnedPositions, alibi_slopes, rotary, sinusoidal, turned
+
+BATCH, N, M = 3, 7, 11
+
+
+def same(ours, theirs, atol=1e-5):
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------ MultiHead
+
+
+def copied(theirs: nn.MultiheadAttention, ours: MultiHead) -> None:
+    with torch.no_grad():
+        if theirs.in_proj_weight is not None:
+            ours.inward[0].weight.copy_(theirs.in_proj_weight)
+        else:
+            weights = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
+            for linear, weight in zip(ours.inward, weights, strict=True):
+                linear.weight.copy_(weight)
+        if theirs.in_proj_bias is not None:
+            biases = theirs.in_proj_bias.split([linear.out_features for linear in ours.inward])
+            for linear, bias in zip(ours.inward, biases, strict=True):
+                linear.bias.copy_(bias.normal_())
+            ours.outward.bias.copy_(theirs.out_proj.bias.normal_())
+        ours.outward.weight.copy_(theirs.out_proj.weight)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("key_size", "value_size"), [(None, None), (5, 5), (5, 13)])
+def test_multihead_is_pytorchs(bias, key_size, value_size):
+    theirs = nn.MultiheadAttention(21, 3, bias=bias, kdim=key_size, vdim=value_size, batch_first=True)
+    ours = MultiHead(21, 3, bias=bias, key_size=key_size, value_size=value_size)
+    copied(theirs, ours)
+    query, key = torch.randn(BATCH, N, 21), torch.randn(BATCH, M, key_size or 21)
+    value = torch.randn(BATCH, M, value_size or 21)
+    counts = torch.tensor([11, 1, 5])
+    padding = torch.arange(M) >= counts[:, None]
+    same(ours(query, key, value), theirs(query, key, value)[0])
+    same(ours(query, key, value, mask=lengths(counts)), theirs(query, key, value, key_padding_mask=padding)[0])
+    if key_size is None:
+        same(ours(query, key), theirs(query, key, key)[0])
+        same(ours(query), theirs(query, query, query)[0])
+        ahead = torch.ones(N, N).triu(1).bool()
+        same(ours(query, mask=causal()), theirs(query, query, query, attn_mask=ahead)[0])
+
+
+def test_gradients_are_pytorchs():
+    theirs, ours = nn.MultiheadAttention(21, 3, batch_first=True), MultiHead(21, 3)
+    copied(theirs, ours)
+    query, key = torch.randn(BATCH, N, 21), torch.randn(BATCH, M, 21)
+    ours(query, key).square().sum().backward()
+    theirs(query, key, key)[0].square().sum().backward()
+    same(ours.inward[0].weight.grad, theirs.in_proj_weight.grad, 1e-4)
+    same(ours.inward[0].bias.grad, theirs.in_proj_bias.grad, 1e-4)
+    same(ours.outward.weight.grad, theirs.out_proj.weight.grad, 1e-4)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3])
+def test_grouped_heads_are_heads_with_copies(kv_heads):
+    grouped, full = MultiHead(24, 6, kv_heads=kv_heads, head_size=5), MultiHead(24, 6, head_size=5)
+    query, *rest = grouped.inward[0].weight.split(grouped.widths)
+    copies = [part.view(kv_heads, 5, 24).repeat_interleave(6 // kv_heads, 0).flatten(0, 1) for part in rest]
+    with torch.no_grad():
+        full.inward[0].weight.copy_(torch.cat([query, *copies]))
+        full.outward.load_state_dict(grouped.outward.state_dict())
+    rows = torch.randn(BATCH, N, 24)
+    same(grouped(rows, mask=causal()), full(rows, mask=causal()))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_any_score(score):
+    layer = MultiHead(12, 3, score=score)
+    query, key = torch.randn(BATCH, N, 12), torch.randn(BATCH, M, 12)
+    heads = [layer._heads(part) for part in layer._product(query, slice(0, 3)).split(layer.widths, -1)]
+    keys, values = layer._project(key, slice(1, 3))
+    expected = attend(heads[0], keys, values, score=layer.score).transpose(1, 2).flatten(2)
+    same(layer(query, key), layer.outward(expected))
+
+
+def test_a_score_of_your_own():
+    class Far(nn.Module):
+        def forward(self, query, key):
+            return (query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1)
+
+    assert MultiHead(12, 3, score=Far())(torch.randn(BATCH, N, 12)).shape == (BATCH, N, 12)
+
+
+def test_the_single_attention_layer():
+    """K = X W_k, V = X W_v; several queries at once are the same as one by one."""
+    layer = Attention(5, 3, 13)
+    source, query = torch.randn(M, 5), torch.randn(N, 3)
+    scores = query @ (source @ layer.key.weight.T).T / math.sqrt(3)
+    weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+    same(layer(query, source), weights @ (source @ layer.value.weight.T))
+    same(layer(query, source), torch.cat([layer(own[None], source) for own in query]))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: MultiHead(20, 3), ValueError, ("heads", "divisor", "20", "3")),
+        (lambda: MultiHead(24, 6, kv_heads=4), ValueError, ("kv_heads", "divisor", "4")),
+        (lambda: MultiHead(24, 0), ValueError, ("heads", "0")),
+        (lambda: MultiHead(24.0, 6), TypeError, ("size", "float")),
+        (lambda: MultiHead(24, 6, score="cosin"), ValueError, ("score", "cosine", "cosin")),
+        (lambda: MultiHead(24, 6, dropout=1.0), ValueError, ("dropout", "1")),
+        (lambda: MultiHead(24, 6)(torch.randn(3, 7, 23)), ValueError, ("query", "(batch, n, 24)", "(3, 7, 23)")),
+        (lambda: MultiHead(24, 6)(torch.randn(7, 24)), ValueError, ("query", "(batch, n, 24)", "(7, 24)")),
+        (lambda: FeedForward(24, 7, "gelo"), ValueError, ("activation", "gelu", "gelo")),
+        (lambda: Block(MultiHead(24, 6), FeedForward(24, 7), norm="batch"), ValueError, ("norm", "layer", "batch")),
+        (lambda: Recurrent(7, causal=False), ValueError, ("size", "even", "7")),
+    ],
+)
+def test_wrong_layers(make, error, words):
+    with pytest.raises(error) as raised:
+        make()
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+# ------------------------------------------------------------------------------------------------------------ positions
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 12])
+def test_sinusoidal_is_the_papers_formula(size):
+    found = sinusoidal(torch.arange(19), size)
+    for position in range(19):
+        for entry in range(size):
+            angle = position / 10_000 ** (2 * (entry // 2) / size)
+            expected = math.cos(angle) if entry % 2 else math.sin(angle)
+            assert abs(float(found[position, entry]) - expected) < 1e-6
+
+
+def test_halves_are_the_same_waves():
+    waves, halves = sinusoidal(torch.arange(19), 7), sinusoidal(torch.arange(19), 7, halves=True)
+    same(halves, torch.cat([waves[:, 0::2], waves[:, 1::2]], 1))
+
+
+def test_rotary_scores_see_differences_only():
+    query, key = torch.randn(1, 2, 1, 10), torch.randn(1, 2, 1, 10)
+
+    def score(place, other):
+        turns = [rotary(torch.tensor([[position]]), 10) for position in (place, other)]
+        return (turned(query, turns[0]) * turned(key, turns[1])).sum(-1)
+
+    same(score(3, 8), score(103, 108), 1e-4)
+    assert not torch.allclose(score(3, 8), score(3, 9))
+    same(turned(query, rotary(torch.tensor([[0]]), 10)), query)
+
+
+def test_alibi_slopes():
+    same(alibi_slopes(8), torch.tensor([2.0**-power for power in range(1, 9)]))
+    twelve = [2.0**-power for power in range(1, 9)] + [2 ** -(power + 0.5) for power in range(4)]
+    same(alibi_slopes(12), torch.tensor(twelve))
+    assert len(alibi_slopes(7)) == 7
+
+
+def test_learned_positions_end():
+    with pytest.raises(ValueError, match="at most 5 positions.*got 6"):
+        LearnedPositions(5, 3)(torch.arange(6))
+
+
+# ----------------------------------------------------------------------------------------- feed-forward, norms, few rows
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "swiglu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_feed_forward(activation, bias):
+    layer, rows = FeedForward(12, 19, activation, bias=bias), torch.randn(BATCH, N, 12)
+    inner = rows @ layer.inward.weight.T + (layer.inward.bias if bias else 0)
+    if activation == "swiglu":
+        gate, rest = inner[..., :19], inner[..., 19:]
+        inner = gate * torch.sigmoid(gate) * rest
+    else:
+        inner = ACTIVATIONS[activation](inner)
+    expected = inner @ layer.outward.weight.T + (layer.outward.bias if bias else 0)
+    same(layer(rows), expected)
+    with torch.no_grad():
+        same(layer(rows[:1, :5]), expected[:1, :5])  # few rows go another way
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, FEW, FEW + 1])
+def test_few_rows_are_rows(count, monkeypatch):
+    rows, linear = torch.randn(1, count, 37), Linear(37, 53)
+    with torch.no_grad():
+        same(linear(rows), nn.functional.linear(rows, linear.weight, linear.bias))
+        monkeypatch.setattr("regard.models.few_rows.LARGE", 1)  # in all threads
+        monkeypatch.setattr("regard.attention.threads.SHARE", 1)
+        same(product(rows, linear.weight), rows @ linear.weight.T)
+        same(RMSNorm(37)(rows), nn.functional.rms_norm(rows, (37,), eps=1e-5))
+    assert linear(rows).requires_grad
+
+
+def test_few_rows_keep_what_is_not_a_number():
+    rows = torch.tensor([[math.nan, 1.0], [math.inf, 1.0]])
+    with torch.no_grad():
+        found = Linear(2, 3, bias=False)(rows)
+    assert found[0].isnan().all()
+    assert not found[1].isfinite().any()
+
+
+def test_rms_norm_is_pytorchs_with_its_gradient():
+    ours, theirs = RMSNorm(12, 1e-3), nn.RMSNorm(12, 1e-3)
+    with torch.no_grad():
+        theirs.weight.normal_()
+        ours.weight.copy_(theirs.weight)
+    rows = torch.randn(BATCH, N, 12)
+    same(ours(rows), theirs(rows))
+    ours(rows).square().sum().backward()
+    theirs(rows).square().sum().backward()
+    same(ours.weight.grad, theirs.weight.grad, 1e-4)
+
+
+# ----------------------------------------------------------------------------------------------------------------- Block
+
+NAMES = {
+    "self_attn.in_proj_weight": "mixer.inward.0.weight",
+    "self_attn.in_proj_bias": "mixer.inward.0.bias",
+    "self_attn.out_proj.weight": "mixer.outward.weight",
+    "self_attn.out_proj.bias": "mixer.outward.bias",
+    "multihead_attn.in_proj_weight": "cross.inward.0.weight",
+    "multihead_attn.in_proj_bias": "cross.inward.0.bias",
+    "multihead_attn.out_proj.weight": "cross.outward.weight",
+    "multihead_attn.out_proj.bias": "cross.outward.bias",
+    "linear1": "feed_forward.inward",
+    "linear2": "feed_forward.outward",
+}
+
+
+def block_state(theirs: nn.Module, cross: bool) -> dict:
+    norms = {"norm1": "mixer_norm", "norm2": "cross_norm" if cross else "feed_forward_norm", "norm3": "feed_forward_norm"}
+    state = {}
+    for name, tensor in theirs.state_dict().items():
+        layer, _, kind = name.rpartition(".")
+        state[NAMES.get(name) or f"{(NAMES | norms)[layer]}.{kind}"] = tensor
+    return state
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_block_is_pytorchs_encoder_layer(pre_norm):
+    theirs = nn.TransformerEncoderLayer(12, 3, 19, 0.0, "gelu", batch_first=True, norm_first=pre_norm)
+    ours = Block(MultiHead(12, 3), FeedForward(12, 19), pre_norm=pre_norm)
+    ours.load_state_dict(block_state(theirs, cross=False))
+    rows = torch.randn(BATCH, N, 12)
+    same(ours(rows), theirs(rows))
+    seen = torch.rand(BATCH, 1, 1, N) < 0.7
+    seen[..., 0] = True
+    same(ours(rows, Places(keep(seen))), theirs(rows, src_key_padding_mask=~seen[:, 0, 0]))
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_block_is_pytorchs_decoder_layer(pre_norm):
+    theirs = nn.TransformerDecoderLayer(12, 3, 19, 0.0, "relu", batch_first=True, norm_first=pre_norm)
+    ours = Block(MultiHead(12, 3), FeedForward(12, 19, "relu"), cross=MultiHead(12, 3), pre_norm=pre_norm)
+    ours.load_state_dict(block_state(theirs, cross=True))
+    rows, memory = torch.randn(BATCH, N, 12), torch.randn(BATCH, M, 12)
+    counts = torch.tensor([11, 1, 5])
+    padding = torch.arange(M) >= counts[:, None]
+    ahead = torch.ones(N, N).triu(1).bool()
+    expected = theirs(rows, memory, tgt_mask=ahead, memory_key_padding_mask=padding)
+    same(ours(rows, Places(causal()), ours.cross.remember(memory), lengths(counts)), expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------- mixers
+
+
+@pytest.mark.parametrize("causal_", [True, False])
+@pytest.mark.parametrize("make", [Recurrent, Convolution, lambda size, causal: MultiHead(size, 2)])
+def test_three_ways_of_one_shape(make, causal_):
+    """Rows end to end are the rows of each sequence alone."""
+    mixer = make(12, causal=causal_)
+    block = Block(mixer, FeedForward(12, 19))
+    counts = (5, 1, 7)
+    rows = torch.randn(1, sum(counts), 12)
+    mask = segments(counts) & causal() if causal_ else segments(counts)
+    together = block(rows, Places(mask, counts=counts, causal=causal_))
+    alone = [block(own, Places(causal() if causal_ else None, causal=causal_)) for own in rows.split(list(counts), 1)]
+    same(together, torch.cat(alone, 1))
+
+
+def test_recurrent_is_a_gru_and_convolution_a_convolution():
+    rows = torch.randn(BATCH, N, 12)
+    recurrent = Recurrent(12, causal=True)
+    same(recurrent.mix(rows, Places(), None)[0], recurrent.net(rows)[0])
+    convolution = Convolution(12, causal=True, width=3)
+    expected = [
+        sum(convolution.net.weight[..., 2 - back] @ rows[0, place - back] for back in range(3) if place >= back)
+        + convolution.net.bias
+        for place in range(N)
+    ]
+    same(convolution.mix(rows, Places(), None)[0][0], torch.stack(expected))

@@ -1,0 +1,163 @@
+"""What has to hold of every model, whatever its weights."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.models import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
+
+LANGUAGE = {
+    "learned": {},
+    "rotary": {"positions": "rotary", "kv_heads": 2, "norm": "rms", "activation": "swiglu"},
+    "alibi": {"positions": "alibi"},
+    "additive": {"score": "additive"},
+    "recurrent": {"mixer": "recurrent"},
+    "convolution": {"mixer": "convolution"},
+}
+LENGTHS = torch.tensor([13, 4, 9])
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """With weights large enough that everything matters."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.eval()
+
+
+MODELS = {
+    **{
+        f"language-{name}": (lambda options=options: LanguageModel(31, 24, 2, 4, **options))
+        for name, options in LANGUAGE.items()
+    },
+    **{
+        f"encoder-{mixer}": (lambda mixer=mixer: Encoder(31, 24, 2, 4, types=2, mixer=mixer))
+        for mixer in ("attention", "recurrent", "convolution")
+    },
+    "encoder-pre-norm": lambda: Encoder(31, 24, 2, 4, pre_norm=True, positions="sinusoidal"),
+    "encoder-gaussian": lambda: Encoder(31, 24, 2, 4, score="gaussian"),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return shaken(MODELS[request.param]())
+
+
+def same(ours, theirs, atol=2e-5):
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_the_future_changes_no_bit_of_the_past(name):
+    model = shaken(LanguageModel(31, 24, 2, 4, **LANGUAGE[name]))
+    ids = torch.randint(31, (3, 13))
+    changed = ids.clone()
+    changed[:, 8:] = torch.randint(31, (3, 5))
+    with torch.no_grad():
+        before, after = model(ids), model(changed)
+    assert torch.equal(before[:, :8], after[:, :8])
+    assert not torch.equal(before[:, 8:], after[:, 8:])
+
+
+def test_a_decoder_does_not_see_its_future():
+    for model in (shaken(Transformer(31, 29, 24, 2, 4)), shaken(Seq2Seq(31, 29, 12, 14))):
+        source, target = torch.randint(31, (3, 11)), torch.randint(29, (3, 13))
+        changed = target.clone()
+        changed[:, 8:] = torch.randint(29, (3, 5))
+        with torch.no_grad():
+            assert torch.equal(model(source, target)[:, :8], model(source, changed)[:, :8])
+
+
+def test_padding_does_not_matter(model):
+    """Not its length, not what stands in it; and a padded batch is each sequence alone."""
+    ids = torch.randint(31, (3, 13))
+    with torch.no_grad():
+        found = model(ids, LENGTHS)
+        other = ids.clone()
+        other[torch.arange(13) >= LENGTHS[:, None]] = 7
+        assert torch.equal(model(other, LENGTHS), found)
+        longer = torch.cat([ids, torch.randint(31, (3, 4))], 1)
+        assert torch.equal(model(longer, LENGTHS)[:, :13], found)
+        for number, count in enumerate(LENGTHS.tolist()):
+            same(found[number, :count], model(ids[number : number + 1, :count])[0])
+            assert (found[number, count:] == 0).all()
+
+
+def test_gradients_of_a_padded_batch_are_those_of_each_sequence(model):
+    ids = torch.randint(31, (3, 13))
+    model(ids, LENGTHS).square().sum().backward()
+    together = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    for number, count in enumerate(LENGTHS.tolist()):
+        model(ids[number : number + 1, :count]).square().sum().backward()
+    for own, parameter in zip(together, model.parameters(), strict=True):
+        if own is not None and parameter.grad is not None:
+            same(own, parameter.grad, 2e-3)
+
+
+def test_training_and_evaluation_agree_without_dropout(model):
+    ids = torch.randint(31, (3, 13))
+    with torch.no_grad():
+        plain = model.eval()(ids, LENGTHS)
+    same(model.train()(ids, LENGTHS), plain)
+
+
+def test_dropout_drops_in_training_alone():
+    model = shaken(Encoder(31, 24, 2, 4, dropout=0.5))
+    ids = torch.randint(31, (3, 13))
+    assert torch.equal(model(ids), model(ids))
+    model.train()
+    assert not torch.equal(model(ids), model(ids))
+
+
+def test_without_positions_an_encoder_takes_its_words_as_a_set():
+    order = torch.randperm(13)
+    ids = torch.randint(31, (3, 13))
+    bare, placed = (shaken(Encoder(31, 24, 2, 4, positions=positions)) for positions in ("none", "learned"))
+    with torch.no_grad():
+        same(bare(ids[:, order]), bare(ids)[:, order])
+        assert not torch.allclose(placed(ids[:, order]), placed(ids)[:, order], atol=1e-2)
+
+
+@pytest.mark.parametrize("pooling", ["class", "mean"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+def test_vit_knows_where_its_patches_are_or_not(pooling, positions):
+    model = shaken(ViT(12, 4, 24, 2, 4, 5, pooling=pooling, positions=positions))
+    images = torch.randn(2, 3, 12, 12)
+    turned = images.unflatten(2, (3, 4)).roll(1, 2).flatten(2, 3)  # patches, not pixels, change places
+    with torch.no_grad():
+        alike = torch.allclose(model(images), model(turned), atol=1e-4)
+    assert alike == (positions == "none")
+
+
+def test_sinusoidal_vit_reads_another_size_after_resize():
+    model = shaken(ViT(12, 4, 24, 2, 4, 5, positions="sinusoidal"))
+    assert model.resize((8, 20))(torch.randn(2, 3, 8, 20)).shape == (2, 5)
+
+
+def test_resnet_in_evaluation_does_not_depend_on_the_batch():
+    model = shaken(ResNet((1, 1), 5, width=8, stem="cifar"))
+    images = torch.randn(3, 3, 13, 17)
+    with torch.no_grad():
+        same(model(images)[:1], model(images[:1]))
+
+
+@pytest.mark.parametrize(
+    ("make", "paper"),
+    [
+        (lambda: ViT(224, 16, 768, 12, 12, 1_000), 86.6e6),
+        (lambda: Encoder(30_522, 768, 12, 12, types=2, pooler=True), 109.5e6),
+        (lambda: ResNet((3, 4, 6, 3), 1_000, bottleneck=True), 25.6e6),
+        (lambda: ResNet((2, 2, 2, 2), 1_000), 11.7e6),
+        (lambda: ResNet((3, 3, 3), 10, width=16, stem="cifar"), 0.27e6),
+        (lambda: LanguageModel(50_257, 768, 12, 12), 124.4e6),
+        # The paper says "about 37,000" words and 65 million parameters.
+        (lambda: Transformer(37_000, 37_000, 512, 6, 8, shared=True), 65e6),
+    ],
+    ids=["ViT-B/16", "BERT-base", "ResNet-50", "ResNet-18", "ResNet-20", "GPT-2", "Transformer-base"],
+)
+def test_the_papers_sizes_have_the_papers_number_of_parameters(make, paper):
+    with torch.device("meta"):
+        count = make().parameter_count
+    assert abs(count / paper - 1) < (0.04 if paper == 65e6 else 0.02)
