@@ -14,20 +14,43 @@ if TYPE_CHECKING:
     from regard.attention.pooling import average_pool, max_pool
     from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
     from regard.kernel.regressor import KernelRegressor
+    from regard.models.block import Block, FeedForward
+    from regard.models.encoder import Encoder
+    from regard.models.folders import load
+    from regard.models.generation import Choice
+    from regard.models.language_model import LanguageModel
+    from regard.models.multihead import Attention, MultiHead
+    from regard.models.resnet import ResNet
+    from regard.models.seq2seq import Seq2Seq
+    from regard.models.tensors import FolderError
+    from regard.models.transformer import Transformer
+    from regard.models.vision import ViT
     from regard.view.regression import KernelRegressionDisplay
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Additive",
+    "Attention",
     "Bilinear",
+    "Block",
+    "Choice",
     "Cosine",
     "Dot",
+    "Encoder",
+    "FeedForward",
+    "FolderError",
     "Kernel",
     "KernelRegressionDisplay",
     "KernelRegressor",
+    "LanguageModel",
     "Mask",
+    "MultiHead",
+    "ResNet",
     "Score",
+    "Seq2Seq",
+    "Transformer",
+    "ViT",
     "__version__",
     "attend",
     "average_pool",
@@ -36,6 +59,7 @@ __all__ = [
     "drop",
     "keep",
     "lengths",
+    "load",
     "masked_softmax",
     "max_pool",
     "segments",
@@ -66,6 +90,19 @@ _HOME = {
     "max_pool": "regard.attention.pooling",
     "KernelRegressor": "regard.kernel.regressor",
     "KernelRegressionDisplay": "regard.view.regression",
+    "Block": "regard.models.block",
+    "FeedForward": "regard.models.block",
+    "Encoder": "regard.models.encoder",
+    "load": "regard.models.folders",
+    "Choice": "regard.models.generation",
+    "LanguageModel": "regard.models.language_model",
+    "Attention": "regard.models.multihead",
+    "MultiHead": "regard.models.multihead",
+    "ResNet": "regard.models.resnet",
+    "Seq2Seq": "regard.models.seq2seq",
+    "FolderError": "regard.models.tensors",
+    "Transformer": "regard.models.transformer",
+    "ViT": "regard.models.vision",
 }
 
 

@@ -137,7 +137,7 @@ def _checked_width(width: float | Sequence[float] | Tensor) -> Tensor:
     if isinstance(width, Tensor) and width.is_meta:
         raise ValueError("width: expected numbers on a device that holds them, got device meta")
     try:
-        widths = torch.as_tensor(width, dtype=torch.float64).detach().cpu()
+        widths = torch.as_tensor(width, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError) as error:
         raise TypeError(f"width: expected a number or one per feature, got {type(width).__name__}") from error
     if widths.dim() > 1 or widths.numel() == 0:

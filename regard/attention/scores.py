@@ -202,7 +202,7 @@ class Cosine(Score):
 
     def __init__(self, temperature: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
-        number = torch.tensor(_positive("temperature", temperature), dtype=torch.float64)
+        number = torch.tensor(_positive("temperature", temperature), dtype=torch.float64, device="cpu")
         self._temperature = LogPositive("temperature", number, learnable)
 
     @property

@@ -50,10 +50,13 @@ class Decoding:
         return None if self.counts is None else valid_lengths(self.counts)
 
     def select(self, rows: Tensor) -> Decoding:
-        """Of these rows, in this order; rows of one source stay together."""
-        kept, owners = self.owners[rows].unique_consecutive(return_inverse=True)
+        """Of these rows, in this order."""
         cache = None if self.cache is None else self.cache.select(rows)
-        if len(kept) == int(self.owners[-1]) + 1:  # the same sources
+        chosen = self.owners[rows]
+        kept, owners, sharers = chosen.unique_consecutive(return_inverse=True, return_counts=True)
+        if int(sharers.min()) != int(sharers.max()):  # not as many for each: then everybody gets a copy
+            kept, owners = chosen, torch.arange(len(chosen), device=chosen.device)
+        if kept.tolist() == list(range(int(self.owners[-1]) + 1)):  # the same sources
             return replace(self, cache=cache, owners=owners)
         counts = None if self.counts is None else self.counts[kept]
         return Decoding(cache, tuple(memory.select(kept) for memory in self.memories), counts, owners)

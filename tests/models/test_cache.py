@@ -51,8 +51,10 @@ def test_chunks_are_the_whole(model, chunks):
 def test_padding_on_either_side(model, padding):
     """Prompts of different lengths, then two more words each, are each sequence alone."""
     ids, more = torch.randint(31, (3, 13)), torch.randint(31, (3, 2))
-    rolled = ids if padding == "right" else torch.stack(
-        [own.roll(13 - count) for own, count in zip(ids, LENGTHS, strict=True)]
+    rolled = (
+        ids
+        if padding == "right"
+        else torch.stack([own.roll(13 - count) for own, count in zip(ids, LENGTHS, strict=True)])
     )
     rows, cache = model.extend(rolled, None, LENGTHS, padding)
     after, cache = model.extend(more, cache)

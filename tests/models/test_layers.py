@@ -20,7 +20,7 @@ def same(ours, theirs, atol=1e-5):
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------------------ MultiHead
+# ---------------------------------------------------------------------------------------------------------- MultiHead
 
 
 def copied(theirs: nn.MultiheadAttention, ours: MultiHead) -> None:
@@ -131,7 +131,7 @@ def test_wrong_layers(make, error, words):
     assert all(word in str(raised.value) for word in words), raised.value
 
 
-# ------------------------------------------------------------------------------------------------------------ positions
+# ---------------------------------------------------------------------------------------------------------- positions
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 12])
@@ -169,11 +169,11 @@ def test_alibi_slopes():
 
 
 def test_learned_positions_end():
-    with pytest.raises(ValueError, match="at most 5 positions.*got 6"):
+    with pytest.raises(ValueError, match=r"at most 5 positions.*got 6"):
         LearnedPositions(5, 3)(torch.arange(6))
 
 
-# ----------------------------------------------------------------------------------------- feed-forward, norms, few rows
+# --------------------------------------------------------------------------------------- feed-forward, norms, few rows
 
 
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, "swiglu"])
@@ -224,7 +224,7 @@ def test_rms_norm_is_pytorchs_with_its_gradient():
     same(ours.weight.grad, theirs.weight.grad, 1e-4)
 
 
-# ----------------------------------------------------------------------------------------------------------------- Block
+# --------------------------------------------------------------------------------------------------------------- Block
 
 NAMES = {
     "self_attn.in_proj_weight": "mixer.inward.0.weight",
@@ -241,7 +241,11 @@ NAMES = {
 
 
 def block_state(theirs: nn.Module, cross: bool) -> dict:
-    norms = {"norm1": "mixer_norm", "norm2": "cross_norm" if cross else "feed_forward_norm", "norm3": "feed_forward_norm"}
+    norms = {
+        "norm1": "mixer_norm",
+        "norm2": "cross_norm" if cross else "feed_forward_norm",
+        "norm3": "feed_forward_norm",
+    }
     state = {}
     for name, tensor in theirs.state_dict().items():
         layer, _, kind = name.rpartition(".")
@@ -274,7 +278,7 @@ def test_block_is_pytorchs_decoder_layer(pre_norm):
     same(ours(rows, Places(causal()), ours.cross.remember(memory), lengths(counts)), expected)
 
 
-# ---------------------------------------------------------------------------------------------------------------- mixers
+# -------------------------------------------------------------------------------------------------------------- mixers
 
 
 @pytest.mark.parametrize("causal_", [True, False])

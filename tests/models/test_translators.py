@@ -1,0 +1,203 @@
+"""The two encoder–decoders: against PyTorch's own, with lengths, alignments, and decoders that go step by step."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard import Additive
+from regard.models import Seq2Seq, Transformer
+from regard.models.multihead import SCORES
+from tests.models.test_layers import block_state
+from tests.models.test_properties import shaken
+
+LENGTHS = torch.tensor([11, 3, 7])
+PADDING = torch.arange(11) >= LENGTHS[:, None]
+
+RECURRENT = {
+    "gru-additive": {},
+    "lstm-dot": {"cell": "lstm", "attention": "dot", "layers": 2},
+    "one-direction": {"bidirectional": False, "attention": "bilinear", "layers": 3},
+    "bottleneck": {"attention": None},
+    "cosine": {"attention": "cosine", "cell": "lstm"},
+    "gaussian": {"attention": "gaussian"},
+}
+MAKERS = {
+    **{name: (lambda options=options: Seq2Seq(31, 29, 10, 14, **options)) for name, options in RECURRENT.items()},
+    "transformer": lambda: Transformer(31, 29, 24, 2, 4),
+    "transformer-pre-norm": lambda: Transformer(31, 29, 24, 2, 4, decoder_layers=1, pre_norm=True, tied=False),
+    "transformer-learned": lambda: Transformer(31, 31, 24, 2, 4, positions="learned", shared=True, scaled=False),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def model(request):
+    return shaken(MAKERS[request.param]())
+
+
+@pytest.fixture
+def source():
+    return torch.randint(31, (3, 11))
+
+
+@pytest.fixture
+def target():
+    return torch.randint(29, (3, 5))
+
+
+def same(ours, theirs, atol=2e-5):
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=2e-5)
+
+
+def test_a_padded_batch_is_each_sentence_alone(model, source, target):
+    with torch.no_grad():
+        found = model(source, target, LENGTHS)
+        other = source.masked_fill(PADDING, 5)
+        same(model(other, target, LENGTHS), found, 0)
+        for number, count in enumerate(LENGTHS.tolist()):
+            alone = model(source[number : number + 1, :count], target[number : number + 1])
+            same(found[number : number + 1], alone)
+
+
+def test_step_by_step_is_at_once(model, source, target):
+    with torch.no_grad():
+        found, state = [], model.read(source, LENGTHS)
+        for word in target.split(1, 1):
+            logits, state = model.step(word, state)
+            found.append(logits)
+        same(torch.stack(found, 1), model(source, target, LENGTHS))
+
+
+def test_a_state_is_a_value(model, source, target):
+    with torch.no_grad():
+        _, state = model.step(target[:, :2], model.read(source, LENGTHS))
+        once, _ = model.step(target[:, 2:], state)
+        model.step(target[:, 1:3], state)
+        assert torch.equal(model.step(target[:, 2:], state)[0], once)
+        for order in ([0, 0, 2], [2, 1, 0], [2, 2, 0, 0], [1], [0, 0, 1, 1, 2, 2], [0, 1, 2, 0]):
+            rows = torch.tensor(order)
+            chosen, after = model.step(target[rows, 2:], state.select(rows))
+            same(chosen, once[rows])
+            twice = after.select(torch.arange(len(rows)).flip(0))
+            more, _ = model.step(target[rows, :1].flip(0), twice)
+            same(more.flip(0), model.step(target[rows, :1], after)[0])
+
+
+def test_alignments(model, source, target):
+    """Rows are distributions over the words that are there; looking changes no bit of the output."""
+    if isinstance(model, Seq2Seq) and model.score is None:
+        with pytest.raises(ValueError, match="no attention"):
+            model.align(source, target)
+        return
+    with torch.no_grad():
+        before = model(source, target, LENGTHS)
+        weights = model.align(source, target, LENGTHS)
+        assert torch.equal(model(source, target, LENGTHS), before)
+    assert weights.shape[0] == 3
+    assert weights.shape[-2:] == (5, 11)
+    same(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    hidden = PADDING.view(3, *[1] * (weights.dim() - 2), 11).expand_as(weights)
+    assert (weights[hidden] == 0).all()
+    assert (weights.std(-1) > 1e-4).any()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_sentence_does_not_depend_on_its_neighbours(model, source, beam):
+    together = model.write(source, LENGTHS, most=9, beam=beam)
+    for number, count in enumerate(LENGTHS.tolist()):
+        (alone,) = model.write(source[number : number + 1, :count], most=9, beam=beam)
+        assert [own.ids for own in alone] == [own.ids for own in together[number]]
+        for own, other in zip(alone, together[number], strict=True):
+            assert abs(own.score - other.score) < 1e-4
+
+
+def test_scores_of_hypotheses_are_their_log_probabilities(model, source):
+    (hypotheses, *_) = model.write(source[:1], most=6, beam=3, penalty=0.5)
+    assert [own.score for own in hypotheses] == sorted((own.score for own in hypotheses), reverse=True)
+    for own in hypotheses:
+        words = own.ids + ([2] if len(own.ids) < 6 else [])
+        target = torch.tensor([[1, *words[:-1]]])
+        with torch.no_grad():
+            chances = torch.log_softmax(model(source[:1], target)[0], -1)
+        total = sum(float(row[word]) for row, word in zip(chances, words, strict=True))
+        assert abs(total / len(words) ** 0.5 - own.score) < 1e-4
+
+
+# ----------------------------------------------------------------------------------------------------------- references
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_transformer_is_nn_transformer(pre_norm, source, target):
+    encoder_layer = nn.TransformerEncoderLayer(24, 4, 19, 0.0, batch_first=True, norm_first=pre_norm)
+    decoder_layer = nn.TransformerDecoderLayer(24, 4, 19, 0.0, batch_first=True, norm_first=pre_norm)
+    norms = [nn.LayerNorm(24) if pre_norm else None for _ in range(2)]
+    theirs = nn.Transformer(
+        24,
+        4,
+        custom_encoder=nn.TransformerEncoder(encoder_layer, 2, norms[0], enable_nested_tensor=False),
+        custom_decoder=nn.TransformerDecoder(decoder_layer, 2, norms[1]),
+        batch_first=True,
+    )
+    shaken(theirs)
+    ours = Transformer(31, 29, 24, 2, 4, inner_size=19, pre_norm=pre_norm).eval()
+    for mine, yours in zip(ours.encoder_blocks, theirs.encoder.layers, strict=True):
+        mine.load_state_dict(block_state(yours, cross=False))
+    for mine, yours in zip(ours.decoder_blocks, theirs.decoder.layers, strict=True):
+        mine.load_state_dict(block_state(yours, cross=True))
+    if pre_norm:
+        ours.encoder_norm.load_state_dict(theirs.encoder.norm.state_dict())
+        ours.decoder_norm.load_state_dict(theirs.decoder.norm.state_dict())
+    with torch.no_grad():
+        begun = [
+            ours._begin(ids, torch.arange(ids.shape[1])[None], word, None)
+            for ids, word in ((source, ours.source_word), (target, ours.target_word))
+        ]
+        ahead = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.bool)
+        masks = {"src_key_padding_mask": PADDING, "memory_key_padding_mask": PADDING, "tgt_mask": ahead}
+        rows = theirs.decoder(
+            begun[1],
+            theirs.encoder(begun[0], src_key_padding_mask=PADDING),
+            tgt_mask=ahead,
+            memory_key_padding_mask=PADDING,
+        )
+        same(theirs(*begun, **masks), rows)
+        same(ours(source, target, LENGTHS), rows @ ours.target_word.weight.T, 1e-4)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_seq2seq_is_written_out(name, source, target):
+    """The formulas at the top of its file, one sentence and one step at a time."""
+    model = shaken(Seq2Seq(31, 29, 10, 14, **RECURRENT[name]))
+    with torch.no_grad():
+        found = model(source, target, LENGTHS)
+        for number, count in enumerate(LENGTHS.tolist()):
+            states, hidden = model.encoder(model.source_word(source[number : number + 1, :count]))
+            hidden = hidden if isinstance(hidden, tuple) else (hidden,)
+            if model.encoder.bidirectional:
+                hidden = tuple(torch.cat([own[0::2], own[1::2]], -1) for own in hidden)
+            context = hidden[0][-1:]  # all there is without attention
+            for place, word in enumerate(target[number]):
+                if name != "bottleneck":
+                    scores = model.score(hidden[0][-1][:, None], states)
+                    context = torch.softmax(scores, -1) @ states
+                step = torch.cat([model.target_word(word)[None, None], context], -1)
+                output, hidden = model.decoder(step, hidden if len(hidden) > 1 else hidden[0])
+                hidden = hidden if isinstance(hidden, tuple) else (hidden,)
+                same(found[number, place], model.output(torch.cat([output, context], -1))[0, 0])
+
+
+def test_keys_are_projected_once(source, target, monkeypatch):
+    model = Seq2Seq(31, 29, 10, 14)
+    calls = []
+    project = Additive.project_key
+    monkeypatch.setattr(Additive, "project_key", lambda self, key: calls.append(key.shape) or project(self, key))
+    model(source, target, LENGTHS)
+    assert calls == [(3, 11, 14)]
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_every_score_learns_in_both(score, source, target):
+    for model in (Seq2Seq(31, 29, 10, 14, attention=score), Transformer(31, 29, 24, 1, 4, score=score)):
+        model(source, target, LENGTHS).square().sum().backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
