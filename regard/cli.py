@@ -51,6 +51,22 @@ def build_parser() -> argparse.ArgumentParser:
     curve.add_argument("--json", action="store_true", help="for a program to read")
     curve.set_defaults(run=_curve)
 
+    text = "find the lines of a file, or the files of a folder, that answer a question"
+    search = commands.add_parser(
+        "search",
+        help=text,
+        description=text.capitalize() + ", by the vectors of a sentence encoder.",
+        epilog='example: regard search notes.txt "where does the cat sit?" --model minilm',
+    )
+    search.add_argument("file", metavar="FILE", type=Path, help="a text file, or a folder of them")
+    search.add_argument("question", metavar="QUESTION", help="in words")
+    search.add_argument(
+        "--model", metavar="FOLDER", type=Path, required=True, help="an encoder: regard's own, or a BERT such as MiniLM"
+    )
+    search.add_argument("--top", metavar="N", type=int, default=5, help="how many to show; default: %(default)s")
+    search.add_argument("--json", action="store_true", help="for a program to read")
+    search.set_defaults(run=_search)
+
     text = "say whether regard works well on this machine, and what to do where it does not"
     doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
     doctor.add_argument("--json", action="store_true", help="for a program to read")
@@ -87,6 +103,13 @@ def _curve(options: argparse.Namespace) -> int:
 
     names = ("file", "x", "y", "kernel", "bandwidth", "degree", "predictions", "picture")
     return curve.run(curve.Request(**{name: getattr(options, name) for name in names}, as_json=options.json))
+
+
+def _search(options: argparse.Namespace) -> int:
+    from regard import search
+
+    names = ("file", "question", "model", "top")
+    return search.run(search.Request(**{name: getattr(options, name) for name in names}, as_json=options.json))
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -31,6 +31,7 @@ NAMES = [
 COMMANDS = {
     "tour": ["--help", "--language", "--out"],
     "curve": ["--bandwidth", "--degree", "--help", "--json", "--kernel", "--picture", "--predictions", "--x", "--y"],
+    "search": ["--help", "--json", "--model", "--top"],
     "doctor": ["--help", "--json"],
 }
 

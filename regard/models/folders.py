@@ -106,7 +106,7 @@ def _load_own(folder: Path, config: dict[str, Any]) -> Model:
     if config["regard"] != 1 or not isinstance(arguments, dict) or not isinstance(name, str) or name not in HOMES:
         raise FolderError(f"{folder / 'config.json'}: expected one of {', '.join(HOMES)} with arguments, got {name!r}")
     tensors = Tensors.of(folder)
-    model = build(model_class(name), arguments, folder)
+    model = build(model_class(name), arguments, folder / "config.json")
     fill(model, tensors, {own: Rule((own,)) for own in model.state_dict()}, lambda name: False)
     for attribute, file in TOKENIZERS.items():
         if file in listed:
@@ -123,13 +123,13 @@ def model_class(name: str) -> type[Model]:
     return kind
 
 
-def build(kind: type[Model], arguments: Mapping[str, Any], folder: Path) -> Model:
-    """The model, on the meta device: its shapes are known, and no memory is taken."""
+def build(kind: type[Model], arguments: Mapping[str, Any], file: Path) -> Model:
+    """The model that a file describes, on the meta device: its shapes are known, and no memory is taken."""
     try:
         with torch.device("meta"):
             model = kind(**arguments)
     except (TypeError, ValueError) as error:
-        raise FolderError(f"{folder / 'config.json'}: {error}") from error
+        raise FolderError(f"{file}: {error}") from error
     return model.eval()
 
 

@@ -24,7 +24,7 @@ from regard.models.generation import Choice, Hypothesis, beams, followed, sample
 from regard.models.model import Model
 from regard.models.places import Places, lay_out
 from regard.models.positions import LearnedPositions, Turn, alibi_slopes, rotary, sinusoidal
-from regard.models.texts import continued, padded
+from regard.models.texts import continued, padded, tokens
 
 __all__ = ["LanguageModel"]
 
@@ -179,7 +179,7 @@ class LanguageModel(Model):
         if isinstance(prompt, str):
             return self.generate([prompt], **options)[0]
         tokenizer = self.need_tokenizer()
-        ids, lengths = padded([encoded.ids for encoded in tokenizer.encode_batch(list(prompt))])
+        ids, lengths = padded(tokens(tokenizer, prompt))
         found = self.write(ids.to(self.word.weight.device), lengths, **options)
         return [
             continued(tokenizer, own[:count].tolist(), hypothesis.ids)
@@ -190,7 +190,7 @@ class LanguageModel(Model):
     def stream(self, prompt: str, *, most: int = 128, choice: Choice | None = None) -> Iterator[str]:
         """The same for one prompt, piece by piece as it is written."""
         tokenizer = self.need_tokenizer()
-        before: list[int] = tokenizer.encode(prompt).ids
+        (before,) = tokens(tokenizer, [prompt])
         ids = torch.tensor([before], device=self.word.weight.device)
         logits, state = self._read(ids, None)
         written: list[int] = []

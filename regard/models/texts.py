@@ -14,19 +14,25 @@ if TYPE_CHECKING:
 __all__ = ["continued", "groups", "padded", "tokens"]
 
 
-def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> list[list[int]]:
-    """The ids of each text, cut at `longest` in such a way that marks at its end stay."""
+def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
+    """The ids of each text; cut at `longest`, if there is one, in such a way that marks at its end stay."""
     before, padding = tokenizer.truncation, tokenizer.padding
-    tokenizer.enable_truncation(longest)
+    tokenizer.no_truncation()
+    if longest is not None:
+        tokenizer.enable_truncation(longest)
     tokenizer.no_padding()
     try:
-        return [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
+        found = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
     finally:  # the tokenizer is the user's: it is left as it was
         tokenizer.no_truncation()
         if before is not None:
             tokenizer.enable_truncation(**before)
         if padding is not None:
             tokenizer.enable_padding(**padding)
+    for number, own in enumerate(found):
+        if not own:
+            raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")
+    return found
 
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:

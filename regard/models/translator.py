@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.models.generation import Choice, Hypothesis, beams, followed, sampled
 from regard.models.model import Model
-from regard.models.texts import padded
+from regard.models.texts import padded, tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -55,7 +55,7 @@ class Translator(Model):
         """The translation of a text, or of each of several. Options are those of `write`."""
         if isinstance(text, str):
             return self.translate([text], **options)[0]
-        source, lengths = padded([encoded.ids for encoded in self.need_tokenizer().encode_batch(list(text))])
+        source, lengths = padded(tokens(self.need_tokenizer(), text))
         device = next(self.parameters()).device
         found = self.write(source.to(device), lengths, **options)
         writer = self.need_target_tokenizer()

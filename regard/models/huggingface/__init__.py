@@ -63,7 +63,7 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
         raise FolderError(
             f"{where}: says {arguments['layers']} layers, but the files hold {len(tensors.shapes)} tensors"
         )
-    model = build(model_class(own.model), arguments | _sentences(folder, own.model), folder)
+    model = build(model_class(own.model), arguments | _sentences(folder, own.model), where)
     fill(model, tensors, own.rules(model), own.ignored)
     model.tokenizer = _tokenizer(folder)
     return model

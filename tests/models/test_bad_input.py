@@ -1,0 +1,148 @@
+"""Wrong calls of models: one clear error each, which names the argument, what was expected and what came."""
+
+import pytest
+import torch
+
+from regard.models import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
+from tests.models.test_folders import word_tokenizer
+
+IDS = torch.randint(31, (3, 13))
+
+
+def encoder(**options):
+    return Encoder(31, 24, 1, 4, maximum=17, **options)
+
+
+def language(**options):
+    return LanguageModel(31, 24, 1, 4, maximum=17, **options)
+
+
+def read(make, ids=IDS, lengths=None):
+    return lambda: make()(ids, lengths)
+
+
+CALLS = {
+    "an id beyond the vocabulary": (read(encoder, IDS + 31), ValueError, "ids", "0 to 30"),
+    "a negative id": (read(language, IDS - 40), ValueError, "ids", "0 to 30", "-"),
+    "ids that are floats": (read(language, IDS.float()), TypeError, "ids", "whole", "float32"),
+    "ids that are a list": (read(encoder, IDS.tolist()), TypeError, "ids", "Tensor", "list"),
+    "ids of one dimension": (read(encoder, IDS[0]), ValueError, "ids", "(batch, n)", "(13,)"),
+    "ids of nothing": (read(encoder, IDS[:, :0]), ValueError, "ids", "at least one", "(3, 0)"),
+    "a length of 0": (read(encoder, IDS, [13, 0, 4]), ValueError, "lengths", "1 to 13", "0"),
+    "a length beyond the ids": (read(language, IDS, [13, 14, 4]), ValueError, "lengths", "1 to 13", "14"),
+    "lengths that are floats": (read(language, IDS, [13.0, 1.0, 4.0]), TypeError, "lengths", "whole", "float"),
+    "too few lengths": (read(encoder, IDS, [13, 4]), ValueError, "lengths", "(3,)", "(2,)"),
+    "too many positions": (read(encoder, IDS.repeat(1, 2)), ValueError, "ids", "at most 17", "26"),
+    "too many positions to write": (read(language, IDS.repeat(1, 2)), ValueError, "ids", "at most 17", "26"),
+    "too many rotary positions": (
+        read(lambda: language(positions="rotary"), IDS.repeat(1, 2)),
+        ValueError,
+        "ids",
+        "at most 17",
+        "26",
+    ),
+    "too many positions after a cache": (
+        lambda: (model := language()).extend(IDS, model.extend(IDS)[1]),
+        ValueError,
+        "ids",
+        "at most 17",
+        "26",
+    ),
+    "padding in the middle": (
+        lambda: language().extend(IDS, None, [1, 2, 3], "middle"),
+        ValueError,
+        "padding",
+        "left, right",
+        "middle",
+    ),
+    "no head for words": (lambda: encoder().guess(IDS), ValueError, "words=True"),
+    "no head for classes": (lambda: encoder().classify(IDS), ValueError, "classes="),
+    "no tokenizer": (lambda: encoder().embed(["a"]), ValueError, "tokenizer"),
+    "no tokenizer to write with": (lambda: language().generate("a"), ValueError, "tokenizer"),
+    "a source id beyond the vocabulary": (
+        lambda: Transformer(31, 29, 24, 1, 4)(IDS + 31, IDS),
+        ValueError,
+        "source",
+        "0 to 30",
+    ),
+    "a target id beyond the vocabulary": (
+        lambda: Transformer(31, 5, 24, 1, 4)(IDS, IDS),
+        ValueError,
+        "target",
+        "0 to 4",
+    ),
+    "a recurrent source id beyond": (lambda: Seq2Seq(5, 31)(IDS, IDS), ValueError, "source", "0 to 4"),
+    "a recurrent length of 0": (
+        lambda: Seq2Seq(31, 31)(IDS, IDS, [0, 1, 2]),
+        ValueError,
+        "source_lengths",
+        "1 to 13",
+        "0",
+    ),
+    "a source that is too long": (
+        lambda: Transformer(31, 31, 24, 1, 4, maximum=11)(IDS, IDS[:, :2]),
+        ValueError,
+        "at most 11",
+        "13",
+    ),
+    "shared words of two sizes": (lambda: Transformer(31, 29, shared=True), ValueError, "shared", "31", "29"),
+    "an odd hidden size": (lambda: Seq2Seq(31, 29, 10, 15), ValueError, "hidden_size", "even", "15"),
+    "a cell of another kind": (lambda: Seq2Seq(31, 29, cell="rnn"), ValueError, "cell", "gru, lstm", "rnn"),
+    "an unknown score": (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "score", "additive", "aditive"),
+    "an image of another size": (
+        lambda: ViT(12, 4, 24, 1, 4, 5)(torch.randn(2, 3, 12, 16)),
+        ValueError,
+        "images",
+        "(batch, 3, 12, 12)",
+        "(2, 3, 12, 16)",
+        "resize",
+    ),
+    "an image of bytes": (
+        lambda: ViT(12, 4, 24, 1, 4, 5)(torch.zeros(2, 3, 12, 12, dtype=torch.uint8)),
+        TypeError,
+        "images",
+        "floating-point",
+        "uint8",
+    ),
+    "an image with too many channels": (
+        lambda: ResNet([1], 5)(torch.randn(2, 4, 32, 32)),
+        ValueError,
+        "images",
+        "(batch, 3, height, width)",
+        "(2, 4, 32, 32)",
+    ),
+    "an image that is a list": (lambda: ResNet([1], 5)([[1.0]]), TypeError, "images", "list"),
+    "patches that do not fit": (lambda: ViT(13, 4, 24, 1, 4, 5), ValueError, "image_size", "multiple", "4", "13"),
+    "an image of three sides": (lambda: ViT((8, 8, 8), 4, 24, 1, 4, 5), ValueError, "image_size", "(8, 8, 8)"),
+    "a billion layers": (lambda: LanguageModel(31, 24, 10**9, 4), ValueError, "layers", "1000000000"),
+    "a billion blocks": (lambda: ResNet([10**9], 5), ValueError, "layers", "1000000000"),
+    "no layers": (lambda: Encoder(31, 24, 0, 4), ValueError, "layers", "0"),
+    "a vocabulary that is a list": (lambda: Encoder(["a"], 24, 1, 4), TypeError, "vocabulary", "list"),
+    "positions of another kind": (lambda: language(positions="rotatory"), ValueError, "positions", "rotary"),
+    "a mixer of another kind": (lambda: language(mixer="lstm"), ValueError, "mixer", "recurrent", "lstm"),
+    "pooling of another kind": (lambda: encoder(pooling="last"), ValueError, "pooling", "first", "last"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_call_is_one_clear_error(name):
+    call, error, *words = CALLS[name]
+    with pytest.raises(error) as raised:
+        call()
+    message = str(raised.value)
+    assert "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_texts_longer_than_the_model_are_cut():
+    model = encoder().eval()
+    model.tokenizer = word_tokenizer()
+    long = " ".join(["cat"] * 40)
+    assert torch.equal(model.embed(long), model.embed(" ".join(["cat"] * 17)))
+
+
+def test_an_empty_text_has_no_vector_where_nothing_marks_its_ends():
+    model = encoder().eval()
+    model.tokenizer = word_tokenizer()
+    with pytest.raises(ValueError, match=r"text 2 .*no tokens"):
+        model.embed(["cat", "mat", ""])
