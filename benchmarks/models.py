@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from benchmarks.measure import Row, compare
 from benchmarks.textbook import TextbookSeq2Seq
+from regard.data import stories as stories15m
 from regard.models import Encoder, LanguageModel, Seq2Seq, Transformer, ViT, load
 
 
@@ -27,7 +28,8 @@ def rows() -> Iterator[Row]:
     yield recurrent()
     yield sentences()
     yield stories()
-    yield translation()
+    yield translation(1)
+    yield translation(8)
     yield vision()
     yield language()
     yield ragged()
@@ -46,7 +48,7 @@ def training(model: nn.Module, loss: Any) -> Any:
 
 
 def recurrent() -> Row:
-    vocabulary, batch, length = 1_000, 64, 20
+    vocabulary, batch, length = 300, 64, 20
     ours = Seq2Seq(vocabulary, vocabulary, 256, 256, bidirectional=False)
     textbook = TextbookSeq2Seq(vocabulary, 256)
     textbook.copy_from(ours)
@@ -98,7 +100,7 @@ def exported(model: Any, kind: Any) -> Any:
 def stories() -> Row:
     from transformers import LlamaForCausalLM
 
-    ours = load("/tmp/lab/stories")
+    ours = load(stories15m.fetch())
     assert isinstance(ours, LanguageModel)
     theirs = exported(ours, LlamaForCausalLM)
     ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])
@@ -118,7 +120,7 @@ def stories() -> Row:
     )
 
 
-def translation() -> Row:
+def translation(sentences: int) -> Row:
     from transformers import MarianMTModel
 
     ours = Transformer(
@@ -126,7 +128,7 @@ def translation() -> Row:
         begin=0, end=2, forbidden=[0],
     ).eval()  # fmt: skip
     theirs = exported(ours, MarianMTModel)
-    source = torch.randint(3, 8_000, (8, 20))
+    source = torch.randint(3, 8_000, (sentences, 20))
 
     def write() -> Tensor:
         options = {"num_beams": 5, "max_new_tokens": 40, "bad_words_ids": [[0]], "forced_eos_token_id": None}
@@ -137,7 +139,7 @@ def translation() -> Row:
     theirs_ids = [[int(word) for word in own if word not in (0, 2)] for own in write()[:, 1:]]
     assert [hypotheses[0].ids for hypotheses in found] == theirs_ids
     return compare(
-        "beam 5 translation, Transformer 256 × 3 + 3, 8 sentences of 20 words, 40 words each",
+        f"beam 5 translation, Transformer 256 × 3 + 3, batch {sentences}, 20 words in, 40 out",
         "transformers Marian of the same size",
         write,
         lambda: ours.write(source, beam=5, most=40),

@@ -51,7 +51,11 @@ class Growing:
         return Growing(buffer.rows[..., :stop, :], buffer)
 
     def select(self, rows: Tensor) -> Growing:
-        return Growing(self.rows.index_select(0, rows))
+        if self._buffer is None:
+            return Growing(self.rows.index_select(0, rows))
+        count = self.rows.shape[-2]  # room to grow comes along, so that the next row is not one more copy
+        buffer = _Buffer(self._buffer.rows.index_select(0, rows), count)
+        return Growing(buffer.rows[..., :count, :], buffer)
 
 
 class _Buffer:

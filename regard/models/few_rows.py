@@ -19,7 +19,7 @@ from regard.attention.threads import find_loops, share_out
 
 __all__ = ["Linear", "RMSNorm", "fed_forward", "product"]
 
-FEW = 12  # rows; with more of them PyTorch's products are faster
+FEW = 8  # rows; with more of them PyTorch's products are faster
 LARGE = 1 << 21  # numbers of a matrix that is worth waking threads for
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 4}  # as the loops number them
 NOTHING = numpy.empty(0, numpy.float32)
