@@ -10,7 +10,7 @@ solves each: as PyTorch's fused attention where the score is a dot product (fuse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeVar, overload
 
 import torch
@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.again import computed_again, full_precision
-from regard.attention.bound import Bound, Piece
+from regard.attention.bound import Piece
+from regard.attention.call import Call, working
 from regard.attention.checks import checked_dropout, chosen_indices
-from regard.attention.frames import HALVES, Frame, frame_of, require_tensor, shape_text
+from regard.attention.frames import Frame, frame_of, require_tensor, shape_text
 from regard.attention.fused import additive_mask, fused_attention, plain_attention
-from regard.attention.masks import Mask, require_mask
+from regard.attention.masks import Mask
 from regard.attention.pieces import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
-from regard.attention.scores import Score, require_score
+from regard.attention.scores import Score
 
 __all__ = ["attend", "masked_softmax", "weights"]
 
@@ -82,11 +83,11 @@ def attend(
         if output is not None:
             return output
     frame = frame_of(query, key, value)
-    call = _Call.of(frame, score, mask, checked_dropout(dropout))
+    call = Call.of(frame, score, mask, checked_dropout(dropout))
     call.score.check(query, key)
     with full_precision(frame.device):
-        rows, keys = call.project(_working(query), _working(key))
-        folded = rows, keys, frame.spread(_working(value))
+        rows, keys = call.project(working(query), working(key))
+        folded = rows, keys, frame.spread(working(value))
         if need_weights:
             output, found = _with_weights(call, *folded)
             return frame.unfold(output).to(query.dtype), frame.unfold(found).to(query.dtype)
@@ -115,10 +116,10 @@ def weights(
             raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
         chosen = chosen_indices("heads", heads, frame.batch[-1])
         frame = replace(frame, heads=torch.tensor(chosen, dtype=torch.long, device=frame.device))
-    call = _Call.of(frame, score, mask, 0.0)
+    call = Call.of(frame, score, mask, 0.0)
     call.score.check(query, key)
     with full_precision(frame.device):
-        folded = call.project(_working(query), _working(key))
+        folded = call.project(working(query), working(key))
         _, found = _with_weights(call, *folded, folded[1][..., :0])
         return frame.unfold(found).to(query.dtype)
 
@@ -136,9 +137,9 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     require_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
     frame = Frame(tuple(batch), n, m, 1, scores.device, range(n))
-    call = _Call.of(frame, None, mask, 0.0)
+    call = Call.of(frame, None, mask, 0.0)
     piece = whole(frame.folded[0], n, m)
-    folded = frame.spread(_working(scores))
+    folded = frame.spread(working(scores))
     return frame.unfold(_softmax(_restricted(folded, *call.mask_of(piece)))).to(scores.dtype)
 
 
@@ -181,7 +182,7 @@ def _average(found: Tensor, value: Tensor, scores: Tensor) -> Tensor:
 
 
 def _solve(
-    call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, place: Tensor | None = None
+    call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, place: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Output and weights of one piece, by the formula as it is written above; the weights in `place`, if they fit."""
     allowed, added = call.mask_of(piece)
@@ -222,60 +223,11 @@ def _quiet(rows: Tensor, allowed: Tensor | None) -> Tensor:
 # ------------------------------------------------------------------------------------------------ from a call to pieces
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What all pieces of one call share."""
-
-    frame: Frame
-    score: Score
-    bound: Bound | None
-    dropout: float
-
-    @classmethod
-    def of(cls, frame: Frame, score: nn.Module | None, mask: Mask | None, dropout: float) -> _Call:
-        bound = None if mask is None else require_mask("mask", mask).bind(frame)
-        return cls(frame, require_score(score), bound, dropout)
-
-    def project(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Everything that belongs to one row, once per row, before heads are spread."""
-        query, key = self.frame.select(query, rows=True), self.frame.select(key, rows=False)
-        rows, keys = _projected(self.score.project_query, query), _projected(self.score.project_key, key)
-        return self.frame.spread(rows), self.frame.spread(keys)
-
-    def wants_grad(self, *tensors: Tensor) -> bool:
-        learned = (*tensors, *self.score.parameters())
-        return torch.is_grad_enabled() and (self.learns_bias or any(tensor.requires_grad for tensor in learned))
-
-    @property
-    def learns_bias(self) -> bool:
-        return self.bound is not None and self.bound.learned
-
-    def mask_of(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
-        """What the piece allows and what is added to its scores; None for all and for nothing."""
-        if self.bound is None or self.bound.covers(piece):
-            return None, None
-        return self.bound.allowed(piece), self.bound.added(piece)
-
-
-def _projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """project(rows), in which rows that are not finite take part without gradients.
-
-    Where they are hidden, or have nothing to attend to, 0 · NaN must not reach the score's parameters.
-    """
-    projected = project(rows)
-    if projected is rows or not projected.requires_grad:
-        return projected
-    broken = ~rows.detach().isfinite().all(-1, keepdim=True)
-    if not bool(broken.any()):
-        return projected
-    return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
-
-
 Result = TypeVar("Result")
 
 
 def _put_together(
-    call: _Call, solve: Callable[..., Tensor], cut: Cut, piece: Piece, query: Tensor, key: Tensor, value: Tensor
+    call: Call, solve: Callable[..., Tensor], cut: Cut, piece: Piece, query: Tensor, key: Tensor, value: Tensor
 ) -> Tensor:
     """Solve every piece of a cut and join the outputs.
 
@@ -308,7 +260,7 @@ def _room(query: Tensor, value: Tensor) -> Tensor:
     return value.new_empty(batch, n, shared, value.shape[-1]).transpose(1, 2)
 
 
-def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
     """The fused kernel where the score is a dot product, else streamed: either way no (n × m) tensor is kept."""
     fusable = (call.score.is_dot or call.score.is_short) and not call.dropout and not call.learns_bias
     if fusable and query.numel() and key.numel() and value.numel():
@@ -316,12 +268,12 @@ def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor, pie
     return _streamed(call, query, key, value, piece)
 
 
-def _streamed(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _streamed(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
     cut = streamed_cut(piece, call.frame.shared, call.bound)
     return _put_together(call, _made_again(_output), cut, piece, query, key, value)
 
 
-def _fused(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
     """One piece by a short way or through the fused kernel; streamed after all where the numbers do not allow that."""
     bound, output = call.bound, None
     repeats = 1 if bound is None else bound.repeats(piece)
@@ -336,7 +288,7 @@ def _fused(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece)
     return _streamed(call, query, key, value, piece) if output is None else output
 
 
-def _repeated(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, repeats: int) -> Tensor:
+def _repeated(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, repeats: int) -> Tensor:
     """Blocks of one shape, each of which sees all of itself and nothing else, as a batch that nothing restricts."""
     rows, keys, values = (
         tensor.unflatten(2, (repeats, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
@@ -347,7 +299,7 @@ def _repeated(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Pie
     return joined
 
 
-def _dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor | None:
+def _dot(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor | None:
     causal = call.bound is not None and not call.bound.covers(piece) and only_causal(piece, call.bound)
     allowed, added = (None, None) if causal else call.mask_of(piece)
     key, value = _quiet(key, allowed), _quiet(value, allowed)
@@ -358,14 +310,14 @@ def _dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -
     return fused_attention(rows, keys, value, scale, additive_mask(allowed, added, rows.dtype), causal)
 
 
-def _output(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _output(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
     return _solve(call, query, key, value, piece)[0]
 
 
 def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
     """The same, but what it computes on the way is computed again in the backward pass instead of being kept."""
 
-    def solved(call: _Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Result:
+    def solved(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Result:
         if not call.wants_grad(query, key, value):
             return solve(call, query, key, value, piece)
         output: Result = computed_again(solve, call, query, key, value, piece)
@@ -374,7 +326,7 @@ def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
     return solved
 
 
-def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output and weights: in one piece where gradients keep the weights anyway, else piece by piece in cache."""
     (batch, shared), n, m = call.frame.folded, query.shape[-2], key.shape[-2]
     if call.wants_grad(query, key, value):
@@ -388,7 +340,7 @@ def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tup
     return output, found
 
 
-def _fill(call: _Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, found: Tensor) -> None:
+def _fill(call: Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, found: Tensor) -> None:
     """Output and weights into their places, piece by piece."""
     (batch, shared, n, m) = found.shape
     for part in (part for row in streamed_cut(whole(batch, n, m), shared, call.bound) for part in row):
@@ -401,12 +353,3 @@ def _fill(call: _Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor
             place.copy_(solved)
         own[..., : part.keys.start] = 0
         own[..., part.keys.stop :] = 0
-
-
-def _working(rows: Tensor) -> Tensor:
-    """The rows as they are computed with, in one layout: strides of their own would change the last bits of a result.
-
-    Half precision is computed in float32, so that sums are kept in float32 (and no CPU meets a bfloat16 kernel).
-    """
-    rows = rows.float() if rows.dtype in HALVES else rows
-    return rows if rows.stride(-1) == 1 else rows.contiguous()

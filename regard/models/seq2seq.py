@@ -24,8 +24,9 @@ from regard.attention.scores import require_score
 from regard.models.block import dropped
 from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
 from regard.models.multihead import make_score
+from regard.models.recurrence import attentive_gru
 from regard.models.translator import Translator
-from regard.models.watch import Look, regarded, watching
+from regard.models.watch import Look, regarded, watched, watching
 
 __all__ = ["Seq2Seq"]
 
@@ -150,16 +151,32 @@ class Seq2Seq(Translator):
         checked_ids("target", target, self.target_word.num_embeddings)
         words = dropped(self.target_word(target), self.dropout, self.training)  # (batch, n, size)
         hidden, mask = state.hidden, state.mask
-        score = None if self.score is None else self._score().projected
-        context, rows = state.values, []
+        if state.keys is None:  # the context is the same at every step, so the decoder can run through
+            contexts = state.values.expand(-1, target.shape[1], -1)
+            rows, hidden = self._run(torch.cat([words, contexts], -1), hidden)
+            return self._beside(rows, contexts), replace(state, hidden=hidden)
+        if torch.is_grad_enabled() and not watched():
+            fast = attentive_gru(self.decoder, self.score, words, hidden[0][-1], state.keys, state.values, mask)
+            if fast is not None:
+                return self._beside(*fast), replace(state, hidden=(fast[0][:, -1][None],))
+        score = self._score().projected
+        looks: list[Tensor] = []
+        found: list[Tensor] = []
         for word in words.split(1, 1):
-            if state.keys is not None:
-                query = hidden[0][-1][:, None]  # (batch, 1, hidden): the state of the top layer asks
-                context = regarded(self, query, state.keys, state.values, score=score, mask=mask)
-            output, after = self.decoder(torch.cat([word, context], -1), hidden if len(hidden) > 1 else hidden[0])
-            hidden = after if isinstance(after, tuple) else (after,)
-            rows.append(torch.cat([output, context], -1))
-        return dropped(torch.cat(rows, 1), self.dropout, self.training), replace(state, hidden=hidden)
+            query = hidden[0][-1][:, None]  # (batch, 1, hidden): the state of the top layer asks
+            context = regarded(self, query, state.keys, state.values, score=score, mask=mask)
+            row, hidden = self._run(torch.cat([word, context], -1), hidden)
+            looks.append(context)
+            found.append(row)
+        return self._beside(torch.cat(found, 1), torch.cat(looks, 1)), replace(state, hidden=hidden)
+
+    def _run(self, rows: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
+        """The decoder's cells over rows (batch, n, size + hidden)."""
+        output, after = self.decoder(rows, hidden if len(hidden) > 1 else hidden[0])
+        return output, after if isinstance(after, tuple) else (after,)
+
+    def _beside(self, rows: Tensor, contexts: Tensor) -> Tensor:
+        return dropped(torch.cat([rows, contexts], -1), self.dropout, self.training)
 
 
 def _side_by_side(last: Tensor, encoder: nn.RNNBase) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention import Mask, attend
 from regard.attention.formula import weights
 
-__all__ = ["Look", "regarded", "watching"]
+__all__ = ["Look", "regarded", "watched", "watching"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ def watching(see: Callable[[Look], None]) -> Iterator[None]:
         yield
     finally:
         _watchers.reset(token)
+
+
+def watched() -> bool:
+    """Whether anybody watches."""
+    return bool(_watchers.get())
 
 
 def regarded(

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard import Additive
-from regard.models import Seq2Seq, Transformer
+from regard.models import Seq2Seq, Transformer, recurrence
 from regard.models.multihead import SCORES
 from tests.models.test_layers import block_state
 from tests.models.test_properties import shaken
@@ -192,6 +192,32 @@ def test_keys_are_projected_once(source, target, monkeypatch):
     monkeypatch.setattr(Additive, "project_key", lambda self, key: calls.append(key.shape) or project(self, key))
     model(source, target, LENGTHS)
     assert calls == [(3, 11, 14)]
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+@pytest.mark.parametrize("far", [1.0, 60.0])
+def test_the_fast_way_through_the_decoder_is_the_plain_one(lengths, far, source, target, monkeypatch):
+    """With its gradients; and where queries and keys reach too far for it, it is not taken."""
+    model = shaken(Seq2Seq(31, 29, 10, 16)).train()
+    with torch.no_grad():
+        model.score.query_weight.mul_(far)
+    taken = []
+
+    def spy(*arguments):
+        taken.append(recurrence.attentive_gru(*arguments))
+        return taken[-1]
+
+    found = []
+    for way in (spy, lambda *_: None):
+        monkeypatch.setattr("regard.models.seq2seq.attentive_gru", way)
+        model.zero_grad()
+        logits = model(source, target, lengths)
+        logits.square().sum().backward()
+        found.append((logits.detach(), [parameter.grad for parameter in model.parameters()]))
+    assert (taken[0] is None) == (far > 1)
+    same(found[0][0], found[1][0])
+    for fast, plain in zip(found[0][1], found[1][1], strict=True):
+        same(fast, plain, 1e-3)
 
 
 @pytest.mark.parametrize("score", SCORES)
