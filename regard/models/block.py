@@ -25,7 +25,7 @@ from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import MultiHead
 from regard.models.places import Places
 
-__all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "Blocks", "FeedForward", "dropped", "make_block"]
+__all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "Blocks", "FeedForward", "dropped", "make_blocks"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -148,10 +148,11 @@ class Block(nn.Module):
 MIXERS = ("attention", "convolution", "recurrent")
 
 
-def make_block(
+def make_blocks(
+    count: int,
     size: int,
     heads: int,
-    inner_size: int,
+    inner_size: int | None,
     *,
     causal: bool,
     mixer: str = "attention",
@@ -167,25 +168,38 @@ def make_block(
     attention_bias: bool | None = None,
     output_bias: bool | None = None,
     dropout: float = 0.0,
-) -> Block:
-    """The block of a Transformer, with its mixer by name."""
+) -> Blocks:
+    """The blocks of a Transformer, with their mixer by name; inner_size=None is four times the size."""
+    checked_choice("mixer", mixer, MIXERS)
     attention_bias = bias if attention_bias is None else attention_bias
 
     def attention(kv_heads: int | None = None) -> MultiHead:
-        options = {"bias": attention_bias, "output_bias": output_bias, "dropout": dropout}
-        return MultiHead(size, heads, kv_heads=kv_heads, head_size=head_size, score=score, **options)  # type: ignore[arg-type]
+        return MultiHead(
+            size,
+            heads,
+            kv_heads=kv_heads,
+            head_size=head_size,
+            score=score,
+            bias=attention_bias,
+            output_bias=output_bias,
+            dropout=dropout,
+        )
 
     mixers: dict[str, Callable[[], nn.Module]] = {
         "attention": lambda: attention(kv_heads),
         "convolution": lambda: Convolution(size, causal=causal),
         "recurrent": lambda: Recurrent(size, causal=causal),
     }
-    return Block(
-        mixers[checked_choice("mixer", mixer, MIXERS)](),
-        FeedForward(size, inner_size, activation, bias=bias, dropout=dropout),
-        cross=attention() if cross else None,
-        norm=norm,
-        epsilon=epsilon,
-        pre_norm=pre_norm,
-        dropout=dropout,
+    inner_size = 4 * size if inner_size is None else inner_size
+    return Blocks(
+        Block(
+            mixers[mixer](),
+            FeedForward(size, inner_size, activation, bias=bias, dropout=dropout),
+            cross=attention() if cross else None,
+            norm=norm,
+            epsilon=epsilon,
+            pre_norm=pre_norm,
+            dropout=dropout,
+        )
+        for _ in range(count)
     )

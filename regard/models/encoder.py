@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.models.block import ACTIVATIONS, NORMS, Blocks, dropped, make_block
+from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_ids, checked_sizes
 from regard.models.model import Model
 from regard.models.places import Laid, Places, lay_out
@@ -68,20 +68,18 @@ class Encoder(Model):
         self.position = LearnedPositions(maximum, size) if positions == "learned" else None
         self.kind = nn.Embedding(types, size) if types else None
         self.norm = NORMS["layer"](size, eps=epsilon)
-        self.blocks = Blocks(
-            make_block(
-                size,
-                heads,
-                4 * size if inner_size is None else inner_size,
-                causal=False,
-                mixer=mixer,
-                score=score,
-                activation=activation,
-                epsilon=epsilon,
-                pre_norm=pre_norm,
-                dropout=dropout,
-            )
-            for _ in range(layers)
+        self.blocks = make_blocks(
+            layers,
+            size,
+            heads,
+            inner_size,
+            causal=False,
+            mixer=mixer,
+            score=score,
+            activation=activation,
+            epsilon=epsilon,
+            pre_norm=pre_norm,
+            dropout=dropout,
         )
         self.last_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
         self.guesser = _Guesser(self.word, activation, epsilon) if words else None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Mask, bias, causal, keep
-from regard.models.block import NORMS, Blocks, dropped, make_block
+from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache
 from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
 from regard.models.few_rows import product
@@ -67,24 +67,22 @@ class LanguageModel(Model):
         checked_choice("positions", positions, POSITIONS)
         self.word = nn.Embedding(vocabulary, size)
         self.position = LearnedPositions(maximum, size) if positions == "learned" else None
-        self.blocks = Blocks(
-            make_block(
-                size,
-                heads,
-                4 * size if inner_size is None else inner_size,
-                causal=True,
-                mixer=mixer,
-                kv_heads=kv_heads,
-                head_size=head_size,
-                score=score,
-                activation=activation,
-                norm=norm,
-                epsilon=epsilon,
-                bias=bias,
-                attention_bias=attention_bias,
-                dropout=dropout,
-            )
-            for _ in range(layers)
+        self.blocks = make_blocks(
+            layers,
+            size,
+            heads,
+            inner_size,
+            causal=True,
+            mixer=mixer,
+            kv_heads=kv_heads,
+            head_size=head_size,
+            score=score,
+            activation=activation,
+            norm=norm,
+            epsilon=epsilon,
+            bias=bias,
+            attention_bias=attention_bias,
+            dropout=dropout,
         )
         self.norm = NORMS[norm](size, eps=epsilon)
         self.output = None if tied else nn.Linear(size, vocabulary, bias=False)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
-from regard.models.block import NORMS, Blocks, dropped, make_block
+from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache, KeysValues
 from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
 from regard.models.few_rows import product
@@ -104,23 +104,28 @@ class Transformer(Translator):
             raise ValueError(
                 f"shared: expected vocabularies of one size, got {source_vocabulary} and {target_vocabulary}"
             )
-        inner_size = 4 * size if inner_size is None else inner_size
         self.target_word = nn.Embedding(target_vocabulary, size)
         self.source_word = None if shared else nn.Embedding(source_vocabulary, size)
         learned = positions == "learned"
         self.source_position = LearnedPositions(maximum, size) if learned else None
         self.target_position = LearnedPositions(maximum, size) if learned else None
 
-        def blocks(count: int, heads: int, inner_size: int, decodes: bool) -> Blocks:
-            options = {"score": score, "activation": activation, "epsilon": epsilon, "dropout": dropout}
-            return Blocks(
-                make_block(size, heads, inner_size, causal=decodes, cross=decodes, pre_norm=pre_norm, **options)  # type: ignore[arg-type]
-                for _ in range(count)
-            )
-
-        self.encoder_blocks = blocks(layers, heads, inner_size, False)
-        self.decoder_blocks = blocks(
-            decoder_layers or layers, decoder_heads or heads, decoder_inner_size or inner_size, True
+        options = {
+            "score": score,
+            "activation": activation,
+            "epsilon": epsilon,
+            "pre_norm": pre_norm,
+            "dropout": dropout,
+        }
+        self.encoder_blocks = make_blocks(layers, size, heads, inner_size, causal=False, **options)
+        self.decoder_blocks = make_blocks(
+            decoder_layers or layers,
+            size,
+            decoder_heads or heads,
+            decoder_inner_size or inner_size,
+            causal=True,
+            cross=True,
+            **options,
         )
         self.encoder_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
         self.decoder_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None

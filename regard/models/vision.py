@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.frames import shape_text
-from regard.models.block import NORMS, Blocks, dropped, make_block
+from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_sizes
 from regard.models.model import Model
 from regard.models.positions import sinusoidal
@@ -56,20 +56,18 @@ class ViT(Model):
         self.token = nn.Parameter(torch.zeros(1, 1, size)) if pooling == "class" else None
         count = self.grid[0] * self.grid[1] + (self.token is not None)
         self.position = nn.Parameter(torch.empty(1, count, size).normal_(std=0.02)) if positions == "learned" else None
-        self.blocks = Blocks(
-            make_block(
-                size,
-                heads,
-                4 * size if inner_size is None else inner_size,
-                causal=False,
-                score=score,
-                activation=activation,
-                epsilon=epsilon,
-                attention_bias=query_bias,
-                output_bias=True,
-                dropout=dropout,
-            )
-            for _ in range(layers)
+        self.blocks = make_blocks(
+            layers,
+            size,
+            heads,
+            inner_size,
+            causal=False,
+            score=score,
+            activation=activation,
+            epsilon=epsilon,
+            attention_bias=query_bias,
+            output_bias=True,
+            dropout=dropout,
         )
         self.norm = NORMS["layer"](size, eps=epsilon)
         self.classifier = nn.Linear(size, classes)
