@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,7 +111,7 @@ class Transformer(Translator):
         self.source_position = LearnedPositions(maximum, size) if learned else None
         self.target_position = LearnedPositions(maximum, size) if learned else None
 
-        options = {
+        options: dict[str, Any] = {
             "score": score,
             "activation": activation,
             "epsilon": epsilon,

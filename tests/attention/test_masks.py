@@ -7,7 +7,21 @@ import numpy
 import pytest
 import torch
 
-from regard.attention import Mask, attend, bias, causal, drop, keep, lengths, masked_softmax, weights, window
+from regard.attention import (
+    Mask,
+    attend,
+    bias,
+    causal,
+    drop,
+    keep,
+    lengths,
+    masked_softmax,
+    segments,
+    weights,
+    window,
+)
+from regard.attention.bound import Piece
+from regard.attention.frames import Frame
 from tests.attention import reference
 from tests.attention.cases import MASKS, SHAPES, Meaning, Shape, assert_near
 
@@ -191,3 +205,18 @@ def test_masks_show_themselves_and_can_be_copied(name):
 def test_repr():
     assert repr(lengths([1, 2]) & causal(align="end")) == "lengths((2,)) & causal(offset=None, align='end')"
     assert repr(keep(torch.ones(2, 3) > 0) | window(1, 2, 0)) == "(keep((2, 3)) | window(1, 2, offset=0, align=None))"
+
+
+def test_segments_of_one_shape_are_a_batch():
+    """Only where a piece is made of whole segments of one shape."""
+    bound = segments([2, 2, 3, 0], [4, 4, 4, 1]).bind(Frame((1,), 7, 13, 1, torch.device("cpu"), range(7)))
+    for rows, keys, repeats in (
+        ((0, 4), (0, 8), 2),
+        ((0, 2), (0, 4), 1),
+        ((0, 7), (0, 12), 1),
+        ((0, 3), (0, 8), 1),
+        ((0, 4), (0, 7), 1),
+        ((2, 4), (4, 8), 1),
+        ((4, 4), (8, 8), 1),
+    ):
+        assert bound.repeats(Piece(slice(0, 1), slice(*rows), slice(*keys))) == repeats

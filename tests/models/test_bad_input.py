@@ -134,6 +134,17 @@ def test_a_wrong_call_is_one_clear_error(name):
     assert all(word in message for word in words), message
 
 
+@pytest.mark.parametrize("pooling", ["first", "max", "mean"])
+def test_pooling_is_over_the_words_of_each_text_alone(pooling):
+    model = encoder(pooling=pooling, normalized=False).eval()
+    model.tokenizer = word_tokenizer()
+    texts = ["cat", "the cat is on the mat", "mat the", "on the mat"]
+    with torch.no_grad():
+        rows = [model(torch.tensor([model.tokenizer.encode(text).ids]))[0] for text in texts]
+    pools = {"first": lambda own: own[0], "max": lambda own: own.amax(0), "mean": lambda own: own.mean(0)}
+    torch.testing.assert_close(model.embed(texts), torch.stack([pools[pooling](own) for own in rows]))
+
+
 def test_texts_longer_than_the_model_are_cut():
     model = encoder().eval()
     model.tokenizer = word_tokenizer()
