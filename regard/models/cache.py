@@ -72,25 +72,26 @@ class _Buffer:
         return free
 
 
-@dataclass(frozen=True)
 class KeysValues:
-    """Keys and values of one attention layer, side by side so that they grow together."""
+    """Keys and values of one attention layer, (batch, kv heads, m, head size) each; they grow together."""
 
-    both: Growing  # (batch, kv heads of keys and as many of values, m, head size)
+    def __init__(self, keys: Tensor, values: Tensor, both: Growing | None = None) -> None:
+        self.keys, self.values = keys, values
+        self._both = both  # side by side, (batch, 2 · kv heads, m, head size), once they have grown
 
-    @property
-    def keys(self) -> Tensor:
-        return self.both.rows[:, : self.both.rows.shape[1] // 2]
+    @classmethod
+    def _of(cls, both: Growing) -> KeysValues:
+        keys, values = both.rows.chunk(2, 1)
+        return cls(keys, values, both)
 
-    @property
-    def values(self) -> Tensor:
-        return self.both.rows[:, self.both.rows.shape[1] // 2 :]
-
-    def append(self, both: Tensor) -> KeysValues:
-        return KeysValues(self.both.append(both))
+    def append(self, keys: Tensor, values: Tensor) -> KeysValues:
+        both = self._both or Growing(torch.cat([self.keys, self.values], 1))
+        return self._of(both.append(torch.cat([keys, values], 1)))
 
     def select(self, rows: Tensor) -> KeysValues:
-        return KeysValues(self.both.select(rows))
+        if self._both is None:
+            return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        return self._of(self._both.select(rows))
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
 from regard.attention.checks import checked_dropout
 from regard.attention.frames import shape_text
-from regard.models.cache import Growing, KeysValues
+from regard.models.cache import KeysValues
 from regard.models.checks import checked_choice, checked_sizes
 from regard.models.few_rows import Linear, product
 from regard.models.places import Places
@@ -152,16 +151,16 @@ class MultiHead(nn.Module):
     def mix(self, rows: Tensor, places: Places, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
         heads = self._heads(self._product(rows, ALL))  # (batch, heads + 2 · kv heads, n, head size)
-        query, both = heads[:, : self.heads], heads[:, self.heads :]
+        looking, values = heads.split((self.heads + self.kv_heads, self.kv_heads), 1)
         if places.turn is not None:
-            looking = turned(heads[:, : self.heads + self.kv_heads], places.turn)  # queries and keys together
-            query, both = looking[:, : self.heads], torch.cat([looking[:, self.heads :], both[:, self.kv_heads :]], 1)
-        past = KeysValues(Growing(both)) if past is None else past.append(both)
+            looking = turned(looking, places.turn)  # queries and keys together
+        query, keys = looking.split((self.heads, self.kv_heads), 1)
+        past = KeysValues(keys, values) if past is None else past.append(keys, values)
         return self._answer(query, past.keys, past.values, mask=places.mask), past
 
     def remember(self, source: Tensor) -> KeysValues:
         """Keys and values of (batch, m, key size), projected once, for any number of looks."""
-        return KeysValues(Growing(torch.cat(self._project(source, KEY_VALUE), 1)))
+        return KeysValues(*self._project(source, KEY_VALUE))
 
     def look(self, query: Tensor, source: KeysValues, mask: Mask | None) -> Tensor:
         """What queries (batch, n, query size) find in what is remembered.
