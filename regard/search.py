@@ -22,7 +22,7 @@ from regard.models import Encoder, FolderError, load
 __all__ = ["Found", "Request", "find", "run"]
 
 TEMPERATURE = 0.05  # a cosine that is this much larger weighs e times as much
-ERRORS = (FolderError, TextError)
+ERRORS = (FolderError, TextError, ValueError)  # what the user can mend
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _text(found: list[Found]) -> str:
     lines = []
     for own in found:
         head = f"{own.weight:6.1%}  cos {own.cosine:.2f}  {own.place}"
-        body = " ".join(own.text.split())
+        body = "".join(letter if letter.isprintable() else " " for letter in " ".join(own.text.split()))
         room = max(width - 8, 20)
         lines += [head, "        " + (body if len(body) <= room else body[: room - 1] + "…")]
     return "\n".join(lines)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regard import LanguageModel, cli, search
+from regard import Encoder, LanguageModel, cli, search
 from regard.data.texts import TextError, read_texts
 
 LINES = [
@@ -80,6 +80,28 @@ def test_errors_are_one_line(lines, tmp_path, minilm, capsys):
         assert captured.err.startswith("regard: ")
         assert captured.err.count("\n") == 1
         assert words in captured.err
+
+
+def test_an_encoder_without_a_tokenizer(lines, tmp_path, capsys):
+    Encoder(31, 24, 1, 4).save(tmp_path / "mute")
+    assert cli.main(["search", str(lines), "who?", "--model", str(tmp_path / "mute")]) == 2
+    assert "tokenizer" in capsys.readouterr().err
+
+
+def test_a_file_in_another_encoding_is_passed_over(tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "good.txt").write_bytes(b"\xef\xbb\xbf" + "café".encode())
+    assert [own.text for own in read_texts(tmp_path)] == ["café"]
+
+
+def test_a_file_that_is_cut_within_a_character(tmp_path):
+    (tmp_path / "long.txt").write_text("a" + "é" * (1 << 20), encoding="utf-8")
+    (found,) = read_texts(tmp_path)
+    assert set(found.text) == {"a", "é"}
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    assert "\x1b" not in search._text([search.Found("a:1", "red \x1b[31m alert", 0.5, 0.7)])
 
 
 def test_long_texts_are_cut_to_the_window(capsys):

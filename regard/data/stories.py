@@ -70,10 +70,10 @@ def _packed(npm: str, work: Path) -> Path:
 
 def _unpack(archive: Path, place: Path) -> None:
     with tarfile.open(archive) as archived:
-        member = archived.extractfile(MEMBER)
-        if member is None:
+        if MEMBER not in archived.getnames():
             raise FetchError(f"{archive.name}: {MEMBER} is not in it")
-        content = member.read()
+        member = archived.extractfile(MEMBER)
+        content = b"" if member is None else member.read()
     (place / "model.bin").write_bytes(content[:MODEL_SIZE])
     (place / "tokenizer.bin").write_bytes(content[MODEL_SIZE:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +53,14 @@ def _lines(path: Path) -> Iterator[Text]:
 
 
 def _files(folder: Path) -> Iterator[Text]:
-    """Every file below, in order; those that are no text, such as pictures, are passed over."""
+    """Every file below, in order, up to LONGEST; those that are no text, such as pictures, are passed over."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
         try:
             with path.open("rb") as file:
-                text = _decoded(file.read(LONGEST), str(path), cut=True).strip()
+                content = file.read(LONGEST)
+            text = _decoded(content, str(path), cut=len(content) == LONGEST).strip()
         except TextError:
             continue
         except OSError as error:
@@ -69,12 +71,13 @@ def _files(folder: Path) -> Iterator[Text]:
 
 def _decoded(content: bytes, place: str, *, cut: bool = False) -> str:
     """UTF-8 without NUL; the last character may be cut off where only the beginning was read."""
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode()
     except UnicodeDecodeError as error:
         if not cut or error.start < len(content) - 3:
             raise TextError(f"{place}: not UTF-8 (byte {error.start}: {error.reason})") from error
-        text = content[: error.start].decode("utf-8-sig")
+        text = content[: error.start].decode()
     if "\0" in text:
         raise TextError(f"{place}: holds a NUL character, so it is no text")
     return text

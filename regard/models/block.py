@@ -19,7 +19,7 @@ from torch.nn import functional
 from regard.attention import Mask
 from regard.attention.checks import checked_dropout
 from regard.models.cache import KeysValues, Memory
-from regard.models.checks import checked_choice, checked_sizes
+from regard.models.checks import checked_choice, checked_positive, checked_sizes
 from regard.models.few_rows import Linear, RMSNorm, fed_forward
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import MultiHead
@@ -69,9 +69,10 @@ class FeedForward(nn.Module):
         self.dropout = checked_dropout(dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
-        fused = fed_forward(rows, self.inward, self.name, self.outward)
-        if fused is not None:
-            return fused
+        if not (self.training and self.dropout):
+            fused = fed_forward(rows, self.inward, self.name, self.outward)
+            if fused is not None:
+                return fused
         inner = self.inward(rows)
         if self.gated:
             gate, rest = inner.chunk(2, -1)
@@ -101,6 +102,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         size = feed_forward.outward.out_features
+        checked_positive("epsilon", epsilon)
         make_norm = NORMS[checked_choice("norm", norm, NORMS)]
         self.mixer, self.cross, self.feed_forward = mixer, cross, feed_forward
         self.mixer_norm, self.feed_forward_norm = make_norm(size, eps=epsilon), make_norm(size, eps=epsilon)
@@ -125,6 +127,8 @@ class Block(nn.Module):
         memory_mask: Mask | None = None,
     ) -> tuple[Tensor, Memory]:
         """The same for rows that follow what the mixer has read before, and what it has read now."""
+        if (self.cross is None) != (memory is None):
+            raise ValueError("memory: expected one where the block has a cross, and none where it has not")
         kept: list[Memory] = []
 
         def mix(rows: Tensor) -> Tensor:

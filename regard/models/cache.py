@@ -23,6 +23,11 @@ ROOM = 64  # columns that a growing buffer has to spare at first
 class Memory(Protocol):
     """What one layer keeps of the rows it has read: keys and values, a hidden state, the last few rows."""
 
+    @property
+    def batch(self) -> int:
+        """Of how many sequences."""
+        ...
+
     def select(self, rows: Tensor) -> Memory:
         """Of these sequences, in this order: for beams, and for batches that lose their finished sequences."""
         ...
@@ -40,11 +45,12 @@ class Growing:
         self._buffer = buffer
 
     def append(self, more: Tensor) -> Growing:
-        if torch.is_grad_enabled() and (more.requires_grad or self.rows.requires_grad):
+        if torch.is_grad_enabled():
             return Growing(torch.cat([self.rows, more], -2))  # what autograd remembers must not be written over
         start, stop = self.rows.shape[-2], self.rows.shape[-2] + more.shape[-2]
         buffer = self._buffer
-        if buffer is None or not buffer.take(start, stop):
+        locked = buffer is not None and buffer.rows.is_inference() and not torch.is_inference_mode_enabled()
+        if buffer is None or locked or not buffer.take(start, stop):
             buffer = _Buffer(more.new_empty(*more.shape[:-2], max(2 * start, stop + ROOM), more.shape[-1]), stop)
             buffer.rows[..., :start, :] = self.rows
         buffer.rows[..., start:stop, :] = more
@@ -84,6 +90,10 @@ class KeysValues:
         keys, values = both.rows.chunk(2, 1)
         return cls(keys, values, both)
 
+    @property
+    def batch(self) -> int:
+        return len(self.keys)
+
     def append(self, keys: Tensor, values: Tensor) -> KeysValues:
         both = self._both or Growing(torch.cat([self.keys, self.values], 1))
         return self._of(both.append(torch.cat([keys, values], 1)))
@@ -102,6 +112,11 @@ class Cache:
     positions: Tensor  # (batch or 1, m): the place of each column in its sequence
     real: Tensor | None = None  # (batch, m): which columns hold a token; None: all
     counts: Tensor = field(default_factory=lambda: torch.zeros(1, 1, dtype=torch.long))  # (batch or 1, 1): tokens read
+
+    @property
+    def batch(self) -> int:
+        """How many sequences were read."""
+        return self.layers[0].batch
 
     @property
     def columns(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import torch
@@ -31,6 +32,20 @@ def checked_sizes(**sizes: int | None) -> None:
             checked_size(name, number, LIMITS["vocabulary"] if name.endswith("vocabulary") else None)
 
 
+def checked_positive(name: str, number: object) -> float:
+    """A finite number above 0."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"{name}: expected a number, got {type(number).__name__}")
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name}: expected a positive, finite number, got {number}")
+    return float(number)
+
+
+def checked_count(name: str, number: object) -> int:
+    """The same as a size, or 0 for none."""
+    return 0 if number == 0 and not isinstance(number, bool) else checked_size(name, number)
+
+
 def checked_choice(name: str, choice: object, choices: Collection[str]) -> str:
     """One of the names in a table."""
     if not isinstance(choice, str) or choice not in choices:
@@ -53,6 +68,12 @@ def checked_ids(name: str, ids: Tensor, vocabulary: int) -> None:
         if low < 0 or high >= vocabulary:
             wrong = low if low < 0 else high
             raise ValueError(f"{name}: expected ids from 0 to {vocabulary - 1}, the model's vocabulary, got {wrong}")
+
+
+def checked_batch(name: str, rows: Tensor, batch: int, what: str) -> None:
+    """As many sequences as something else has."""
+    if len(rows) != batch:
+        raise ValueError(f"{name}: expected {batch} sequences, as many as {what}, got {len(rows)}")
 
 
 def checked_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, n: int) -> list[int]:

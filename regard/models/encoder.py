@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
-from regard.models.checks import checked_choice, checked_ids, checked_sizes
+from regard.models.checks import checked_choice, checked_count, checked_ids, checked_sizes
 from regard.models.model import Model
 from regard.models.places import Laid, Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
@@ -66,7 +66,7 @@ class Encoder(Model):
         self.pooling = checked_choice("pooling", pooling, POOLINGS)
         self.word = nn.Embedding(vocabulary, size)
         self.position = LearnedPositions(maximum, size) if positions == "learned" else None
-        self.kind = nn.Embedding(types, size) if types else None
+        self.kind = nn.Embedding(types, size) if checked_count("types", types) else None
         self.norm = NORMS["layer"](size, eps=epsilon)
         self.blocks = make_blocks(
             layers,
@@ -84,7 +84,7 @@ class Encoder(Model):
         self.last_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
         self.guesser = _Guesser(self.word, activation, epsilon) if words else None
         self.pooler = nn.Linear(size, size) if pooler else None
-        self.classifier = nn.Linear(size, classes) if classes else None
+        self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
         self.dropout = dropout
         for embedding in (self.word, self.position, self.kind):
             if embedding is not None:
@@ -100,6 +100,8 @@ class Encoder(Model):
 
     def _read(self, laid: Laid, types: Tensor | None = None) -> Tensor:
         rows = self.word(laid.ids)
+        if types is not None and self.kind is None:
+            raise ValueError("types: this Encoder does not tell texts apart: make it with types=2")
         if self.kind is not None:
             rows = rows + (self.kind.weight[0] if types is None else self.kind(laid.pick(types)))
         if self.position is not None:
@@ -137,10 +139,11 @@ class Encoder(Model):
     def embed(self, texts: str | Sequence[str], *, progress: Callable[[int], None] | None = None) -> Tensor:
         """One vector per text, (texts, size); a single text gives (size,). `progress` hears how many are done.
 
-        Texts of equal length go together, so that nothing is padded, and a text's vector does not depend on the others.
+        Texts go through the model in order of length and without padding, those of equal length at once; a text's
+        vector does not depend on the others.
         """
         if isinstance(texts, str):
-            return self.embed([texts])[0]
+            return self.embed([texts], progress=progress)[0]
         longest = self.config["longest_text"] or self.config["maximum"]
         ids = tokens(self.need_tokenizer(), texts, longest)
         vectors = self.word.weight.new_empty(len(ids), self.word.embedding_dim)

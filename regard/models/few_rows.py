@@ -8,7 +8,7 @@ where no gradient is wanted; the result is the same to rounding.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy
 import torch
@@ -38,7 +38,7 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if loops is None:
         return functional.linear(rows, weight, bias)
     outputs, size = weight.shape
-    output = torch.empty(*rows.shape[:-1], outputs)
+    output = rows.new_empty(*rows.shape[:-1], outputs)
     arrays = rows.reshape(-1, size).numpy(), _array(weight), _array(bias), output.view(-1, outputs).numpy()
     if weight.numel() < LARGE:
         loops.products(*arrays, 0, outputs)
@@ -47,19 +47,24 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return output
 
 
-def fed_forward(rows: Tensor, inward: nn.Linear, activation: str, outward: nn.Linear) -> Tensor | None:
-    """activation(rows · inward) · outward in one go; None where the loops do not pay."""
-    matrix = inward.weight
-    if torch.is_grad_enabled() or matrix.numel() >= LARGE or activation not in ACTIVATIONS:
+def fed_forward(rows: Tensor, inward: nn.Module, activation: str, outward: nn.Module) -> Tensor | None:
+    """activation(rows · inward) · outward in one go; None where the loops do not pay, or layers are more than that."""
+    if torch.is_grad_enabled() or activation not in ACTIVATIONS or not (_is_bare(inward) and _is_bare(outward)):
         return None
-    loops = _loops(rows, matrix)
-    if loops is None:
+    first, second = inward.weight, outward.weight
+    loops = _loops(rows, first)
+    if loops is None or first.numel() >= LARGE or not (second.is_contiguous() and second.dtype is torch.float32):
         return None
-    output = torch.empty_like(rows)
     size = rows.shape[-1]
-    middle = _array(matrix), _array(inward.bias), ACTIVATIONS[activation], _array(outward.weight), _array(outward.bias)
+    output = rows.new_empty(rows.shape)
+    middle = _array(first), _array(inward.bias), ACTIVATIONS[activation], _array(second), _array(outward.bias)
     loops.feed_forward(rows.reshape(-1, size).numpy(), *middle, output.view(-1, size).numpy())
     return output
+
+
+def _is_bare(layer: nn.Module) -> TypeGuard[Linear]:
+    """A linear layer that nobody has replaced, parametrised or hung a hook on."""
+    return type(layer) is Linear and not layer._forward_hooks and not layer._forward_pre_hooks
 
 
 class RMSNorm(nn.Module):
@@ -89,8 +94,12 @@ def _loops(rows: Tensor, weight: Tensor) -> Any:
     size = rows.shape[-1]
     if torch.is_grad_enabled() or rows.numel() > FEW * size or rows.dtype is not torch.float32:
         return None
-    if weight.dtype is not torch.float32 or weight.shape[-1] != size or not (rows.is_cpu and weight.is_contiguous()):
+    if weight.dtype is not torch.float32 or weight.shape[-1] != size or not weight.is_contiguous():
         return None
-    if not rows.numel() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+    if (
+        not (rows.numel() and rows.is_cpu and weight.is_cpu)
+        or torch.compiler.is_compiling()
+        or torch.is_autocast_enabled("cpu")
+    ):
         return None
     return find_loops("few_rows")

@@ -128,8 +128,8 @@ def build(kind: type[Model], arguments: Mapping[str, Any], file: Path) -> Model:
     try:
         with torch.device("meta"):
             model = kind(**arguments)
-    except (TypeError, ValueError) as error:
-        raise FolderError(f"{file}: {error}") from error
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: shapes beyond what PyTorch can count
+        raise FolderError(f"{file}: {str(error).splitlines()[0]}") from error
     return model.eval()
 
 

@@ -93,29 +93,39 @@ def sampled(
     logits: Tensor,
     *,
     choice: Choice,
-    most: int,
+    most: int | Sequence[int],
     end: int | None = None,
     forbidden: Collection[int] = (),
 ) -> Iterator[list[tuple[int, int, float]]]:
     """Write on after logits (batch, vocabulary). Each time a list of (sequence, word, its log-probability).
 
-    A sequence that has written the end mark is heard of no more.
+    A sequence that has written the end mark, or `most` words (of each, or one for all), is heard of no more.
     """
+    limits = limits_of(most, len(logits))
     alive, generators = list(range(len(logits))), choice.generators(len(logits))
-    for count in range(most):
-        logits = _without(logits, forbidden)
+    for count in range(1, max(limits, default=0) + 1):
+        logits = _without(_precise(logits), forbidden)
         best, likeliest = logits.max(-1)
         words = choice.draw(logits, [generators[number] for number in alive]) if choice.temperature else likeliest
         chances = logits.gather(-1, words[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
         found = words.tolist()
         yield list(zip(alive, found, chances.tolist(), strict=True))
-        going = [place for place, word in enumerate(found) if word != end]
-        if not going or count == most - 1:
+        going = [place for place, word in enumerate(found) if word != end and count < limits[alive[place]]]
+        if not going:
             return
         if len(going) < len(alive):
             rows = torch.tensor(going, device=words.device)
             alive, words, state = [alive[place] for place in going], words[rows], state.select(rows)
         logits, state = step(words[:, None], state)
+
+
+def limits_of(most: int | Sequence[int], batch: int) -> list[int]:
+    """How many words each sequence may write."""
+    limits = [most] * batch if isinstance(most, int) else list(most)
+    for limit in limits:
+        if limit < 1:
+            raise ValueError(f"most: expected 1 word or more, got {limit}")
+    return limits
 
 
 def followed(
@@ -140,7 +150,7 @@ def beams(
     logits: Tensor,
     *,
     beam: int,
-    most: int,
+    most: int | Sequence[int],
     end: int | None,
     penalty: float = 1.0,
     forbidden: Collection[int] = (),
@@ -152,6 +162,7 @@ def beams(
     """
     batch, vocabulary = logits.shape
     device = logits.device
+    limits = limits_of(most, batch)
     alive = list(range(batch))
     finished: list[list[Hypothesis]] = [[] for _ in alive]
     scores = torch.full((batch, beam), -math.inf, device=device)
@@ -159,14 +170,15 @@ def beams(
     ids = torch.empty(batch, beam, 0, dtype=torch.long, device=device)
     state = state.select(torch.arange(batch, device=device).repeat_interleave(beam))
     logits = logits.repeat_interleave(beam, 0)
-    for length in range(1, most + 1):
-        chances = log_probabilities(_without(logits, forbidden)).view(len(alive), beam, vocabulary)
+    for length in range(1, max(limits, default=0) + 1):
+        chances = log_probabilities(_without(_precise(logits), forbidden)).view(len(alive), beam, vocabulary)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
         best, index = (scores[..., None] + chances).flatten(1).topk(min(2 * beam, beam * vocabulary))
         origin, word = index // vocabulary, index % vocabulary
         written = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), word[..., None]], -1)
         over = word == end if end is not None else torch.zeros_like(word, dtype=torch.bool)
-        over = over | (length == most)
+        ending = torch.tensor([length == limits[number] for number in alive], device=device)
+        over = over | ending[:, None]
         _collect(finished, alive, written, best / length**penalty, over[:, :beam], end)
         scores, chosen = best.masked_fill(over, -math.inf).topk(beam)
         going = [
@@ -176,7 +188,7 @@ def beams(
             )
             if attainable > -math.inf and (len(finished[number]) < beam or attainable > finished[number][-1].score)
         ]
-        if not going or length == most:
+        if not going:
             break
         rows = torch.tensor(going, device=device)
         sequence = rows[:, None] * beam + origin[rows].gather(1, chosen[rows])  # (going, beam), of the state's rows
@@ -199,6 +211,11 @@ def _collect(
             own.append(Hypothesis(ids[:-1] if ids[-1] == end else ids, score))
             own.sort(key=lambda hypothesis: -hypothesis.score)
             del own[beam:]
+
+
+def _precise(logits: Tensor) -> Tensor:
+    """Sums over a vocabulary need more digits than half precision has."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _without(logits: Tensor, forbidden: Collection[int]) -> Tensor:

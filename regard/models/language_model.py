@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from regard.attention import Mask, bias, causal, keep
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache
-from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.checks import (
+    checked_batch,
+    checked_choice,
+    checked_ids,
+    checked_lengths,
+    checked_size,
+    checked_sizes,
+)
 from regard.models.few_rows import product
 from regard.models.generation import Choice, Hypothesis, beams, followed, sampled
 from regard.models.model import Model
@@ -88,6 +95,8 @@ class LanguageModel(Model):
         self.output = None if tied else nn.Linear(size, vocabulary, bias=False)
         self.dropout = dropout
         self.head_size = size // heads if head_size is None else head_size
+        if positions == "rotary" and self.head_size % 2:
+            raise ValueError(f"head_size: expected an even number for rotary positions, got {self.head_size}")
         self._reset(layers)
 
     def _reset(self, layers: int) -> None:
@@ -105,7 +114,7 @@ class LanguageModel(Model):
         mask = causal() if laid.mask is None else laid.mask & causal()
         if self.config["positions"] == "alibi":
             mask = mask & self._alibi(laid.positions, laid.positions)
-        places = Places(mask, self._turn(laid.positions), laid.counts, causal=True)
+        places = Places(mask, self._turn(laid.positions), laid.counts)
         rows = self._begin(laid.ids, laid.positions)
         for block in self.blocks:
             rows = block(rows, places)
@@ -126,13 +135,15 @@ class LanguageModel(Model):
         checked_ids("ids", ids, self.word.num_embeddings)
         batch, n = ids.shape
         real = _real(ids, lengths, padding)
+        if cache is not None:
+            checked_batch("ids", ids, cache.batch, "the cache")
         before = Cache((), torch.empty(1, 0, dtype=torch.long, device=ids.device)) if cache is None else cache
         counts = before.counts.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if real is None else (real.cumsum(1) - 1).clamp(min=0)
         positions = counts + steps  # (batch or 1, n)
         self._check_maximum(int(positions.max()) + 1)
         after = _joined(before, positions, real, batch)
-        places = Places(self._mask(after, n), self._turn(positions), real=real, causal=True)
+        places = Places(self._mask(after, n), self._turn(positions), real=real)
         rows = self._begin(ids, positions)
         kept = []
         for number, block in enumerate(self.blocks):
@@ -163,8 +174,10 @@ class LanguageModel(Model):
 
         With beam > 1 the best of that many hypotheses, else word by word as `choice` says (the likeliest).
         """
+        checked_size("beam", beam)
         logits, state = self._read(ids, lengths)
-        room = min(most, self.config["maximum"] - ids.shape[1] + 1)
+        counts = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
+        room = [self._room(most, count) for count in counts]
         end = self.config["end"]
         if beam > 1:
             found = beams(self._step, state, logits, beam=beam, most=room, end=end, penalty=penalty)
@@ -176,6 +189,8 @@ class LanguageModel(Model):
         """What the model writes after a prompt: text for text, a list for a list. Options are those of `write`."""
         if isinstance(prompt, str):
             return self.generate([prompt], **options)[0]
+        if not prompt:
+            return []
         tokenizer = self.need_tokenizer()
         ids, lengths = padded(tokens(tokenizer, prompt))
         found = self.write(ids.to(self.word.weight.device), lengths, **options)
@@ -191,17 +206,21 @@ class LanguageModel(Model):
         (before,) = tokens(tokenizer, [prompt])
         ids = torch.tensor([before], device=self.word.weight.device)
         logits, state = self._read(ids, None)
+        end, room = self.config["end"], self._room(most, len(before))
         written: list[int] = []
         shown = ""
-        for ((_, word, _),) in sampled(
-            self._step, state, logits, choice=choice or Choice(), most=most, end=self.config["end"]
-        ):
-            if word != self.config["end"]:
+        for ((_, word, _),) in sampled(self._step, state, logits, choice=choice or Choice(), most=room, end=end):
+            if word != end:
                 written.append(word)
             text = continued(tokenizer, before, written)
-            if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # else a character is not complete yet
+            done = word == end or len(written) == room
+            if done or not text.endswith("\N{REPLACEMENT CHARACTER}"):  # else a character is not complete yet
                 yield text[len(shown) :]
                 shown = text
+
+    def _room(self, most: int, count: int) -> int:
+        """How many words may follow `count` of them: the last one needs no place."""
+        return min(most, int(self.config["maximum"]) - count + 1)
 
     def _read(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, Cache]:
         """Logits of the word after each sequence, and the cache to go on with."""

@@ -79,6 +79,10 @@ class _Numbers:
 
     def __init__(self, path: Path, start: int) -> None:
         self.path = path
+        if (path.stat().st_size - start) % 4:
+            raise FolderError(
+                f"{path}: expected whole float32 numbers, got {path.stat().st_size - start} bytes of them"
+            )
         self.numbers = numpy.memmap(path, dtype="<f4", mode="r", offset=start)
         self.place = 0
 

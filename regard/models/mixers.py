@@ -25,6 +25,10 @@ class State:
 
     rows: Tensor
 
+    @property
+    def batch(self) -> int:
+        return len(self.rows)
+
     def select(self, rows: Tensor) -> State:
         return State(self.rows.index_select(0, rows))
 
@@ -55,7 +59,7 @@ class Recurrent(nn.Module):
             before = rows.new_zeros(1, 1, rows.shape[-1]) if hidden is None else hidden[:, number : number + 1]
             if bool(own.any()):
                 output, before = self.net(rows[number : number + 1, own], before)
-                mixed[number, own] = output[0]
+                mixed[number, own] = output[0].to(mixed.dtype)
             states.append(before)
         return mixed, State(torch.cat(states, 1).transpose(0, 1))
 
@@ -95,6 +99,6 @@ class Convolution(nn.Module):
             before = None if past is None else State(past.rows[number : number + 1])
             begun = self._begun(rows[number : number + 1, own], before)
             if bool(own.any()):
-                mixed[number, own] = self._convolve(begun)[0]
+                mixed[number, own] = self._convolve(begun)[0].to(mixed.dtype)
             states.append(begun[:, begun.shape[1] - self.before :])
         return mixed, State(torch.cat(states))

@@ -160,7 +160,8 @@ class MultiHead(nn.Module):
 
     def remember(self, source: Tensor) -> KeysValues:
         """Keys and values of (batch, m, key size), projected once, for any number of looks."""
-        return KeysValues(*self._project(source, KEY_VALUE))
+        keys, values = self._project(source, KEY_VALUE)
+        return KeysValues(keys, values)
 
     def look(self, query: Tensor, source: KeysValues, mask: Mask | None) -> Tensor:
         """What queries (batch, n, query size) find in what is remembered.

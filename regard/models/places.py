@@ -28,7 +28,6 @@ class Places:
     turn: Turn | None = None  # rotary positions
     counts: tuple[int, ...] | None = None  # the rows are sequences of these lengths, end to end; None: they are not
     real: Tensor | None = None  # (batch, n): which rows hold a token; None: all of them
-    causal: bool = False  # whether later rows must not be seen
 
 
 @dataclass(frozen=True)

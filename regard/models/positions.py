@@ -22,14 +22,14 @@ def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
 
     An odd size ends with a sine. With `halves` the sines come first and the cosines after them, as in Marian.
     """
-    entry = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
-    angle = positions.double().unsqueeze(-1) / 10_000 ** (entry / size)  # (…, half of the size, rounded up)
+    # In float64, which not every device has: so on the CPU.
+    entry = torch.arange(0, size, 2, dtype=torch.float64, device="cpu")
+    angle = positions.cpu().double().unsqueeze(-1) / 10_000 ** (entry / size)  # (…, half of the size, rounded up)
     sine, cosine = angle.sin(), angle.cos()[..., : size // 2]
-    if halves:
-        return torch.cat([sine, cosine], -1).float()
-    waves = positions.new_empty(*positions.shape, size, dtype=torch.float32)
-    waves[..., 0::2], waves[..., 1::2] = sine, cosine
-    return waves
+    waves = torch.cat([sine, cosine], -1)
+    if not halves:
+        waves[..., 0::2], waves[..., 1::2] = sine, cosine
+    return waves.float().to(positions.device)
 
 
 class LearnedPositions(nn.Embedding):
@@ -61,8 +61,8 @@ def rotary(positions: Tensor, head_size: int, base: float = 10_000.0) -> Turn:
 def _turns(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines of the first places, (rows, head size)."""
     with torch.inference_mode(False):  # what is kept from here may serve training later
-        entry = torch.arange(0, head_size, 2, dtype=torch.float64)
-        angle = torch.arange(rows)[:, None] / base ** (entry / head_size)
+        entry = torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu")
+        angle = torch.arange(rows, device="cpu")[:, None] / base ** (entry / head_size)
         cosine, sine = angle.cos(), angle.sin()
         return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 

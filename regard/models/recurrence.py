@@ -19,6 +19,7 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from regard.attention import Additive, Mask, masked_softmax
@@ -112,6 +113,7 @@ class _Attentive(torch.autograd.Function):
         return states.transpose(0, 1), contexts.transpose(0, 1), reach
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_states: Tensor, by_contexts: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         hidden, values, w, context_weight, both, far_keys, far_queries, states, contexts, saved, looks = (
             ctx.saved_tensors

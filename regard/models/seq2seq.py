@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from regard.attention import Mask, Score
 from regard.attention import lengths as valid_lengths
+from regard.attention.checks import checked_dropout
 from regard.attention.scores import require_score
 from regard.models.block import dropped
-from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.checks import checked_batch, checked_choice, checked_ids, checked_lengths, checked_sizes
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
 from regard.models.translator import Translator
@@ -93,7 +94,7 @@ class Seq2Seq(Translator):
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size)
         self.decoder = make(size + hidden_size, hidden_size, layers, batch_first=True, dropout=between)
         self.output = nn.Linear(2 * hidden_size, target_vocabulary)
-        self.dropout = dropout
+        self.dropout = checked_dropout(dropout)
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m), target (batch, n) → logits (batch, n, target vocabulary)."""
@@ -149,6 +150,7 @@ class Seq2Seq(Translator):
     def _decode(self, target: Tensor, state: Writing) -> tuple[Tensor, Writing]:
         """[state, context] after each target word, (batch, n, 2 · hidden)."""
         checked_ids("target", target, self.target_word.num_embeddings)
+        checked_batch("target", target, state.hidden[0].shape[1], "the source")
         words = dropped(self.target_word(target), self.dropout, self.training)  # (batch, n, size)
         hidden, mask = state.hidden, state.mask
         if state.keys is None:  # the context is the same at every step, so the decoder can run through

@@ -20,6 +20,8 @@ __all__ = ["FolderError", "Rule", "Tensors", "fill", "in_place", "read_json", "w
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
+UMASK = os.umask(0)  # it can only be read by setting it
+os.umask(UMASK)
 DTYPES = {"F64", "F32", "F16", "BF16", "I64"}
 
 
@@ -35,11 +37,13 @@ class Rule:
     heights: tuple[int, ...] = ()  # of each part, where there are several
     transposed: bool = False
 
-    def shape(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-        """Of the whole, from the shapes of the parts."""
+    def shape(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+        """Of the whole, from the shapes of the parts; None where they cannot be put together."""
         turned = [tuple(reversed(shape)) if self.transposed else shape for shape in shapes]
-        heights = [shape[0] if shape else 0 for shape in turned]
-        return (sum(heights), *turned[0][1:]) if len(turned) > 1 else turned[0]
+        if not self.heights:
+            return turned[0]
+        fit = [(height, *turned[0][1:]) for height in self.heights]
+        return (sum(self.heights), *turned[0][1:]) if turned == fit else None
 
     def join(self, parts: list[Tensor]) -> Tensor:
         turned = [part.t() if self.transposed else part for part in parts]
@@ -103,21 +107,21 @@ class Tensors:
         self.files = {change(name): file for name, file in self.files.items()}
         self.shapes = {change(name): shape for name, shape in self.shapes.items()}
 
-    def take(self, rule: Rule, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor that a rule says, which has to have this shape and to be finite."""
+    def take(self, rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """The tensor that a rule says, which has to have this shape and to be finite; in this dtype."""
         for part in rule.theirs:
             if part not in self.files:
                 raise FolderError(f"{self.folder}: {part} is missing, which the config asks for")
-        found = rule.shape([self.shapes[part] for part in rule.theirs])
-        if found != shape:
-            theirs = " and ".join(rule.theirs)
-            raise FolderError(f"{self.folder}: {theirs}: expected shape {shape} after the config, got {found}")
+        shapes = [self.shapes[part] for part in rule.theirs]
+        if rule.shape(shapes) != shape:
+            theirs, came = " and ".join(rule.theirs), " and ".join(map(str, shapes))
+            raise FolderError(f"{self.folder}: {theirs}: expected shape {shape} after the config, got {came}")
         tensor = rule.join([self._read(part) for part in rule.theirs])
-        if not tensor.is_floating_point():
-            return tensor
+        if tensor.is_floating_point() != dtype.is_floating_point:
+            raise FolderError(f"{self.folder}: {rule.theirs[0]}: expected {dtype}, got {tensor.dtype}")
         if not bool(tensor.isfinite().all()):
             raise FolderError(f"{self.files[rule.theirs[0]]}: {rule.theirs[0]} holds NaN or infinity")
-        return tensor if tensor.dtype == torch.float64 else tensor.float()
+        return tensor.to(dtype)
 
     def _read(self, name: str) -> Tensor:
         with opened(self.files[name]) as reader:
@@ -135,13 +139,13 @@ def opened(path: Path) -> Any:
 
 def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored: Callable[[str], bool]) -> None:
     """Give a model on the meta device its numbers; no tensor of the files may be left over."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    wanted = model.state_dict()
     used = {part for name in wanted for part in rules[name].theirs}
     extra = sorted(name for name in tensors.files if name not in used and not ignored(name))
     if extra:
         more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
         raise FolderError(f"{tensors.folder}: {extra[0]}{more} has no place in a {type(model).__name__} of this config")
-    state = {name: tensors.take(rules[name], name, shape) for name, shape in wanted.items()}
+    state = {name: tensors.take(rules[name], tuple(own.shape), own.dtype) for name, own in wanted.items()}
     model.load_state_dict(state, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_(True)
@@ -150,20 +154,20 @@ def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored:
 # --------------------------------------------------------------------------------------------------------- plain files
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of a reasonable size."""
+def read_json(path: Path, kind: type = dict) -> Any:
+    """A JSON object, or a list, from a file of a reasonable size."""
     try:
         if path.stat().st_size > LARGEST_TEXT:
             raise FolderError(f"{path}: expected at most {LARGEST_TEXT} bytes, got {path.stat().st_size}")
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FolderError(f"{path}: no such file") from error
+    except OSError as error:
+        raise FolderError(f"{path}: {'no such file' if not path.exists() else error.strerror}") from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, FolderError):
             raise
         raise FolderError(f"{path}: not readable as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise FolderError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    if not isinstance(content, kind):
+        raise FolderError(f"{path}: expected a JSON {kind.__name__}, got {type(content).__name__}")
     return content
 
 
@@ -181,9 +185,7 @@ def in_place(path: Path, write: Callable[[Path], object]) -> None:
         write(beside)
         with beside.open("rb") as file:
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        beside.chmod(0o666 & ~mask)
+        beside.chmod(0o666 & ~UMASK)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

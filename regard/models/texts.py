@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,19 +17,13 @@ __all__ = ["continued", "groups", "padded", "tokens"]
 
 def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
     """The ids of each text; cut at `longest`, if there is one, in such a way that marks at its end stay."""
-    before, padding = tokenizer.truncation, tokenizer.padding
-    tokenizer.no_truncation()
-    if longest is not None:
-        tokenizer.enable_truncation(longest)
-    tokenizer.no_padding()
-    try:
-        found = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
-    finally:  # the tokenizer is the user's: it is left as it was
+    if tokenizer.padding is not None or tokenizer.truncation is not None or longest is not None:
+        tokenizer = copy.deepcopy(tokenizer)  # the user's, which other threads may use, stays as it is
+        tokenizer.no_padding()
         tokenizer.no_truncation()
-        if before is not None:
-            tokenizer.enable_truncation(**before)
-        if padding is not None:
-            tokenizer.enable_padding(**padding)
+        if longest is not None:
+            tokenizer.enable_truncation(longest)
+    found = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
     for number, own in enumerate(found):
         if not own:
             raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")

@@ -21,7 +21,7 @@ from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache, KeysValues
-from regard.models.checks import checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.checks import checked_batch, checked_choice, checked_ids, checked_lengths, checked_sizes
 from regard.models.few_rows import product
 from regard.models.multihead import MultiHead
 from regard.models.places import Places, lay_out
@@ -158,7 +158,11 @@ class Transformer(Translator):
         """The beginning of a translation: the source is encoded, its keys and values are projected, once."""
         memory = self.encode(source, lengths)
         batch, m = source.shape
-        counts = None if lengths is None else torch.tensor(checked_lengths("source_lengths", lengths, batch, m))
+        counts = (
+            None
+            if lengths is None
+            else torch.tensor(checked_lengths("source_lengths", lengths, batch, m), device=source.device)
+        )
         memories = tuple(cross.remember(memory) for cross in self._crosses())
         return Decoding(None, memories, counts, torch.arange(batch, device=source.device))
 
@@ -185,10 +189,11 @@ class Transformer(Translator):
 
     def _decode(self, target: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
         checked_ids("target", target, self.target_word.num_embeddings)
+        checked_batch("target", target, len(state.owners), "the source")
         before = 0 if state.cache is None else state.cache.columns
         positions = torch.arange(before, before + target.shape[1], device=target.device)[None]
         rows = self._begin(target, positions, self.target_word, self.target_position)
-        places = Places(causal(offset=before) if target.shape[1] > 1 else None, causal=True)
+        places = Places(causal(offset=before) if target.shape[1] > 1 else None)
         mask = state.mask
         kept = []
         for number, block in enumerate(self.decoder_blocks):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.models.checks import checked_size
 from regard.models.generation import Choice, Hypothesis, beams, followed, sampled
 from regard.models.model import Model
 from regard.models.texts import padded, tokens
@@ -41,6 +42,7 @@ class Translator(Model):
         penalty: float = 1.0,
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each source (batch, m), the best first: `beam` of them, or the one that `choice` makes."""
+        checked_size("beam", beam)
         begin, end, forbidden = (self.config[name] for name in ("begin", "end", "forbidden"))
         state = self.read(source, lengths)
         logits, state = self.step(torch.full((len(source), 1), begin, device=source.device), state)
@@ -55,6 +57,8 @@ class Translator(Model):
         """The translation of a text, or of each of several. Options are those of `write`."""
         if isinstance(text, str):
             return self.translate([text], **options)[0]
+        if not text:
+            return []
         source, lengths = padded(tokens(self.need_tokenizer(), text))
         device = next(self.parameters()).device
         found = self.write(source.to(device), lengths, **options)

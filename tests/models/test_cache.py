@@ -114,6 +114,28 @@ def test_growing_rows_share_room_but_not_values():
     assert (long.rows[..., 1, :] == 2).all()
 
 
+def test_a_cache_from_inference_mode_goes_on_outside():
+    model, ids = LanguageModel(31, 24, 2, 4).eval(), torch.randint(31, (3, 13))
+    with torch.inference_mode():
+        _, cache = model.extend(ids[:, :5])
+        _, cache = model.extend(ids[:, 5:6], cache)
+    with torch.no_grad():
+        rows, _ = model.extend(ids[:, 6:], cache)
+        same(model.predict(rows), model(ids)[:, 6:])
+
+
+def test_a_score_alone_can_be_trained_through_a_cache():
+    model, ids = LanguageModel(31, 24, 2, 4, score="cosine"), torch.randint(31, (3, 13))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("score" in name)
+    with torch.enable_grad():
+        rows, cache = [], None
+        for part in ids.split(4, 1):
+            more, cache = model.extend(part, cache)
+            rows.append(more)
+        model.predict(torch.cat(rows, 1)).square().sum().backward()
+
+
 def test_gradients_flow_through_a_cache():
     model, ids = LanguageModel(31, 24, 2, 4), torch.randint(31, (3, 13))
     with torch.enable_grad():

@@ -5,6 +5,7 @@ import pickle
 import random
 import shutil
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -86,6 +87,39 @@ def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------- broken folders
+
+
+def test_an_encoder_is_exported_with_how_it_pools(tmp_path):
+    model = shaken(Encoder(31, 24, 1, 4, types=2, pooling="max", normalized=False, longest_text=7))
+    model.tokenizer = word_tokenizer()
+    model.export(tmp_path)
+    again = load(tmp_path)
+    assert [again.config[name] for name in ("pooling", "normalized", "longest_text")] == ["max", False, 7]
+    assert torch.equal(again.embed(["the cat", "mat"]), model.embed(["the cat", "mat"]))
+    model.tokenizer = None
+    model.export(tmp_path)
+    assert load(tmp_path).tokenizer is None
+
+
+def test_a_llama_with_the_usual_biases_is_exported(tmp_path):
+    model = shaken(LanguageModel(31, 24, 1, 4, positions="rotary", norm="rms", activation="swiglu"))
+    model.export(tmp_path)
+    ids = torch.randint(31, (3, 7))
+    with torch.no_grad():
+        torch.testing.assert_close(load(tmp_path)(ids), model(ids))
+    with pytest.raises(FolderError, match="swiglu"):
+        LanguageModel(31, 24, 1, 4, activation="swiglu").export(tmp_path)
+
+
+def test_a_tokenizer_stays_as_it_was():
+    model = Encoder(31, 24, 1, 4, maximum=8).eval()
+    model.tokenizer = word_tokenizer()
+    model.tokenizer.enable_padding(length=5)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: model.embed(["cat " * 200, "mat"]), range(8)))
+    assert all(torch.equal(own, found[0]) for own in found)
+    assert model.tokenizer.truncation is None
+    assert model.tokenizer.padding["length"] == 5
 
 
 @pytest.fixture
@@ -205,6 +239,73 @@ def test_an_unknown_model(own):
 def test_a_config_of_theirs_that_does_not_fit(theirs, changes, words):
     edit(theirs / "config.json", **changes)
     refused(theirs, "theirs", *words)
+
+
+@pytest.fixture
+def bert(tmp_path):
+    hugging.bert("words").save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": "2"}, ("layers", "str")),
+        ({"num_hidden_layers": None}, ("layers", "NoneType")),
+        ({"hidden_act": []}, ("config.json",)),
+        ({"type_vocab_size": -1}, ("types", "-1")),
+        ({"layer_norm_eps": "x"}, ("epsilon", "str")),
+        ({"tie_word_embeddings": False}, ("tie_word_embeddings", "False")),
+        ({"architectures": ["BertForTokenClassification"]}, ("BertForTokenClassification",)),
+        ({"hidden_size": 1 << 20, "intermediate_size": 1 << 20}, ("bert",)),
+    ],
+)
+def test_a_config_of_bert_that_is_not_built(bert, changes, words):
+    edit(bert / "config.json", **changes)
+    refused(bert, *words)
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+KEY = "bert.encoder.layer.0.attention.self.key.weight"
+WORD = "bert.embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda state: state.update({QUERY: torch.ones(10, 12), KEY: torch.ones(14, 12)}), ("query", "(10, 12)")),
+        (lambda state: state.update({KEY: torch.ones(12, 9)}), ("key", "(12, 9)")),
+        (lambda state: state.update({WORD: torch.ones(31, 12, dtype=torch.long)}), ("word", "int64")),
+    ],
+)
+def test_parts_that_do_not_fit_together(bert, change, words):
+    rewrite(bert, change)
+    refused(bert, *words)
+
+
+def test_half_and_double_precision_become_float32(bert):
+    rewrite(bert, lambda state: state.update({WORD: state[WORD].double(), QUERY: state[QUERY].half()}))
+    assert {parameter.dtype for parameter in load(bert).parameters()} == {torch.float32}
+
+
+def test_steps_of_a_sentence_encoder_that_are_not_built(bert):
+    (bert / "1_Pooling").mkdir()
+    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (bert / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+    refused(bert, "modules.json", "Dense")
+    (bert / "modules.json").write_text("{}")
+    refused(bert, "modules.json", "list")
+    (bert / "modules.json").write_text("[]")
+    assert load(bert).config["longest_text"] == 17  # no longer than there are positions
+    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    refused(bert, "1_Pooling", "lasttoken")
+
+
+def test_a_config_that_is_a_folder(bert):
+    (bert / "config.json").unlink()
+    (bert / "config.json").mkdir()
+    refused(bert, "config.json")
 
 
 @pytest.mark.parametrize("rope", [{"rope_type": "llama3", "factor": 8.0}, {"rope_type": "linear", "factor": 2.0}])

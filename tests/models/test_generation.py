@@ -8,6 +8,7 @@ import torch
 
 from regard.models import Choice, LanguageModel
 from regard.models.generation import beams, followed, sampled
+from tests.models.test_folders import word_tokenizer
 from tests.models.test_properties import shaken
 
 
@@ -94,6 +95,28 @@ def test_the_model_stops_at_its_maximum(model):
     model.config["end"] = None
     assert len(model.write(ids, most=100)[0].ids) == 4  # the last word needs no place
     assert len(model.write(ids, most=100, beam=2)[0].ids) == 4
+
+
+def test_the_maximum_is_each_sequences_own(model):
+    """A short prompt may write on beside a long one, and a stream ends where `generate` does."""
+    model.config["end"] = None
+    ids = torch.randint(13, (2, 38))
+    for options in ({}, {"beam": 2}):
+        long, short = model.write(ids, [38, 4], most=20, **options)
+        assert (len(long.ids), len(short.ids)) == (3, 20)
+        assert model.write(ids[1:, :4], most=20, **options)[0].ids == short.ids
+    model.tokenizer = word_tokenizer([f"w{number}" for number in range(12)])
+    prompt = " ".join(["w1"] * 37)
+    assert "".join(model.stream(prompt, most=99)) == model.generate(prompt, most=99)
+    assert model.generate([]) == []
+
+
+def test_half_precision_chooses_among_the_same_words():
+    logits = torch.linspace(0, 1, 32_000)[None].bfloat16()
+    steps = sampled(lambda *_: None, None, logits, choice=Choice(1.0, top_p=0.9, seed=1), most=1)
+    ((_, word, chance),) = next(steps)
+    expected = torch.log_softmax(logits.float(), -1)[0, word]
+    assert abs(chance - float(expected)) < 1e-5
 
 
 def test_forbidden_words_are_not_written():

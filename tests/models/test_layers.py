@@ -122,6 +122,11 @@ def test_the_single_attention_layer():
         (lambda: MultiHead(24, 6)(torch.randn(7, 24)), ValueError, ("query", "(batch, n, 24)", "(7, 24)")),
         (lambda: FeedForward(24, 7, "gelo"), ValueError, ("activation", "gelu", "gelo")),
         (lambda: Block(MultiHead(24, 6), FeedForward(24, 7), norm="batch"), ValueError, ("norm", "layer", "batch")),
+        (
+            lambda: Block(MultiHead(24, 6), FeedForward(24, 7), cross=MultiHead(24, 6))(torch.randn(3, 7, 24)),
+            ValueError,
+            ("memory",),
+        ),
         (lambda: Recurrent(7, causal=False), ValueError, ("size", "even", "7")),
     ],
 )
@@ -202,6 +207,39 @@ def test_few_rows_are_rows(count, monkeypatch):
         same(product(rows, linear.weight), rows @ linear.weight.T)
         same(RMSNorm(37)(rows), nn.functional.rms_norm(rows, (37,), eps=1e-5))
     assert linear(rows).requires_grad
+
+
+def test_few_rows_in_training_are_dropped_as_well():
+    layer, rows = FeedForward(12, 19, dropout=0.5).train(), torch.randn(1, 2, 12)
+    with torch.no_grad():
+        assert not torch.equal(layer(rows), layer(rows))
+
+
+def test_few_rows_go_through_hooks_and_replaced_layers():
+    layer, rows, calls = FeedForward(12, 19), torch.randn(1, 2, 12), []
+    layer.inward.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        layer(rows)
+        assert calls
+        layer.outward = nn.Sequential(layer.outward, nn.ReLU())
+        assert (layer(rows) >= 0).all()
+
+
+def test_few_rows_in_any_layout_and_under_any_default():
+    layer, rows = FeedForward(3, 19), torch.randn(2, 3, 4).transpose(1, 2)
+    with torch.no_grad():
+        same(layer(rows), layer(rows.contiguous()))
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert layer(rows).dtype == torch.float32
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def test_rotations_are_made_anew_nowhere_else():
+    with torch.device("meta"):
+        rotary(torch.tensor([[77]], device="cpu"), 14)
+    assert not rotary(torch.tensor([[77]]), 14).cosine.is_meta
 
 
 def test_few_rows_keep_what_is_not_a_number():
@@ -290,8 +328,8 @@ def test_three_ways_of_one_shape(make, causal_):
     counts = (5, 1, 7)
     rows = torch.randn(1, sum(counts), 12)
     mask = segments(counts) & causal() if causal_ else segments(counts)
-    together = block(rows, Places(mask, counts=counts, causal=causal_))
-    alone = [block(own, Places(causal() if causal_ else None, causal=causal_)) for own in rows.split(list(counts), 1)]
+    together = block(rows, Places(mask, counts=counts))
+    alone = [block(own, Places(causal() if causal_ else None)) for own in rows.split(list(counts), 1)]
     same(together, torch.cat(alone, 1))
 
 

@@ -113,6 +113,7 @@ def test_what_is_wrong_with_the_files_of_llama2c(writer, tmp_path):
     for part, words in (
         (content[:20], "header"),
         (content[:-4], "too early"),
+        (content[:-1], "whole float32"),
         (content + b"\0" * 4, "left over"),
         (b"\0" * 28 + content[28:], "below 1"),
         (b"\xff\xff\xff\x7f" * 7 + content[28:], "vocabulary"),

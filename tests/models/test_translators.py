@@ -220,6 +220,15 @@ def test_the_fast_way_through_the_decoder_is_the_plain_one(lengths, far, source,
         same(fast, plain, 1e-3)
 
 
+def test_a_gradient_with_a_graph_is_still_the_gradient(source, target):
+    model = Seq2Seq(31, 29, 10, 16)
+    loss = model(source, target).square().sum()
+    plain = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    kept = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    for own, other in zip(plain, kept, strict=True):
+        assert torch.equal(own, other)
+
+
 @pytest.mark.parametrize("score", SCORES)
 def test_every_score_learns_in_both(score, source, target):
     for model in (Seq2Seq(31, 29, 10, 14, attention=score), Transformer(31, 29, 24, 1, 4, score=score)):

@@ -15,9 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.models.checks import checked_size
 from regard.models.folders import build, model_class, read_tokenizer
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule, Tensors, fill, in_place, write_tensors
+from regard.models.tensors import FolderError, Rule, Tensors, fill, in_place, read_json, write_tensors
 
 __all__ = ["ARCHITECTURES", "Architecture", "export", "load"]
 
@@ -55,15 +56,14 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
     tensors.rename(lambda name: _modern(name.removeprefix(own.prefix)))
     try:
         arguments = own.arguments(config, tensors.shapes)
+        layers = checked_size("layers", arguments["layers"])
     except KeyError as error:
         raise FolderError(f"{where}: {error.args[0]} is missing") from error
-    except FolderError as error:
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
         raise FolderError(f"{where}: {error}") from error
-    if arguments["layers"] > len(tensors.shapes):
-        raise FolderError(
-            f"{where}: says {arguments['layers']} layers, but the files hold {len(tensors.shapes)} tensors"
-        )
-    model = build(model_class(own.model), arguments | _sentences(folder, own.model), where)
+    if layers > len(tensors.shapes):
+        raise FolderError(f"{where}: says {layers} layers, but the files hold {len(tensors.shapes)} tensors")
+    model = build(model_class(own.model), arguments | _sentences(folder, arguments, own.model), where)
     fill(model, tensors, own.rules(model), own.ignored)
     model.tokenizer = _tokenizer(folder)
     return model
@@ -81,12 +81,15 @@ def export(model: Model, folder: Path) -> None:
     for name, tensor in model.state_dict().items():
         state |= {_prefixed(own, part): each for part, each in rules[name].split(tensor).items()}
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"config.json": json.dumps(config, indent=2) + "\n"}
+    texts = {"config.json": json.dumps(config, indent=2) + "\n", **_sentence_files(model)}
     if model.tokenizer is not None:
         texts["tokenizer.json"] = model.tokenizer.to_str(pretty=True) + "\n"
         texts["tokenizer_config.json"] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}) + "\n"
+    for file in OPTIONAL:
+        (folder / file).unlink(missing_ok=True)  # of a model that was written here before
     in_place(folder / "model.safetensors", lambda path: write_tensors(state, path))
     for file, text in texts.items():
+        (folder / file).parent.mkdir(exist_ok=True)
         in_place(folder / file, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
 
 
@@ -114,25 +117,62 @@ def _modern(name: str) -> str:
 
 
 def _tokenizer(folder: Path) -> Any:
-    """From tokenizer.json, or from the vocabulary files that were there before it; None where there is neither."""
-    if (folder / "tokenizer.json").exists():
-        return read_tokenizer(folder / "tokenizer.json")
-    return None
+    """From tokenizer.json; None where there is none."""
+    path = folder / "tokenizer.json"
+    return read_tokenizer(path) if path.exists() else None
 
 
-def _sentences(folder: Path, model: str) -> dict[str, Any]:
-    """What sentence-transformers says of an encoder: how it pools, and how long a text may be."""
-    pooling, texts = folder / "1_Pooling" / "config.json", folder / "sentence_bert_config.json"
-    if model != "Encoder" or not pooling.exists():
+# ------------------------------------------------------------------------------------ what sentence-transformers adds
+
+POOLING, MODULES, TEXTS = "1_Pooling/config.json", "modules.json", "sentence_bert_config.json"
+OPTIONAL = ("tokenizer.json", "tokenizer_config.json", POOLING, MODULES, TEXTS)
+POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
+MODULE = "sentence_transformers.models."
+
+
+def _sentences(folder: Path, arguments: dict[str, Any], model: str) -> dict[str, Any]:
+    """How an encoder pools, whether its vectors have length 1, and how long a text may be."""
+    if model != "Encoder" or not (folder / POOLING).exists():
         return {}
-    from regard.models.tensors import read_json
+    chosen = read_json(folder / POOLING)
+    found = [name for name, value in chosen.items() if name.startswith("pooling_mode_") and value is True]
+    names = [name.removeprefix("pooling_mode_") for name in found]
+    if len(names) != 1 or names[0] not in POOLINGS:
+        raise FolderError(f"{folder / POOLING}: expected one of {', '.join(POOLINGS)}, got {names or 'none'}")
+    longest = read_json(folder / TEXTS).get("max_seq_length") if (folder / TEXTS).exists() else None
+    return {
+        "pooling": POOLINGS[names[0]],
+        "normalized": "Normalize" in _modules(folder / MODULES),
+        "longest_text": min(longest, arguments["maximum"]) if isinstance(longest, int) else None,
+    }
 
-    modes = {"cls": "first", "mean": "mean", "max": "max"}
-    chosen = read_json(pooling)
-    found = [name for name in modes if chosen.get(f"pooling_mode_{name}_token{'' if name == 'cls' else 's'}")]
-    if len(found) != 1 or chosen.get("pooling_mode_mean_sqrt_len_tokens"):
-        raise FolderError(f"{pooling}: expected one of {', '.join(modes)} for pooling, got {found or 'another'}")
-    modules = folder / "modules.json"
-    normalized = modules.exists() and "Normalize" in modules.read_text(encoding="utf-8")
-    longest = read_json(texts).get("max_seq_length") if texts.exists() else None
-    return {"pooling": modes[found[0]], "normalized": normalized, "longest_text": longest}
+
+def _modules(path: Path) -> list[str]:
+    """The steps of a sentence encoder, by the last part of their names."""
+    if not path.exists():
+        return []
+    steps = read_json(path, list)
+    kinds = [str(step.get("type", "")).rpartition(".")[2] if isinstance(step, dict) else "" for step in steps]
+    for kind in kinds:
+        if kind not in ("Transformer", "Pooling", "Normalize"):
+            raise FolderError(f"{path}: a step {kind!r} is not supported, only Transformer, Pooling and Normalize")
+    return kinds
+
+
+def _sentence_files(model: Model) -> dict[str, str]:
+    """The way back."""
+    if type(model).__name__ != "Encoder":
+        return {}
+    own = model.config
+    pooling: dict[str, Any] = {f"pooling_mode_{name}": ours == own["pooling"] for name, ours in POOLINGS.items()}
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if own["normalized"] else [])]
+    steps = [
+        {"idx": number, "name": str(number), "path": f"{number}_{kind}" if number else "", "type": MODULE + kind}
+        for number, kind in enumerate(kinds)
+    ]
+    files: dict[str, Any] = {
+        POOLING: {"word_embedding_dimension": own["size"], **pooling},
+        MODULES: steps,
+        TEXTS: {"max_seq_length": own["longest_text"] or own["maximum"], "do_lower_case": False},
+    }
+    return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}

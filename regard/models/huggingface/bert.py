@@ -8,11 +8,17 @@ from typing import Any
 from regard.models.huggingface import Architecture
 from regard.models.huggingface.words import activation, demand, linear, refuse, their_activation
 from regard.models.model import Model
-from regard.models.tensors import Rule
+from regard.models.tensors import FolderError, Rule
+
+KINDS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")
 
 
 def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     refuse(config, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
+    refuse(config, tie_word_embeddings=True)
+    for kind in config.get("architectures") or []:
+        if kind.startswith("Bert") and kind.removeprefix("Bert") not in KINDS:
+            raise FolderError(f"architecture {kind!r} is not supported, only Bert with {', '.join(KINDS)}")
     return {
         "vocabulary": config["vocab_size"],
         "size": config["hidden_size"],

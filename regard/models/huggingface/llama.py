@@ -48,7 +48,8 @@ def _base(config: Mapping[str, Any]) -> float:
 
 def _rules(model: Model) -> dict[str, Rule]:
     own = model.config
-    bias, attention_bias = own["bias"], own["attention_bias"]
+    bias = own["bias"]
+    attention_bias = bias if own["attention_bias"] is None else own["attention_bias"]
     rules = {
         "word.weight": Rule(("embed_tokens.weight",)),
         "output.weight": Rule(("lm_head.weight",)),

@@ -63,6 +63,7 @@ def _ignored(name: str) -> bool:
 
 def _config(model: Model) -> dict[str, Any]:
     own = model.config
+    demand(own | {"forbidden": list(own["forbidden"])}, epsilon=1e-5, forbidden=([], [own["begin"]]))
     demand(
         own,
         positions="sinusoidal_halves",

@@ -28,7 +28,10 @@ def activation(config: Mapping[str, Any], name: str) -> str:
 
 def their_activation(name: str) -> str:
     """Their name of an activation of ours."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
+    found = [theirs for theirs, ours in ACTIVATIONS.items() if ours == name]
+    if not found:
+        raise FolderError(f"activation {name!r} has no counterpart there")
+    return found[0]
 
 
 def refuse(config: Mapping[str, Any], **expected: Any) -> None:
