@@ -26,15 +26,9 @@ def fused_attention(
         query, scale = query * scale, 1.0
     width = value.shape[-1]
     inner = max(query.shape[-1], width)
-    output = functional.scaled_dot_product_attention(
-        _padded(query, inner),
-        _padded(key, inner),
-        _padded(value.to(query.dtype), inner),
-        mask,
-        0.0,
-        causal,
-        scale=scale,
-    )[..., :width]
+    rows, keys, values = (_padded(tensor, inner) for tensor in (query, key, value.to(query.dtype)))
+    output = functional.scaled_dot_product_attention(rows, keys, values, mask, 0.0, causal, scale=scale)
+    output = output if width == inner else output[..., :width]
     checked = mask is not None or causal or key.shape[-2] < SURELY_SEEN
     if checked and query.device.type == "cpu" and _suspicious(output.detach()) and not _finite(query, key, value):
         return None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
-from regard.models.checks import checked_choice, checked_count, checked_ids, checked_sizes
+from regard.models.checks import checked_choice, checked_count, checked_ids, checked_lengths, checked_sizes
 from regard.models.model import Model
 from regard.models.places import Laid, Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
@@ -25,7 +25,7 @@ __all__ = ["Encoder"]
 
 POOLINGS = ("first", "max", "mean")
 POSITIONS = ("learned", "none", "sinusoidal")
-TOKENS = 1_024  # of one batch of `embed`: enough for fast products, few enough that what they make stays in cache
+TOKENS = 1_024  # at a time: enough for fast products, few enough that what they make stays in cache
 
 
 class Encoder(Model):
@@ -95,8 +95,19 @@ class Encoder(Model):
     ) -> Tensor:
         """ids (batch, n) → vectors (batch, n, size). `types` tells two texts in one sequence apart, (batch, n)."""
         checked_ids("ids", ids, self.word.num_embeddings)
-        laid = lay_out(ids, lengths)
-        return laid.back(self._read(laid, types))
+        batch, n = ids.shape
+        counts = [n] * batch if lengths is None else checked_lengths("lengths", lengths, batch, n)
+        if torch.is_grad_enabled() or sum(counts) <= TOKENS or self.training:
+            laid = lay_out(ids, counts)
+            return laid.back(self._read(laid, types))
+        # What a few sequences need at a time stays in cache; nothing has to be kept for a backward pass.
+        vectors = self.word.weight.new_zeros(batch, n, self.word.embedding_dim)
+        for group in groups(counts, TOKENS):
+            longest = max(counts[group])
+            laid = lay_out(ids[group, :longest], counts[group])
+            own_types = None if types is None else types[group, :longest]
+            vectors[group, :longest] = laid.back(self._read(laid, own_types))
+        return vectors
 
     def _read(self, laid: Laid, types: Tensor | None = None) -> Tensor:
         rows = self.word(laid.ids)

@@ -161,3 +161,15 @@ def test_the_papers_sizes_have_the_papers_number_of_parameters(make, paper):
     with torch.device("meta"):
         count = make().parameter_count
     assert abs(count / paper - 1) < (0.04 if paper == 65e6 else 0.02)
+
+
+def test_a_large_batch_goes_through_in_parts(monkeypatch):
+    model = shaken(Encoder(31, 24, 2, 4, types=2))
+    ids, types = torch.randint(31, (7, 13)), torch.randint(2, (7, 13))
+    lengths = [13, 4, 9, 1, 13, 2, 6]
+    with torch.no_grad():
+        for counts in (None, lengths):
+            whole = model(ids, counts, types)
+            monkeypatch.setattr("regard.models.encoder.TOKENS", 17)
+            same(model(ids, counts, types), whole)
+            monkeypatch.undo()
