@@ -78,7 +78,7 @@ def processor() -> str:
 
 def versions() -> str:
     """The versions of what was measured."""
-    names = ("regard", "torch", "numba", "numpy", "pykeops")
+    names = ("regard", "torch", "numba", "numpy", "pykeops", "transformers", "sentence-transformers")
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 

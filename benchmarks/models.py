@@ -23,6 +23,10 @@ from regard.models import Encoder, LanguageModel, Seq2Seq, Transformer, ViT, loa
 def rows() -> Iterator[Row]:
     """One row for each of the models' aims."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
     random.seed(0)
     yield recurrent()
