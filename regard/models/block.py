@@ -129,22 +129,21 @@ class Block(nn.Module):
         """The same for rows that follow what the mixer has read before, and what it has read now."""
         if (self.cross is None) != (memory is None):
             raise ValueError("memory: expected one where the block has a cross, and none where it has not")
-        kept: list[Memory] = []
-
-        def mix(rows: Tensor) -> Tensor:
-            mixed, after = self.mixer.mix(rows, places, past)  # type: ignore[operator]
-            kept.append(after)
-            return mixed  # type: ignore[no-any-return]
-
-        rows = self._add(rows, mix, self.mixer_norm)
+        mixed, after = self.mixer.mix(self._before(rows, self.mixer_norm), places, past)  # type: ignore[operator]
+        rows = self._after(rows, mixed, self.mixer_norm)
         if self.cross is not None and memory is not None:
-            rows = self._add(rows, lambda rows: self.cross.look(rows, memory, memory_mask), self.cross_norm)  # type: ignore[union-attr]
-        return self._add(rows, self.feed_forward, self.feed_forward_norm), kept[0]
+            found = self.cross.look(self._before(rows, self.cross_norm), memory, memory_mask)
+            rows = self._after(rows, found, self.cross_norm)
+        changed = self.feed_forward(self._before(rows, self.feed_forward_norm))
+        return self._after(rows, changed, self.feed_forward_norm), after
 
-    def _add(self, rows: Tensor, change: Callable[[Tensor], Tensor], norm: Any) -> Tensor:
-        """The shortcut around one change, with the norm before or after."""
-        changed = dropped(change(norm(rows) if self.pre_norm else rows), self.dropout, self.training)
-        rows = rows + changed
+    def _before(self, rows: Tensor, norm: Any) -> Tensor:
+        """What a part of the block gets to see."""
+        return norm(rows) if self.pre_norm else rows
+
+    def _after(self, rows: Tensor, change: Tensor, norm: Any) -> Tensor:
+        """The shortcut around it."""
+        rows = rows + dropped(change, self.dropout, self.training)
         return rows if self.pre_norm else norm(rows)
 
 

@@ -17,7 +17,7 @@ from regard.models.cache import KeysValues
 from regard.models.checks import checked_choice, checked_sizes
 from regard.models.few_rows import Linear, product
 from regard.models.places import Places
-from regard.models.positions import turned
+from regard.models.positions import Turn, turned
 from regard.models.watch import regarded
 
 __all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
@@ -150,11 +150,7 @@ class MultiHead(nn.Module):
 
     def mix(self, rows: Tensor, places: Places, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
-        heads = self._heads(self._product(rows, ALL))  # (batch, heads + 2 · kv heads, n, head size)
-        looking, values = heads.split((self.heads + self.kv_heads, self.kv_heads), 1)
-        if places.turn is not None:
-            looking = turned(looking, places.turn)  # queries and keys together
-        query, keys = looking.split((self.heads, self.kv_heads), 1)
+        query, keys, values = self._project(rows, ALL, places.turn)
         past = KeysValues(keys, values) if past is None else past.append(keys, values)
         return self._answer(query, past.keys, past.values, mask=places.mask), past
 
@@ -179,11 +175,16 @@ class MultiHead(nn.Module):
         found = regarded(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
         return self.outward(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
 
-    def _project(self, rows: Tensor, parts: slice) -> list[Tensor]:
+    def _project(self, rows: Tensor, parts: slice, turn: Turn | None = None) -> list[Tensor]:
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
         if len(self.inward) > 1:
             return [self._heads(linear(rows)) for linear in list(self.inward)[parts]]
-        return list(self._heads(self._product(rows, parts)).split(self.counts[parts], 1))
+        product = self._product(rows, parts)
+        if turn is None:
+            return [self._heads(part) for part in product.split(self.widths[parts], -1)]
+        looking, values = product.split((sum(self.widths[:2]), self.widths[2]), -1)
+        turned_heads = turned(self._heads(looking), turn)  # queries and keys together
+        return [*turned_heads.split(self.counts[:2], 1), self._heads(values)]
 
     def _heads(self, rows: Tensor) -> Tensor:
         """(batch, n, heads · head size) → (batch, heads, n, head size)."""
