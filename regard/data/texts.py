@@ -1,4 +1,4 @@
-"""Texts from files that people have: the lines of a file, or the files of a folder."""
+"""Texts from files that people have: the lines of a file, or the paragraphs of the files of a folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 __all__ = ["Text", "TextError", "read_texts"]
 
+WORDS = 120  # of a paragraph: what an encoder of sentences reads at once
 LONGEST = 1 << 20  # characters of one text: a longer line is no line that somebody wrote
 
 
@@ -20,12 +21,12 @@ class TextError(ValueError):
 class Text:
     """A text and where it stands."""
 
-    place: str  # "file:line", or the path of a file
+    place: str  # "file:line"
     text: str
 
 
 def read_texts(path: Path) -> list[Text]:
-    """The lines of a file that are not blank, or the files of a folder, each as one text. UTF-8."""
+    """The lines of a file that are not blank, or the paragraphs of the files of a folder. UTF-8."""
     if path.is_dir():
         texts = list(_files(path))
         if not texts:
@@ -53,20 +54,32 @@ def _lines(path: Path) -> Iterator[Text]:
 
 
 def _files(folder: Path) -> Iterator[Text]:
-    """Every file below, in order, up to LONGEST; those that are no text, such as pictures, are passed over."""
+    """The paragraphs of every file below, in order; files that are no text, such as pictures, are passed over."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
         try:
             with path.open("rb") as file:
                 content = file.read(LONGEST)
-            text = _decoded(content, str(path), cut=len(content) == LONGEST).strip()
+            text = _decoded(content, str(path), cut=len(content) == LONGEST)
         except TextError:
             continue
         except OSError as error:
             raise TextError(f"{path}: {error.strerror or error}") from error
-        if text:
-            yield Text(str(path), text)
+        yield from _paragraphs(path, text)
+
+
+def _paragraphs(path: Path, text: str) -> Iterator[Text]:
+    """What stands between blank lines, WORDS at a time at most."""
+    words: list[str] = []
+    start = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if not words:
+            start = number
+        words += line.split()
+        if words and (not line.strip() or len(words) >= WORDS):
+            yield Text(f"{path}:{start}", " ".join(words))
+            words = []
 
 
 def _decoded(content: bytes, place: str, *, cut: bool = False) -> str:

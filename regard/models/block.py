@@ -22,7 +22,7 @@ from regard.models.cache import KeysValues, Memory
 from regard.models.checks import checked_choice, checked_positive, checked_sizes
 from regard.models.few_rows import Linear, RMSNorm, fed_forward
 from regard.models.mixers import Convolution, Recurrent
-from regard.models.multihead import MultiHead
+from regard.models.multihead import SCORES, MultiHead
 from regard.models.places import Places
 
 __all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "Blocks", "FeedForward", "dropped", "make_blocks"]
@@ -173,7 +173,10 @@ def make_blocks(
     dropout: float = 0.0,
 ) -> Blocks:
     """The blocks of a Transformer, with their mixer by name; inner_size=None is four times the size."""
-    checked_choice("mixer", mixer, MIXERS)
+    if checked_choice("mixer", mixer, MIXERS) != "attention" and (score or kv_heads or head_size):
+        raise ValueError(f"mixer: score, kv_heads and head_size are for mixer='attention', got {mixer!r}")
+    if score is not None:
+        checked_choice("score", score, SCORES)  # each layer gets one of its own, so it is a name
     attention_bias = bias if attention_bias is None else attention_bias
 
     def attention(kv_heads: int | None = None) -> MultiHead:

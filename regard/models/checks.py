@@ -70,6 +70,14 @@ def checked_ids(name: str, ids: Tensor, vocabulary: int) -> None:
             raise ValueError(f"{name}: expected ids from 0 to {vocabulary - 1}, the model's vocabulary, got {wrong}")
 
 
+def checked_marks(vocabulary: int, **marks: int | Sequence[int] | None) -> None:
+    """Ids with a meaning of their own have to be in the vocabulary as well."""
+    for name, mark in marks.items():
+        for number in [] if mark is None else [mark] if isinstance(mark, int) else mark:
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < vocabulary:
+                raise ValueError(f"{name}: expected an id from 0 to {vocabulary - 1}, got {number!r}")
+
+
 def checked_batch(name: str, rows: Tensor, batch: int, what: str) -> None:
     """As many sequences as something else has."""
     if len(rows) != batch:
@@ -79,7 +87,7 @@ def checked_batch(name: str, rows: Tensor, batch: int, what: str) -> None:
 def checked_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, n: int) -> list[int]:
     """One length for each sequence, from 1 to n."""
     counts = torch.as_tensor(lengths)
-    if counts.dtype == torch.bool or counts.is_floating_point():
+    if counts.numel() and (counts.dtype == torch.bool or counts.is_floating_point()):  # an empty list has no type
         raise TypeError(f"{name}: expected whole numbers, got dtype {counts.dtype}")
     if tuple(counts.shape) != (batch,):
         raise ValueError(f"{name}: expected shape ({batch},), one for each sequence, got {shape_text(counts)}")

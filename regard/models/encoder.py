@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_count, checked_ids, checked_lengths, checked_sizes
-from regard.models.model import Model
+from regard.models.model import Model, evaluated
 from regard.models.places import Laid, Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
 from regard.models.texts import groups, padded, tokens
@@ -34,6 +34,11 @@ class Encoder(Model):
     With `words` it has a head that guesses words behind masks (`guess`), with `classes` one that classifies texts
     (`classify`); `pooler` puts BERT's layer before the latter. `embed` gives one vector per text, by `pooling`, of
     length 1 if `normalized`.
+
+    positions: learned, none or sinusoidal · mixer: attention, convolution or recurrent · score: dot, additive,
+    bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · pooling: first, max or
+    mean · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · types:
+    how many kinds of text one sequence may hold, as in BERT · longest_text: tokens of a text that `embed` reads.
     """
 
     def __init__(
@@ -111,8 +116,10 @@ class Encoder(Model):
 
     def _read(self, laid: Laid, types: Tensor | None = None) -> Tensor:
         rows = self.word(laid.ids)
-        if types is not None and self.kind is None:
-            raise ValueError("types: this Encoder does not tell texts apart: make it with types=2")
+        if types is not None:
+            if self.kind is None:
+                raise ValueError("types: this Encoder does not tell texts apart: make it with types=2")
+            checked_ids("types", types, self.kind.num_embeddings)
         if self.kind is not None:
             rows = rows + (self.kind.weight[0] if types is None else self.kind(laid.pick(types)))
         if self.position is not None:
@@ -146,12 +153,13 @@ class Encoder(Model):
         logits: Tensor = self.classifier(dropped(pooled, self.dropout, self.training))
         return logits
 
+    @evaluated
     @torch.no_grad()
     def embed(self, texts: str | Sequence[str], *, progress: Callable[[int], None] | None = None) -> Tensor:
         """One vector per text, (texts, size); a single text gives (size,). `progress` hears how many are done.
 
         Texts go through the model in order of length and without padding, those of equal length at once; a text's
-        vector does not depend on the others.
+        vector does not depend on the others. What is longer than `longest_text` tokens (or `maximum`) is cut there.
         """
         if isinstance(texts, str):
             return self.embed([texts], progress=progress)[0]

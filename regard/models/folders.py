@@ -4,7 +4,7 @@
     model.safetensors      its numbers; never a pickle, which can run code
     tokenizer.json         if it has one (target_tokenizer.json: if the target has another)
     README.md              a card for people
-    manifest.json          the SHA-256 of each of these: a folder that was changed is refused
+    manifest.json          the SHA-256 of the others, but for the card: a folder that was changed is refused
 
 Whatever is wrong with a folder is one FolderError that names the file and the reason, before memory is taken.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule, Tensors, fill, in_place, read_json, write_tensors
@@ -74,21 +75,52 @@ def save(model: Model, folder: Path) -> None:
     if name not in HOMES:
         raise FolderError(f"{name}: expected one of {', '.join(HOMES)}")
     _check_plain(name, model.config)
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"regard": 1, "model": name, "arguments": model.config}
-    texts = {"config.json": json.dumps(config, indent=2) + "\n", "README.md": _card(model)}
+    texts = {"config.json": json.dumps({"regard": 1, "model": name, "arguments": model.config}, indent=2) + "\n"}
     for attribute, file in TOKENIZERS.items():
         tokenizer = getattr(model, attribute)
         if tokenizer is not None:
             texts[file] = tokenizer.to_str(pretty=True) + "\n"
-        else:
-            (folder / file).unlink(missing_ok=True)  # of a model that was saved here before
-    (folder / MANIFEST).unlink(missing_ok=True)  # from here until it is written again the folder is not a model
-    in_place(folder / "model.safetensors", lambda path: write_tensors(model.state_dict(), path))
-    for file, text in texts.items():
+    write_folder(folder, model.state_dict(), texts, {"README.md": _card(model)}, sealed=True)
+
+
+# Every file that regard may write into a folder.
+WRITTEN = (
+    *("config.json", "model.safetensors", *TOKENIZERS.values(), "README.md", MANIFEST, "tokenizer_config.json"),
+    *("1_Pooling/config.json", "modules.json", "sentence_bert_config.json"),
+)
+MARK = "exported_by"  # in a config.json that was written for others
+
+
+def write_folder(
+    folder: Path, state: Mapping[str, Tensor], texts: Mapping[str, str], notes: Mapping[str, str], *, sealed: bool
+) -> None:
+    """Write tensors and texts, and where it is sealed a manifest of them, without the notes, which may be edited.
+
+    What regard wrote there before is replaced, what anybody else wrote is not.
+    """
+    foreign = [name for name in WRITTEN if (folder / name).exists()]
+    if foreign and not _is_ours(folder):
+        raise FolderError(f"{folder}: holds {foreign[0]}, which regard did not write: choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)  # from here until it is written again the folder is not a model of ours
+    in_place(folder / "model.safetensors", lambda path: write_tensors(state, path))
+    for file, text in (texts | notes).items():  # type: ignore[operator]
+        (folder / file).parent.mkdir(exist_ok=True)
         in_place(folder / file, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-    digests = {file: digest(folder / file) for file in sorted([*texts, "model.safetensors"])}
-    in_place(folder / MANIFEST, lambda path: path.write_text(json.dumps({"sha256": digests}, indent=2) + "\n"))
+    for file in set(WRITTEN) - {*texts, *notes, "model.safetensors"}:
+        (folder / file).unlink(missing_ok=True)  # of the model that was here before
+    if sealed:
+        digests = {file: digest(folder / file) for file in sorted([*texts, "model.safetensors"])}
+        in_place(folder / MANIFEST, lambda path: path.write_text(json.dumps({"sha256": digests}, indent=2) + "\n"))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether regard wrote this folder."""
+    try:
+        config = read_json(folder / "config.json")
+    except FolderError:
+        return False
+    return "regard" in config or config.get(MARK) == "regard"
 
 
 def _load_own(folder: Path, config: dict[str, Any]) -> Model:
@@ -98,7 +130,9 @@ def _load_own(folder: Path, config: dict[str, Any]) -> Model:
     for file, expected in listed.items():
         if Path(file).name != file:
             raise FolderError(f"{folder / MANIFEST}: expected names of files in this folder, got {file!r}")
-        if not (folder / file).is_file() or digest(folder / file) != expected:
+        if not (folder / file).is_file():
+            raise FolderError(f"{folder / file}: no such file, though {MANIFEST} lists it")
+        if digest(folder / file) != expected:
             raise FolderError(
                 f"{folder / file}: is not the file that was saved (its SHA-256 is not that of {MANIFEST})"
             )

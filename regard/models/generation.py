@@ -32,14 +32,14 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Choice:
-    """How the next word is chosen: the likeliest (temperature 0), or drawn, the more evenly the hotter.
+    """How the next word is drawn: the more evenly the hotter; temperature 0 is the likeliest word.
 
     `top_k` keeps the k likeliest words, `top_p` the likeliest that together have probability p. With a seed, each
-    sequence draws from a generator of its own, so that its words do not depend on its neighbours; a sequence of seeds
-    gives each its own.
+    sequence draws from a generator of its own that begins with it, so that its words do not depend on its neighbours:
+    equal prompts get equal texts. A list of seeds, one for each sequence, makes them differ.
     """
 
-    temperature: float = 0.0
+    temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
     seed: int | Sequence[int] | None = None
@@ -51,6 +51,8 @@ class Choice:
             raise ValueError(f"top_k: expected 1 or more, got {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: expected a share above 0, up to 1, got {self.top_p}")
+        if isinstance(self.seed, str | float):
+            raise TypeError(f"seed: expected a whole number, or one for each sequence, got {type(self.seed).__name__}")
 
     def generators(self, batch: int) -> list[torch.Generator]:
         """One for each sequence."""
@@ -80,6 +82,18 @@ class Choice:
             beyond[..., 1:] = mass[..., :-1] >= self.top_p  # the word that crosses p still belongs to it
             logits = logits.masked_fill(beyond.scatter(-1, order, beyond), -math.inf)
         return logits
+
+
+GREEDY = Choice(temperature=0.0)
+
+
+def checked_way(choice: Choice | None, beam: int) -> Choice:
+    """How to choose: greedily unless something else is said, and not in two ways at once."""
+    if choice is not None and not isinstance(choice, Choice):
+        raise TypeError(f"choice: expected a Choice, such as Choice(temperature=0.8), got {type(choice).__name__}")
+    if choice is not None and beam > 1:
+        raise ValueError(f"choice: expected none beside beam={beam}, which does not draw words")
+    return GREEDY if choice is None else choice
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

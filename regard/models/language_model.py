@@ -23,12 +23,14 @@ from regard.models.checks import (
     checked_choice,
     checked_ids,
     checked_lengths,
+    checked_marks,
+    checked_positive,
     checked_size,
     checked_sizes,
 )
 from regard.models.few_rows import product
-from regard.models.generation import Choice, Hypothesis, beams, followed, sampled
-from regard.models.model import Model
+from regard.models.generation import Choice, Hypothesis, beams, checked_way, followed, sampled
+from regard.models.model import Model, evaluated
 from regard.models.places import Places, lay_out
 from regard.models.positions import LearnedPositions, Turn, alibi_slopes, rotary, sinusoidal
 from regard.models.texts import continued, padded, tokens
@@ -42,6 +44,10 @@ class LanguageModel(Model):
     """LanguageModel(ids, lengths) → logits of the word after each place; zeros where there is no token.
 
     `extend` reads on from where a cache ends, `generate` writes on. `tied`: the word vectors are also the output layer.
+    positions: alibi, learned, none, rotary or sinusoidal · mixer: attention, convolution or recurrent · score: dot,
+    additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · norm: layer or
+    rms · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · begin,
+    end: ids of the marks around a text. A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
     """
 
     def __init__(
@@ -72,6 +78,8 @@ class LanguageModel(Model):
         super().__init__(locals())
         checked_sizes(vocabulary=vocabulary, size=size, layers=layers, heads=heads, maximum=maximum)
         checked_choice("positions", positions, POSITIONS)
+        checked_positive("rotary_base", rotary_base)
+        checked_marks(vocabulary, begin=begin, end=end)
         self.word = nn.Embedding(vocabulary, size)
         self.position = LearnedPositions(maximum, size) if positions == "learned" else None
         self.blocks = make_blocks(
@@ -136,6 +144,8 @@ class LanguageModel(Model):
         batch, n = ids.shape
         real = _real(ids, lengths, padding)
         if cache is not None:
+            if len(cache.layers) != len(self.blocks):
+                raise ValueError(f"cache: expected {len(self.blocks)} layers, this model's, got {len(cache.layers)}")
             checked_batch("ids", ids, cache.batch, "the cache")
         before = Cache((), torch.empty(1, 0, dtype=torch.long, device=ids.device)) if cache is None else cache
         counts = before.counts.to(ids.device)
@@ -159,6 +169,7 @@ class LanguageModel(Model):
 
     # ------------------------------------------------------------------------------------------------------ writing
 
+    @evaluated
     @torch.inference_mode()
     def write(
         self,
@@ -174,7 +185,7 @@ class LanguageModel(Model):
 
         With beam > 1 the best of that many hypotheses, else word by word as `choice` says (the likeliest).
         """
-        checked_size("beam", beam)
+        choice = checked_way(choice, checked_size("beam", beam))
         logits, state = self._read(ids, lengths)
         counts = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
         room = [self._room(most, count) for count in counts]
@@ -182,13 +193,15 @@ class LanguageModel(Model):
         if beam > 1:
             found = beams(self._step, state, logits, beam=beam, most=room, end=end, penalty=penalty)
             return [hypotheses[0] for hypotheses in found]
-        steps = sampled(self._step, state, logits, choice=choice or Choice(), most=room, end=end)
+        steps = sampled(self._step, state, logits, choice=choice, most=room, end=end)
         return followed(steps, len(ids), end, penalty)
 
     def generate(self, prompt: str | Sequence[str], **options: Any) -> Any:
         """What the model writes after a prompt: text for text, a list for a list. Options are those of `write`."""
         if isinstance(prompt, str):
             return self.generate([prompt], **options)[0]
+        if not isinstance(prompt, Sequence):
+            raise TypeError(f"prompt: expected a text or several, got {type(prompt).__name__}")
         if not prompt:
             return []
         tokenizer = self.need_tokenizer()
@@ -203,13 +216,15 @@ class LanguageModel(Model):
     def stream(self, prompt: str, *, most: int = 128, choice: Choice | None = None) -> Iterator[str]:
         """The same for one prompt, piece by piece as it is written."""
         tokenizer = self.need_tokenizer()
+        if not isinstance(prompt, str):
+            raise TypeError(f"prompt: expected one text, got {type(prompt).__name__}")
         (before,) = tokens(tokenizer, [prompt])
         ids = torch.tensor([before], device=self.word.weight.device)
         logits, state = self._read(ids, None)
         end, room = self.config["end"], self._room(most, len(before))
         written: list[int] = []
         shown = ""
-        for ((_, word, _),) in sampled(self._step, state, logits, choice=choice or Choice(), most=room, end=end):
+        for ((_, word, _),) in sampled(self._step, state, logits, choice=checked_way(choice, 1), most=room, end=end):
             if word != end:
                 written.append(word)
             text = continued(tokenizer, before, written)

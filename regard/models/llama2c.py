@@ -69,7 +69,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         "bias": False,
         "tied": vocabulary > 0,  # the sign says it
         "begin": BEGIN,
-        "end": END,
+        "end": BEGIN,  # stories follow one another, each with the mark of a beginning
     }
     return arguments, maximum
 

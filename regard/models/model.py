@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from torch import nn
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Model"]
+__all__ = ["Model", "evaluated"]
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def evaluated(
+    method: Callable[Concatenate[Any, Parameters], Result],
+) -> Callable[Concatenate[Any, Parameters], Result]:
+    """A method that runs in evaluation mode, without dropout; afterwards the model is in the mode it was in."""
+
+    @functools.wraps(method)
+    def run(self: Model, /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        training = [module for module in self.modules() if module.training]
+        self.eval()
+        try:
+            return method(self, *arguments, **options)
+        finally:
+            for module in training:
+                module.training = True
+
+    return run
 
 
 class Model(nn.Module):
@@ -46,5 +69,10 @@ class Model(nn.Module):
     def need_tokenizer(self) -> Tokenizer:
         """The tokenizer, or an error that says what is missing."""
         if self.tokenizer is None:
-            raise ValueError(f"this {type(self).__name__} has no tokenizer: set model.tokenizer, or pass ids, not text")
+            raise ValueError(
+                f"this {type(self).__name__} has no tokenizer: set model.tokenizer (a tokenizers.Tokenizer) or pass ids"
+            )
+        if not hasattr(self.tokenizer, "encode_batch"):
+            kind = type(self.tokenizer).__name__
+            raise TypeError(f"model.tokenizer: expected a tokenizers.Tokenizer, got {kind}")
         return self.tokenizer

@@ -32,13 +32,13 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 }
 
 
-def make_score(score: str | nn.Module | None, query_size: int, key_size: int) -> nn.Module:
+def make_score(score: str | nn.Module | None, query_size: int, key_size: int, argument: str = "score") -> nn.Module:
     """A score of your own, or one by its name; None is the scaled dot product."""
     if isinstance(score, nn.Module):
         return score
-    name = "dot" if score is None else checked_choice("score", score, SCORES)
+    name = "dot" if score is None else checked_choice(argument, score, SCORES)
     if name in ("dot", "cosine", "gaussian") and query_size != key_size:
-        raise ValueError(f"score: {name} needs queries and keys of one size, got {query_size} and {key_size}")
+        raise ValueError(f"{argument}: {name} needs queries and keys of one size, got {query_size} and {key_size}")
     return SCORES[name](query_size, key_size)
 
 
@@ -133,6 +133,7 @@ class MultiHead(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Mask | None = None
     ) -> Tensor:
+        """The answers (batch, n, size) to the queries. `mask` is one of regard's, such as causal() or lengths(t)."""
         for name, rows, size in zip(("query", "key", "value"), (query, key, value), self.sizes, strict=True):
             if rows is not None and (rows.dim() != 3 or rows.shape[-1] != size):
                 raise ValueError(f"{name}: expected shape (batch, n, {size}), got {shape_text(rows)}")
@@ -188,7 +189,7 @@ class MultiHead(nn.Module):
 
     def _heads(self, rows: Tensor) -> Tensor:
         """(batch, n, heads · head size) → (batch, heads, n, head size)."""
-        return rows.view(*rows.shape[:-1], -1, self.head_size).transpose(1, 2)
+        return rows.view(*rows.shape[:-1], rows.shape[-1] // self.head_size, self.head_size).transpose(1, 2)
 
     def _product(self, rows: Tensor, parts: slice) -> Tensor:
         """The product with the matrices of these parts, which lie below one another."""

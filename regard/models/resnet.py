@@ -69,6 +69,8 @@ class ResNet(Model):
         channels: int = 3,
     ) -> None:
         super().__init__(locals())
+        if not isinstance(depths, Sequence) or not depths or min(depths) < 1:
+            raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
         checked_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
         checked_choice("stem", stem, ("cifar", "imagenet"))
         wide = stem == "imagenet"

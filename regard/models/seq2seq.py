@@ -23,7 +23,14 @@ from regard.attention import lengths as valid_lengths
 from regard.attention.checks import checked_dropout
 from regard.attention.scores import require_score
 from regard.models.block import dropped
-from regard.models.checks import checked_batch, checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.checks import (
+    checked_batch,
+    checked_choice,
+    checked_ids,
+    checked_lengths,
+    checked_marks,
+    checked_sizes,
+)
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
 from regard.models.translator import Translator
@@ -82,6 +89,7 @@ class Seq2Seq(Translator):
     ) -> None:
         super().__init__(locals())
         checked_sizes(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary, size=size)
+        checked_marks(target_vocabulary, begin=begin, end=end, forbidden=forbidden)
         checked_sizes(hidden_size=hidden_size, layers=layers)
         if bidirectional and hidden_size % 2:
             raise ValueError(f"hidden_size: expected an even number for two directions, got {hidden_size}")
@@ -91,7 +99,7 @@ class Seq2Seq(Translator):
         self.source_word = nn.Embedding(source_vocabulary, size)
         self.target_word = nn.Embedding(target_vocabulary, size)
         self.encoder = make(size, own_size, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
-        self.score = None if attention is None else make_score(attention, hidden_size, hidden_size)
+        self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
         self.decoder = make(size + hidden_size, hidden_size, layers, batch_first=True, dropout=between)
         self.output = nn.Linear(2 * hidden_size, target_vocabulary)
         self.dropout = checked_dropout(dropout)

@@ -17,6 +17,9 @@ __all__ = ["continued", "groups", "padded", "tokens"]
 
 def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
     """The ids of each text; cut at `longest`, if there is one, in such a way that marks at its end stay."""
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts: expected texts, got {type(text).__name__} at place {number}")
     if tokenizer.padding is not None or tokenizer.truncation is not None or longest is not None:
         tokenizer = copy.deepcopy(tokenizer)  # the user's, which other threads may use, stays as it is
         tokenizer.no_padding()

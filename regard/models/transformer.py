@@ -21,7 +21,14 @@ from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache, KeysValues
-from regard.models.checks import checked_batch, checked_choice, checked_ids, checked_lengths, checked_sizes
+from regard.models.checks import (
+    checked_batch,
+    checked_choice,
+    checked_ids,
+    checked_lengths,
+    checked_marks,
+    checked_sizes,
+)
 from regard.models.few_rows import product
 from regard.models.multihead import MultiHead
 from regard.models.places import Places, lay_out
@@ -99,12 +106,15 @@ class Transformer(Translator):
     ) -> None:
         super().__init__(locals())
         checked_sizes(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary, size=size)
+        checked_marks(target_vocabulary, begin=begin, end=end, forbidden=forbidden)
         checked_sizes(layers=layers, decoder_layers=decoder_layers, heads=heads, maximum=maximum)
         checked_choice("positions", positions, POSITIONS)
         if shared and source_vocabulary != target_vocabulary:
             raise ValueError(
                 f"shared: expected vocabularies of one size, got {source_vocabulary} and {target_vocabulary}"
             )
+        if size % heads:
+            raise ValueError(f"heads: expected a divisor of size {size}, got {heads}")
         self.target_word = nn.Embedding(target_vocabulary, size)
         self.source_word = None if shared else nn.Embedding(source_vocabulary, size)
         learned = positions == "learned"

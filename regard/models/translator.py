@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.models.checks import checked_size
-from regard.models.generation import Choice, Hypothesis, beams, followed, sampled
-from regard.models.model import Model
+from regard.models.generation import Choice, Hypothesis, beams, checked_way, followed, sampled
+from regard.models.model import Model, evaluated
 from regard.models.texts import padded, tokens
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Translator(Model):
         """Write ids (rows, n): logits of the word after them (rows, target vocabulary), and the state."""
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
+    @evaluated
     @torch.inference_mode()
     def write(
         self,
@@ -42,7 +43,7 @@ class Translator(Model):
         penalty: float = 1.0,
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each source (batch, m), the best first: `beam` of them, or the one that `choice` makes."""
-        checked_size("beam", beam)
+        choice = checked_way(choice, checked_size("beam", beam))
         begin, end, forbidden = (self.config[name] for name in ("begin", "end", "forbidden"))
         state = self.read(source, lengths)
         logits, state = self.step(torch.full((len(source), 1), begin, device=source.device), state)
@@ -50,13 +51,15 @@ class Translator(Model):
         if beam > 1:
             options = {"beam": beam, "most": most, "end": end, "penalty": penalty, "forbidden": forbidden}
             return beams(self.step, state, logits, **options)
-        steps = sampled(self.step, state, logits, choice=choice or Choice(), most=most, end=end, forbidden=forbidden)
+        steps = sampled(self.step, state, logits, choice=choice, most=most, end=end, forbidden=forbidden)
         return [[hypothesis] for hypothesis in followed(steps, len(source), end, penalty)]
 
     def translate(self, text: str | Sequence[str], **options: Any) -> Any:
         """The translation of a text, or of each of several. Options are those of `write`."""
         if isinstance(text, str):
             return self.translate([text], **options)[0]
+        if not isinstance(text, Sequence):
+            raise TypeError(f"text: expected a text or several, got {type(text).__name__}")
         if not text:
             return []
         source, lengths = padded(tokens(self.need_tokenizer(), text))

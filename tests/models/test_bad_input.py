@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from regard.models import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
+from regard.attention import Dot
+from regard.models import Choice, Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
 from tests.models.test_folders import word_tokenizer
 
 IDS = torch.randint(31, (3, 13))
@@ -15,6 +16,11 @@ def encoder(**options):
 
 def language(**options):
     return LanguageModel(31, 24, 1, 4, maximum=17, **options)
+
+
+def told(model, tokenizer):
+    model.tokenizer = tokenizer
+    return model
 
 
 def read(make, ids=IDS, lengths=None):
@@ -115,6 +121,39 @@ CALLS = {
     ),
     "no words to write": (lambda: language().write(IDS, most=0), ValueError, "most", "1 word", "0"),
     "no beams": (lambda: language().write(IDS, beam=0), ValueError, "beam", "0"),
+    "beams and a choice": (
+        lambda: language().write(IDS, beam=2, choice=Choice(0.5)),
+        ValueError,
+        "choice",
+        "beam=2",
+    ),
+    "a choice of words": (lambda: language().write(IDS, choice="sample"), TypeError, "choice", "Choice(", "str"),
+    "a seed of letters": (lambda: Choice(seed="x"), TypeError, "seed", "str"),
+    "an end beyond the vocabulary": (lambda: language(end=31), ValueError, "end", "0 to 30", "31"),
+    "a forbidden word beyond": (lambda: Seq2Seq(31, 29, forbidden=[29]), ValueError, "forbidden", "0 to 28", "29"),
+    "rotations backwards": (lambda: language(rotary_base=-3), ValueError, "rotary_base", "-3"),
+    "a score without attention": (lambda: language(mixer="recurrent", score="dot"), ValueError, "mixer", "score"),
+    "one score for all layers": (lambda: language(score=Dot()), ValueError, "score", "additive", "Dot"),
+    "a cache of another model": (
+        lambda: language().extend(IDS[:, :2], LanguageModel(31, 24, 3, 4).extend(IDS[:, :2])[1]),
+        ValueError,
+        "cache",
+        "1 layers",
+        "3",
+    ),
+    "a type that is not there": (lambda: encoder(types=2)(IDS, None, IDS + 2), ValueError, "types", "0 to 1"),
+    "a depth that is a number": (lambda: ResNet(18, 10), ValueError, "depths", "18"),
+    "a stage of nothing": (lambda: ResNet((2, 0), 10), ValueError, "depths", "(2, 0)"),
+    "heads that do not divide": (lambda: Transformer(31, 31, 24, 1, 5), ValueError, "heads", "24", "5"),
+    "a tokenizer of another kind": (lambda: told(language(), "gpt2").generate("a"), TypeError, "Tokenizer", "str"),
+    "two prompts for a stream": (
+        lambda: list(told(language(), word_tokenizer()).stream(["a", "b"])),
+        TypeError,
+        "prompt",
+        "list",
+    ),
+    "a prompt that is a number": (lambda: told(language(), word_tokenizer()).generate(5), TypeError, "prompt", "int"),
+    "a text that is none": (lambda: told(encoder(), word_tokenizer()).embed(["cat", None]), TypeError, "texts", "1"),
     "types where there are none": (lambda: encoder()(IDS, None, IDS), ValueError, "types"),
     "a negative number of types": (lambda: encoder(types=-1), ValueError, "types", "-1"),
     "an epsilon of words": (lambda: encoder(epsilon="x"), TypeError, "epsilon", "str"),
@@ -128,7 +167,7 @@ CALLS = {
     "shared words of two sizes": (lambda: Transformer(31, 29, shared=True), ValueError, "shared", "31", "29"),
     "an odd hidden size": (lambda: Seq2Seq(31, 29, 10, 15), ValueError, "hidden_size", "even", "15"),
     "a cell of another kind": (lambda: Seq2Seq(31, 29, cell="rnn"), ValueError, "cell", "gru, lstm", "rnn"),
-    "an unknown score": (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "score", "additive", "aditive"),
+    "an unknown score": (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "attention", "additive", "aditive"),
     "an image of another size": (
         lambda: ViT(12, 4, 24, 1, 4, 5)(torch.randn(2, 3, 12, 16)),
         ValueError,
@@ -197,3 +236,19 @@ def test_an_empty_text_has_no_vector_where_nothing_marks_its_ends():
     model.tokenizer = word_tokenizer()
     with pytest.raises(ValueError, match=r"text 2 .*no tokens"):
         model.embed(["cat", "mat", ""])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_writing_and_embedding_drop_nothing(training):
+    writer, reader = language(dropout=0.5).train(training), encoder(dropout=0.5).train(training)
+    reader.tokenizer = word_tokenizer()
+    reader.blocks[0].eval()
+    assert writer.write(IDS, most=3) == writer.write(IDS, most=3)
+    assert torch.equal(reader.embed("the cat"), reader.embed("the cat"))
+    assert writer.training == reader.training == training
+    assert not reader.blocks[0].training
+
+
+def test_an_empty_batch_is_an_empty_answer():
+    assert language()(IDS[:0]).shape == (0, 13, 31)
+    assert encoder()(IDS[:0]).shape == (0, 13, 24)

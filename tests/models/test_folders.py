@@ -163,7 +163,7 @@ def test_what_is_not_a_folder(tmp_path):
     refused(tmp_path / "empty", "config.json", "notes.txt")
 
 
-@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "README.md"])
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
 def test_a_changed_file_of_ours(own, file):
     content = bytearray((own / file).read_bytes())
     content[-2] ^= 1
@@ -176,7 +176,36 @@ def test_a_missing_file_of_ours(own):
     refused(own, "manifest.json", "no such file")
     (own / "hidden").rename(own / "manifest.json")
     (own / "model.safetensors").unlink()
-    refused(own, "model.safetensors", "SHA-256")
+    refused(own, "model.safetensors", "no such file")
+
+
+def test_a_card_may_be_edited(own):
+    (own / "README.md").write_text("Trained by us.")
+    load(own)
+
+
+@pytest.mark.parametrize("write", ["save", "export"])
+def test_files_of_somebody_else_are_not_touched(write, tmp_path):
+    model = LanguageModel(31, 24, 1, 4)
+    for name in ("README.md", "tokenizer.json", "modules.json"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(FolderError, match=name):
+            getattr(model, write)(folder)
+        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "mine")]
+    (tmp_path / "README.md" / "README.md").unlink()
+    (tmp_path / "README.md" / "notes.txt").write_text("mine")
+    getattr(model, write)(tmp_path / "README.md")
+    assert (tmp_path / "README.md" / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_is_one_or_the_other(tmp_path):
+    model = LanguageModel(31, 24, 1, 4)
+    for write in (model.save, model.export, model.save):
+        write(tmp_path)
+        assert load(tmp_path).config["layers"] == 1
+        assert (tmp_path / "manifest.json").exists() == (write == model.save)
 
 
 def test_a_manifest_that_points_elsewhere(own):

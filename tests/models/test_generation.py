@@ -121,7 +121,7 @@ def test_half_precision_chooses_among_the_same_words():
 
 def test_forbidden_words_are_not_written():
     chances = torch.randn(7, 7)
-    steps = sampled(table_step, Table(chances, [()]), chances[:1], choice=Choice(), most=9, forbidden={1, 4})
+    steps = sampled(table_step, Table(chances, [()]), chances[:1], choice=Choice(0.0), most=9, forbidden={1, 4})
     (written,) = followed(steps, 1, None, 1.0)
     assert not {1, 4} & set(written.ids)
 

@@ -16,9 +16,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.models.checks import checked_size
-from regard.models.folders import build, model_class, read_tokenizer
+from regard.models.folders import MARK, build, model_class, read_tokenizer, write_folder
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule, Tensors, fill, in_place, read_json, write_tensors
+from regard.models.tensors import FolderError, Rule, Tensors, fill, read_json
 
 __all__ = ["ARCHITECTURES", "Architecture", "export", "load"]
 
@@ -71,8 +71,8 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
 
 def export(model: Model, folder: Path) -> None:
     """Write a folder that `transformers` reads."""
-    known = [architecture(name) for name in ARCHITECTURES]
-    fitting = [own for own in known if own.model == type(model).__name__]
+    known = {name: architecture(name) for name in ARCHITECTURES}
+    fitting = {name: own for name, own in known.items() if own.model == type(model).__name__}
     if not fitting:
         raise FolderError(f"{type(model).__name__}: no Hugging Face architecture is supported for it")
     own, config = _first_that_can(fitting, model)
@@ -80,26 +80,20 @@ def export(model: Model, folder: Path) -> None:
     rules = own.rules(model)
     for name, tensor in model.state_dict().items():
         state |= {_prefixed(own, part): each for part, each in rules[name].split(tensor).items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {"config.json": json.dumps(config, indent=2) + "\n", **_sentence_files(model)}
+    texts = {"config.json": json.dumps(config | {MARK: "regard"}, indent=2) + "\n", **_sentence_files(model)}
     if model.tokenizer is not None:
         texts["tokenizer.json"] = model.tokenizer.to_str(pretty=True) + "\n"
         texts["tokenizer_config.json"] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}) + "\n"
-    for file in OPTIONAL:
-        (folder / file).unlink(missing_ok=True)  # of a model that was written here before
-    in_place(folder / "model.safetensors", lambda path: write_tensors(state, path))
-    for file, text in texts.items():
-        (folder / file).parent.mkdir(exist_ok=True)
-        in_place(folder / file, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+    write_folder(folder, state, texts, {}, sealed=False)
 
 
-def _first_that_can(fitting: list[Architecture], model: Model) -> tuple[Architecture, dict[str, Any]]:
+def _first_that_can(fitting: Mapping[str, Architecture], model: Model) -> tuple[Architecture, dict[str, Any]]:
     reasons = []
-    for own in fitting:
+    for name, own in fitting.items():
         try:
             return own, own.config(model)
         except FolderError as error:
-            reasons.append(str(error))
+            reasons.append(f"{name} has no {error}")
     raise FolderError(f"{type(model).__name__}: cannot be written for transformers: {'; '.join(reasons)}")
 
 
@@ -125,7 +119,6 @@ def _tokenizer(folder: Path) -> Any:
 # ------------------------------------------------------------------------------------ what sentence-transformers adds
 
 POOLING, MODULES, TEXTS = "1_Pooling/config.json", "modules.json", "sentence_bert_config.json"
-OPTIONAL = ("tokenizer.json", "tokenizer_config.json", POOLING, MODULES, TEXTS)
 POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
 MODULE = "sentence_transformers.models."
 

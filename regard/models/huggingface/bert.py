@@ -68,7 +68,8 @@ def _ignored(name: str) -> bool:
 def _config(model: Model) -> dict[str, Any]:
     own = model.config
     demand(own, positions="learned", mixer="attention", score=(None, "dot"), pre_norm=False)
-    demand(own | {"types": own["types"] > 0}, types=True)
+    if not own["types"]:
+        raise FolderError("types=0 (make the Encoder with types=1 or 2)")
     kind = "ForMaskedLM" if own["words"] else "ForSequenceClassification" if own["classes"] else "Model"
     if own["classes"]:
         demand(own, pooler=True, words=False)

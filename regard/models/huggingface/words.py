@@ -30,7 +30,7 @@ def their_activation(name: str) -> str:
     """Their name of an activation of ours."""
     found = [theirs for theirs, ours in ACTIVATIONS.items() if ours == name]
     if not found:
-        raise FolderError(f"activation {name!r} has no counterpart there")
+        raise FolderError(f"activation {name!r}")
     return found[0]
 
 
@@ -46,7 +46,7 @@ def demand(config: Mapping[str, Any], **expected: Any) -> None:
     for name, value in expected.items():
         values = value if isinstance(value, tuple) else (value,)
         if config[name] not in values:
-            raise FolderError(f"{name} {config[name]!r} has no counterpart there")
+            raise FolderError(f"{name}={config[name]!r}")
 
 
 def linear(
