@@ -131,30 +131,43 @@ def _ends(x: Tensor) -> tuple[float, float]:
 
 
 def _loop_scores(query: Tensor, key: Tensor, w: Tensor, limit: float) -> Tensor:
-    scores = query.new_empty(*query.shape[:2], key.shape[1])
     if padding := -w.numel() % 4:  # hidden units of weight 0, so that the loops need no tail
         query, key, w = (F.pad(x, (0, padding)) for x in (query, key, w))
-    a, b = _exponentials(query, key)
-    out = scores.numpy()
-    cut = None if limit == math.inf else out.dtype.type(limit)
-    loop = functools.partial(
-        find_loops("additive").scores, a.numpy(), b.numpy(), w.detach().contiguous().numpy(), cut, out
-    )
-    share_out(loop, query.shape[0] * query.shape[1], work=scores.numel() * w.numel())
-    return scores
+    return far_scores(*_exponentials(query, key), w, limit)
 
 
 def _loop_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     a, b = _exponentials(query, key)
-    by_query, by_key, by_w = torch.empty_like(a), torch.zeros_like(b), torch.empty_like(a)
-    arrays = [x.numpy() for x in (a, b, grad.contiguous(), by_query, by_key, by_w)]
+    by_key = torch.zeros_like(b)
+    by_query, by_w = far_slopes(a, b, grad.contiguous(), by_key)
+    return by_query.mul_(4 * w), by_key.mT.mul_(4 * w), grad.sum() - 2 * by_w.sum((0, 1))
+
+
+def far_scores(a: Tensor, b: Tensor, w: Tensor, limit: float = math.inf) -> Tensor:
+    """The scores (batch, n, m) from a = e^{2 query} (batch, n, hidden) and b = e^{2 key} (batch, hidden, m).
+
+    hidden is a multiple of 4. A decoder calls it at every step, with keys whose exponentials it has computed once.
+    """
+    scores = a.new_empty(*a.shape[:2], b.shape[-1])
+    out = scores.numpy()
+    cut = None if limit == math.inf else out.dtype.type(limit)
+    arrays = (a.numpy(), b.numpy(), w.detach().contiguous().numpy(), cut, out)
+    loop = functools.partial(find_loops("additive").scores, *arrays)
+    share_out(loop, a.shape[0] * a.shape[1], work=scores.numel() * w.numel())
+    return scores
+
+
+def far_slopes(a: Tensor, b: Tensor, grad: Tensor, by_key: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_j grad r (1 − r) and Σ_j grad r, like a; what keys get of the former is added to by_key, like b (loops/)."""
+    by_query, by_w = torch.empty_like(a), torch.empty_like(a)
+    arrays = [x.numpy() for x in (a, b, grad, by_query, by_key, by_w)]
 
     def loop(start: int, stop: int) -> None:
-        part = numpy.empty(key.shape[1], arrays[0].dtype)
+        part = numpy.empty(b.shape[-1], arrays[0].dtype)
         find_loops("additive").slopes(*arrays, part, start, stop)
 
-    share_out(loop, w.numel(), work=grad.numel() * w.numel())
-    return by_query.mul_(4 * w), by_key.mT.mul_(4 * w), grad.sum() - 2 * by_w.sum((0, 1))
+    share_out(loop, a.shape[-1], work=grad.numel() * a.shape[-1])
+    return by_query, by_w
 
 
 def _exponentials(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

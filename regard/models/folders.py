@@ -11,6 +11,7 @@ Whatever is wrong with a folder is one FolderError that names the file and the r
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
@@ -104,9 +105,9 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)  # from here until it is written again the folder is not a model of ours
     in_place(folder / "model.safetensors", lambda path: write_tensors(state, path))
-    for file, text in (texts | notes).items():  # type: ignore[operator]
+    for file, text in {**texts, **notes}.items():
         (folder / file).parent.mkdir(exist_ok=True)
-        in_place(folder / file, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+        in_place(folder / file, functools.partial(Path.write_text, data=text, encoding="utf-8"))
     for file in set(WRITTEN) - {*texts, *notes, "model.safetensors"}:
         (folder / file).unlink(missing_ok=True)  # of the model that was here before
     if sealed:

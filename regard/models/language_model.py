@@ -30,7 +30,7 @@ from regard.models.checks import (
 )
 from regard.models.few_rows import product
 from regard.models.generation import Choice, Hypothesis, beams, checked_way, followed, sampled
-from regard.models.model import Model, evaluated
+from regard.models.model import Model, evaluated, evaluation
 from regard.models.places import Places, lay_out
 from regard.models.positions import LearnedPositions, Turn, alibi_slopes, rotary, sinusoidal
 from regard.models.texts import continued, padded, tokens
@@ -220,18 +220,21 @@ class LanguageModel(Model):
             raise TypeError(f"prompt: expected one text, got {type(prompt).__name__}")
         (before,) = tokens(tokenizer, [prompt])
         ids = torch.tensor([before], device=self.word.weight.device)
-        logits, state = self._read(ids, None)
         end, room = self.config["end"], self._room(most, len(before))
         written: list[int] = []
         shown = ""
-        for ((_, word, _),) in sampled(self._step, state, logits, choice=checked_way(choice, 1), most=room, end=end):
-            if word != end:
-                written.append(word)
-            text = continued(tokenizer, before, written)
-            done = word == end or len(written) == room
-            if done or not text.endswith("\N{REPLACEMENT CHARACTER}"):  # else a character is not complete yet
-                yield text[len(shown) :]
-                shown = text
+        with evaluation(self):
+            logits, state = self._read(ids, None)
+            for ((_, word, _),) in sampled(
+                self._step, state, logits, choice=checked_way(choice, 1), most=room, end=end
+            ):
+                if word != end:
+                    written.append(word)
+                text = continued(tokenizer, before, written)
+                done = word == end or len(written) == room
+                if done or not text.endswith("\N{REPLACEMENT CHARACTER}"):  # else a character is not complete yet
+                    yield text[len(shown) :]
+                    shown = text
 
     def _room(self, most: int, count: int) -> int:
         """How many words may follow `count` of them: the last one needs no place."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -12,27 +13,33 @@ from torch import nn
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Model", "evaluated"]
-
+__all__ = ["Model", "evaluated", "evaluation"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, without dropout, within this block; then every part is in the mode that it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def evaluated(
     method: Callable[Concatenate[Any, Parameters], Result],
 ) -> Callable[Concatenate[Any, Parameters], Result]:
-    """A method that runs in evaluation mode, without dropout; afterwards the model is in the mode it was in."""
+    """A method that runs in evaluation mode."""
 
     @functools.wraps(method)
     def run(self: Model, /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
-        training = [module for module in self.modules() if module.training]
-        self.eval()
-        try:
+        with evaluation(self):
             return method(self, *arguments, **options)
-        finally:
-            for module in training:
-                module.training = True
 
     return run
 

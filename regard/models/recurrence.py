@@ -13,17 +13,16 @@ Shapes: batch · n steps · m keys · hidden. The result is that of the loop in 
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from regard.attention import Additive, Mask, masked_softmax
-from regard.attention.threads import find_loops, share_out
+from regard.attention.additive import far_scores, far_slopes
+from regard.attention.threads import find_loops
 
 __all__ = ["attentive_gru"]
 
@@ -101,7 +100,7 @@ class _Attentive(torch.autograd.Function):
             query = product[:, :units]
             reach = torch.maximum(reach, query.abs().amax())
             torch.exp(query * 2, out=far_queries[step])
-            looks[step] = masked_softmax(_scores(far_queries[step], far_keys, w), mask)[:, 0]
+            looks[step] = masked_softmax(far_scores(far_queries[step][:, None], far_keys, w), mask)[:, 0]
             torch.bmm(looks[step].unsqueeze(1), values, out=contexts[step].unsqueeze(1))
             entering = torch.addmm(gates[:, step], contexts[step], context_weight.T)
             state = _advance(entering, product[:, units:], state, saved[step], states[step])
@@ -132,9 +131,9 @@ class _Attentive(torch.autograd.Function):
             by_weights = torch.bmm(values, by_context[step].unsqueeze(2)).squeeze(2)  # (batch, m)
             look = looks[step]
             torch.mul(look, by_weights - (look * by_weights).sum(1, keepdim=True), out=by_looks[step])
-            query_part, own_w = _slopes(far_queries[step], far_keys, by_looks[step], by_keys)
-            torch.mul(query_part, 4 * w, out=by_products[step, :, :units])
-            by_w += own_w
+            by_query, own_w = far_slopes(far_queries[step][:, None], far_keys, by_looks[step][:, None], by_keys)
+            torch.mul(by_query[:, 0], 4 * w, out=by_products[step, :, :units])
+            by_w += own_w[:, 0]
             by_state.addmm_(by_products[step], both)
         flat_gates, flat_products = by_gates.flatten(0, 1), by_products.flatten(0, 1)
         earlier = torch.cat([hidden[None], states[:-1]]).flatten(0, 1)  # the state before each step
@@ -151,26 +150,3 @@ class _Attentive(torch.autograd.Function):
             flat_products[:, units:].sum(0),
             None,
         )
-
-
-def _scores(far_query: Tensor, far_keys: Tensor, w: Tensor) -> Tensor:
-    """w · tanh(query + key) of one query for each sequence: (batch, units) × (batch, units, m) → (batch, 1, m)."""
-    scores = far_query.new_empty(len(far_query), 1, far_keys.shape[-1])
-    arrays = (far_query[:, None].numpy(), far_keys.numpy(), w.detach().numpy(), None, scores.numpy())
-    loop = functools.partial(find_loops("additive").scores, *arrays)
-    share_out(loop, len(far_query), work=far_keys.numel())
-    return scores
-
-
-def _slopes(far_query: Tensor, far_keys: Tensor, by_scores: Tensor, by_keys: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums of loops/additive.py for one query: those of the query and of w, (batch, units); by_keys is added to."""
-    by_query, by_w = torch.empty_like(far_query), torch.empty_like(far_query)
-    tensors = (far_query[:, None], far_keys, by_scores[:, None], by_query[:, None], by_keys, by_w[:, None])
-    arrays = [tensor.numpy() for tensor in tensors]
-
-    def loop(start: int, stop: int) -> None:
-        part = numpy.empty(far_keys.shape[-1], numpy.float32)
-        find_loops("additive").slopes(*arrays, part, start, stop)
-
-    share_out(loop, far_query.shape[1], work=far_keys.numel())
-    return by_query, by_w

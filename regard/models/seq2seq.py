@@ -31,10 +31,11 @@ from regard.models.checks import (
     checked_marks,
     checked_sizes,
 )
+from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
 from regard.models.translator import Translator
-from regard.models.watch import Look, regarded, watched, watching
+from regard.models.watch import Look, regarded, tell, watching
 
 __all__ = ["Seq2Seq"]
 
@@ -138,6 +139,7 @@ class Seq2Seq(Translator):
         logits: Tensor = self.output(rows[:, -1])
         return logits, state
 
+    @evaluated
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """How much each target place looks at each source word: weights (batch, n, m)."""
         if self.score is None:
@@ -165,11 +167,14 @@ class Seq2Seq(Translator):
             contexts = state.values.expand(-1, target.shape[1], -1)
             rows, hidden = self._run(torch.cat([words, contexts], -1), hidden)
             return self._beside(rows, contexts), replace(state, hidden=hidden)
-        if torch.is_grad_enabled() and not watched():
-            fast = attentive_gru(self.decoder, self.score, words, hidden[0][-1], state.keys, state.values, mask)
-            if fast is not None:
-                return self._beside(*fast), replace(state, hidden=(fast[0][:, -1][None],))
         score = self._score().projected
+        if torch.is_grad_enabled():
+            first = hidden[0][-1]
+            fast = attentive_gru(self.decoder, self.score, words, first, state.keys, state.values, mask)
+            if fast is not None:
+                queries = torch.cat([first[:, None], fast[0][:, :-1]], 1)  # the state before each step
+                tell(Look(self, queries, state.keys, score, mask))
+                return self._beside(*fast), replace(state, hidden=(fast[0][:, -1][None],))
         looks: list[Tensor] = []
         found: list[Tensor] = []
         for word in words.split(1, 1):

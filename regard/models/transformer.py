@@ -30,6 +30,7 @@ from regard.models.checks import (
     checked_sizes,
 )
 from regard.models.few_rows import product
+from regard.models.model import evaluated
 from regard.models.multihead import MultiHead
 from regard.models.places import Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
@@ -105,16 +106,7 @@ class Transformer(Translator):
         forbidden: Sequence[int] = (),
     ) -> None:
         super().__init__(locals())
-        checked_sizes(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary, size=size)
-        checked_marks(target_vocabulary, begin=begin, end=end, forbidden=forbidden)
-        checked_sizes(layers=layers, decoder_layers=decoder_layers, heads=heads, maximum=maximum)
-        checked_choice("positions", positions, POSITIONS)
-        if shared and source_vocabulary != target_vocabulary:
-            raise ValueError(
-                f"shared: expected vocabularies of one size, got {source_vocabulary} and {target_vocabulary}"
-            )
-        if size % heads:
-            raise ValueError(f"heads: expected a divisor of size {size}, got {heads}")
+        _check(self.config)
         self.target_word = nn.Embedding(target_vocabulary, size)
         self.source_word = None if shared else nn.Embedding(source_vocabulary, size)
         learned = positions == "learned"
@@ -144,9 +136,12 @@ class Transformer(Translator):
         self.output_bias = nn.Parameter(torch.zeros(1, target_vocabulary)) if output_bias else None
         self.scale = math.sqrt(size) if scaled else 1.0
         self.dropout = dropout
+        self._reset(size**-0.5 if scaled else 0.02)
+
+    def _reset(self, spread: float) -> None:
         for embedding in (self.source_word, self.target_word, self.source_position, self.target_position):
             if embedding is not None:
-                nn.init.normal_(embedding.weight, std=size**-0.5 if scaled else 0.02)
+                nn.init.normal_(embedding.weight, std=spread)
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m), target (batch, n) → logits (batch, n, target vocabulary)."""
@@ -181,6 +176,7 @@ class Transformer(Translator):
         rows, state = self._decode(ids, state)
         return self._predict(rows[:, -1]), state
 
+    @evaluated
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """How much each target place looks at each source word: weights (batch, layers, heads, n, m)."""
         crosses = self._crosses()
@@ -232,3 +228,16 @@ class Transformer(Translator):
         table = self.target_word if self.output is None else self.output
         logits = product(rows, table.weight)
         return logits if self.output_bias is None else logits + self.output_bias
+
+
+def _check(own: dict[str, Any]) -> None:
+    """What has to fit together before anything is built."""
+    source, target, size, heads = (own[name] for name in ("source_vocabulary", "target_vocabulary", "size", "heads"))
+    checked_sizes(source_vocabulary=source, target_vocabulary=target, size=size, heads=heads)
+    checked_sizes(layers=own["layers"], decoder_layers=own["decoder_layers"], maximum=own["maximum"])
+    checked_marks(target, begin=own["begin"], end=own["end"], forbidden=own["forbidden"])
+    checked_choice("positions", own["positions"], POSITIONS)
+    if own["shared"] and source != target:
+        raise ValueError(f"shared: expected vocabularies of one size, got {source} and {target}")
+    if size % heads:
+        raise ValueError(f"heads: expected a divisor of size {size}, got {heads}")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention import Mask, attend
 from regard.attention.formula import weights
 
-__all__ = ["Look", "regarded", "watched", "watching"]
+__all__ = ["Look", "regarded", "tell", "watching"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ def watching(see: Callable[[Look], None]) -> Iterator[None]:
         _watchers.reset(token)
 
 
-def watched() -> bool:
-    """Whether anybody watches."""
-    return bool(_watchers.get())
+def tell(look: Look) -> None:
+    """Tell whoever watches."""
+    for see in _watchers.get():
+        see(look)
 
 
 def regarded(
@@ -62,6 +63,5 @@ def regarded(
     dropout: float = 0.0,
 ) -> Tensor:
     """`attend`, told to whoever watches."""
-    for see in _watchers.get():
-        see(Look(layer, query, key, score, mask))
+    tell(Look(layer, query, key, score, mask))
     return attend(query, key, value, score=score, mask=mask, dropout=dropout)

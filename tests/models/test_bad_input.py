@@ -243,7 +243,9 @@ def test_writing_and_embedding_drop_nothing(training):
     writer, reader = language(dropout=0.5).train(training), encoder(dropout=0.5).train(training)
     reader.tokenizer = word_tokenizer()
     reader.blocks[0].eval()
+    writer.tokenizer = word_tokenizer()
     assert writer.write(IDS, most=3) == writer.write(IDS, most=3)
+    assert "".join(writer.stream("the cat", most=5)) == "".join(writer.stream("the cat", most=5))
     assert torch.equal(reader.embed("the cat"), reader.embed("the cat"))
     assert writer.training == reader.training == training
     assert not reader.blocks[0].training

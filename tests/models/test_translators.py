@@ -7,6 +7,7 @@ from torch import nn
 from regard import Additive
 from regard.models import Seq2Seq, Transformer, recurrence
 from regard.models.multihead import SCORES
+from regard.models.watch import watching
 from tests.models.test_layers import block_state
 from tests.models.test_properties import shaken
 
@@ -15,6 +16,7 @@ PADDING = torch.arange(11) >= LENGTHS[:, None]
 
 RECURRENT = {
     "gru-additive": {},
+    "gru-additive-fast": {"hidden_size": 16},
     "lstm-dot": {"cell": "lstm", "attention": "dot", "layers": 2},
     "one-direction": {"bidirectional": False, "attention": "bilinear", "layers": 3},
     "bottleneck": {"attention": None},
@@ -22,7 +24,10 @@ RECURRENT = {
     "gaussian": {"attention": "gaussian"},
 }
 MAKERS = {
-    **{name: (lambda options=options: Seq2Seq(31, 29, 10, 14, **options)) for name, options in RECURRENT.items()},
+    **{
+        name: (lambda options=options: Seq2Seq(31, 29, 10, **{"hidden_size": 14} | options))
+        for name, options in RECURRENT.items()
+    },
     "transformer": lambda: Transformer(31, 29, 24, 2, 4),
     "transformer-pre-norm": lambda: Transformer(31, 29, 24, 2, 4, decoder_layers=1, pre_norm=True, tied=False),
     "transformer-learned": lambda: Transformer(31, 31, 24, 2, 4, positions="learned", shared=True, scaled=False),
@@ -100,6 +105,24 @@ def test_alignments(model, source, target):
     assert (weights.std(-1) > 1e-4).any()
 
 
+def test_looking_changes_no_bit_in_training_either(model, source, target):
+    """Whichever way the decoder takes; and what is seen are the weights of `align`."""
+    if isinstance(model, Seq2Seq) and model.score is None:
+        return
+    plain, seen = model(source, target, LENGTHS), []
+    with watching(seen.append):
+        assert torch.equal(model(source, target, LENGTHS), plain)
+    looks = [look.weights() for look in seen if look.layer is model]
+    if looks:
+        same(torch.cat(looks, 1), model.align(source, target, LENGTHS))
+
+
+def test_alignments_drop_nothing(source, target):
+    for model in (Seq2Seq(31, 29, 10, 16, dropout=0.5), Transformer(31, 29, 24, 1, 4, dropout=0.5)):
+        assert torch.equal(model.align(source, target), model.align(source, target))
+        assert model.training
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_sentence_does_not_depend_on_its_neighbours(model, source, beam):
     together = model.write(source, LENGTHS, most=9, beam=beam)
@@ -166,7 +189,7 @@ def test_transformer_is_nn_transformer(pre_norm, source, target):
 @pytest.mark.parametrize("name", RECURRENT)
 def test_seq2seq_is_written_out(name, source, target):
     """The formulas at the top of its file, one sentence and one step at a time."""
-    model = shaken(Seq2Seq(31, 29, 10, 14, **RECURRENT[name]))
+    model = shaken(Seq2Seq(31, 29, 10, **{"hidden_size": 14} | RECURRENT[name]))
     with torch.no_grad():
         found = model(source, target, LENGTHS)
         for number, count in enumerate(LENGTHS.tolist()):
