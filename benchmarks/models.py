@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from benchmarks.measure import Row, compare
 from benchmarks.textbook import TextbookSeq2Seq
-from regard.data import stories as stories15m
+from regard.data.fetching import fetch
 from regard.models import Encoder, LanguageModel, Seq2Seq, Transformer, ViT, load
 
 
@@ -104,7 +104,7 @@ def exported(model: Any, kind: Any) -> Any:
 def stories() -> Row:
     from transformers import LlamaForCausalLM
 
-    ours = load(stories15m.fetch())
+    ours = load(fetch("stories15M"))
     assert isinstance(ours, LanguageModel)
     theirs = exported(ours, LlamaForCausalLM)
     ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regard.models.tensors import FolderError
     from regard.models.transformer import Transformer
     from regard.models.vision import ViT
+    from regard.training.run import train
     from regard.view.regression import KernelRegressionDisplay
 
 __version__ = "0.1.0"
@@ -63,6 +64,7 @@ __all__ = [
     "masked_softmax",
     "max_pool",
     "segments",
+    "train",
     "weights",
     "window",
 ]
@@ -103,6 +105,7 @@ _HOME = {
     "FolderError": "regard.models.tensors",
     "Transformer": "regard.models.transformer",
     "ViT": "regard.models.vision",
+    "train": "regard.training.run",
 }
 
 

@@ -9,8 +9,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from regard import __version__
+from regard.training.flags import add_tasks, given
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -69,10 +71,77 @@ def build_parser() -> argparse.ArgumentParser:
     search.add_argument("--json", action="store_true", help="for a program to read")
     search.set_defaults(run=_search)
 
+    text = "train a translator, a language model, or a classifier of texts or images"
+    train = commands.add_parser("train", help=text, description=text.capitalize() + ".")
+    add_tasks(train, _train)
+
+    _add_uses(commands)
+
+    text = "list the real data sets and weights that can be had, or fetch one"
+    data = commands.add_parser("data", help=text, description=text.capitalize() + ".")
+    actions = data.add_subparsers(metavar="ACTION", dest="action", required=True)
+    listing = actions.add_parser("list", help="what there is, how large, under which licence")
+    fetch = actions.add_parser("fetch", help="bring one into the cache folder, and say where it is")
+    fetch.add_argument("name", metavar="NAME", help="as `regard data list` shows it")
+    for own in (listing, fetch):
+        own.add_argument("--json", action="store_true", help="for a program to read")
+        own.set_defaults(run=_data)
+
     text = "say whether regard works well on this machine, and what to do where it does not"
     doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
     doctor.add_argument("--json", action="store_true", help="for a program to read")
     doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _add_uses(commands: Any) -> None:
+    """The commands that put a model to work."""
+    text = "translate a text, or the lines of stdin"
+    translate = _use(commands, "translate", text, "TEXT", 'regard translate regard-translate "the cat is on the mat"')
+    translate.add_argument("--beam", metavar="N", type=int, default=1, help="hypotheses at once; default: %(default)s")
+    translate.add_argument("--most", metavar="N", type=int, default=128, help="tokens; default: %(default)s")
+    translate.set_defaults(run=_translate)
+
+    text = "let a language model write on after a prompt, or after each line of stdin"
+    generate = _use(commands, "generate", text, "PROMPT", 'regard generate regard-language "The for statement"')
+    generate.add_argument("--most", metavar="N", type=int, default=128, help="tokens; default: %(default)s")
+    generate.add_argument(
+        "--temperature", metavar="X", type=float, default=0.0, help="0: the likeliest word each time (default)"
+    )
+    generate.add_argument("--top-k", metavar="N", type=int, help="choose among the likeliest N words")
+    generate.add_argument("--top-p", metavar="X", type=float, help="choose among the likeliest words with this share")
+    generate.add_argument("--seed", metavar="N", type=int, default=0, help="default: %(default)s")
+    generate.set_defaults(run=_generate)
+
+    text = "say the class of texts, of the lines of stdin, or of image files"
+    classify = _use(commands, "classify", text, "INPUT", 'regard classify regard-text "a fine film"')
+    classify.set_defaults(run=_classify)
+
+    text = "measure a model on the test part of its data, or on other data"
+    evaluate = commands.add_parser(
+        "evaluate", help=text, description=text.capitalize() + ".", epilog="example: regard evaluate regard-translate"
+    )
+    evaluate.add_argument("model", metavar="MODEL", type=Path, help="a model folder")
+    evaluate.add_argument("data", metavar="DATA", type=Path, nargs="?", help="a file or folder, as for `regard train`")
+    evaluate.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="the target's file, for a translator")
+    evaluate.add_argument("--text", metavar="COL", default="text", help="the column of the texts; default: %(default)s")
+    evaluate.add_argument(
+        "--label", metavar="COL", default="label", help="the column of the classes; default: %(default)s"
+    )
+    evaluate.add_argument("--beam", metavar="N", type=int, default=1, help="for a translator; default: %(default)s")
+    evaluate.add_argument("--json", action="store_true", help="for a program to read")
+    evaluate.set_defaults(run=_evaluate)
+
+
+def _use(commands: Any, name: str, text: str, inputs: str, example: str) -> argparse.ArgumentParser:
+    """A command with a model, inputs, and ways to show what comes out."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text.capitalize() + ".", epilog=f"example: {example}"
+    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a model folder")
+    parser.add_argument("inputs", metavar=inputs, nargs="*", help="without any, lines are read from stdin")
+    parser.add_argument("--show", action="store_true", help="show in the terminal what the model looked at")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each input")
     return parser
 
 
@@ -112,6 +181,54 @@ def _search(options: argparse.Namespace) -> int:
 
     names = ("file", "question", "model", "top")
     return search.run(search.Request(**{name: getattr(options, name) for name in names}, as_json=options.json))
+
+
+def _train(options: argparse.Namespace) -> int:
+    from regard.training import command
+
+    chosen = given(options)
+    return command.run(options.task, chosen, Path(options.out), resume=options.resume, as_json=options.json)
+
+
+def _request(options: argparse.Namespace, **more: Any) -> Any:
+    from regard import using
+
+    return using.Request(options.model, options.inputs, as_json=options.json, show=options.show, options=more)
+
+
+def _translate(options: argparse.Namespace) -> int:
+    from regard import using
+
+    return using.run_translate(_request(options, beam=options.beam, most=options.most))
+
+
+def _generate(options: argparse.Namespace) -> int:
+    from regard import using
+
+    names = ("most", "temperature", "top_k", "top_p", "seed")
+    return using.run_generate(_request(options, **{name: getattr(options, name) for name in names}))
+
+
+def _classify(options: argparse.Namespace) -> int:
+    from regard import using
+
+    return using.run_classify(_request(options))
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from regard import evaluating
+
+    names = ("model", "data", "target", "text", "label", "beam")
+    request = evaluating.Request(**{name: getattr(options, name) for name in names}, as_json=options.json)
+    return evaluating.run(request)
+
+
+def _data(options: argparse.Namespace) -> int:
+    from regard import datasets
+
+    if options.action == "list":
+        return datasets.run_list(as_json=options.json)
+    return datasets.run_fetch(options.name, as_json=options.json)
 
 
 def _doctor(options: argparse.Namespace) -> int:

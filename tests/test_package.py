@@ -26,7 +26,7 @@ NAMES = [
     *("FolderError", "Kernel", "KernelRegressionDisplay", "KernelRegressor", "LanguageModel", "Mask"),
     *("MultiHead", "ResNet", "Score", "Seq2Seq", "Transformer", "ViT", "__version__", "attend"),
     *("average_pool", "bias", "causal", "drop", "keep", "lengths", "load", "masked_softmax", "max_pool"),
-    *("segments", "weights", "window"),
+    *("segments", "train", "weights", "window"),
 ]
 COMMANDS = {
     "tour": ["--help", "--language", "--out"],

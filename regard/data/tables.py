@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import difflib
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["Table", "TableError", "read_columns", "read_names"]
+__all__ = ["Table", "TableError", "find_column", "read_columns", "read_names", "separator"]
 
 Array = NDArray[numpy.float64]
 
@@ -49,7 +50,25 @@ def read_names(path: Path) -> list[str]:
         return list(_parquet_module(path).read_schema(path).names)
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         header = file.readline()
-    return [name.strip() for name in next(csv.reader([header], delimiter=_separator(header)), [])]
+    return [name.strip() for name in next(csv.reader([header], delimiter=separator(header)), [])]
+
+
+def separator(header: str) -> str:
+    """A comma, a semicolon or a tab: whichever the header has most of."""
+    return max(",;\t", key=header.count)
+
+
+def find_column(place: Path | str, header: Sequence[str], name: str) -> int:
+    """Where a column stands; if there is none of this name, the error says which there are and which is near."""
+    known = [each.strip() for each in header]
+    if name in known:
+        return known.index(name)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if all(part.strip() in known for part in name.split(",")):
+        hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
+    columns = textwrap.shorten(", ".join(known), 300)  # on one line, whatever stands in the header
+    raise TableError(f"{place}: no column {name!r}{hint} (columns: {columns})")
 
 
 def _is_parquet(path: Path) -> bool:
@@ -58,11 +77,6 @@ def _is_parquet(path: Path) -> bool:
     if path.is_dir():
         raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
     return path.suffix.lower() in (".parquet", ".pq")
-
-
-def _separator(header: str) -> str:
-    """A comma, a semicolon or a tab: whichever the header has most of."""
-    return max(",;\t", key=header.count)
 
 
 def _checked(path: Path, names: Sequence[str], rows: Array, lines: NDArray[numpy.int64]) -> Table:
@@ -84,13 +98,13 @@ def _csv(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]
     lines: list[int] = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            separator = _separator(file.readline())
+            delimiter = separator(file.readline())
             file.seek(0)
-            reader = csv.reader(file, delimiter=separator)
+            reader = csv.reader(file, delimiter=delimiter)
             header = next(reader, None)
             if header is None:
                 raise TableError(f"{path}: is empty")
-            chosen = [_index(path, header, name) for name in names]
+            chosen = [find_column(path, header, name) for name in names]
             for cells in reader:
                 if cells:  # a blank line is no row
                     rows.append(list(_numbers(path, header, cells, chosen, reader.line_num)))
@@ -122,7 +136,7 @@ def _parquet(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int
 
     try:
         schema = parquet.read_schema(path)
-        chosen = [schema.names[_index(path, schema.names, name)] for name in names]
+        chosen = [schema.names[find_column(path, schema.names, name)] for name in names]
         for name in chosen:
             kind = schema.field(name).type
             if not (
@@ -142,14 +156,3 @@ def _parquet_module(path: Path) -> Any:
     except ImportError as error:
         raise TableError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from error
     return parquet
-
-
-def _index(path: Path, header: Sequence[str], name: str) -> int:
-    known = [each.strip() for each in header]
-    if name in known:
-        return known.index(name)
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    if all(part.strip() in known for part in name.split(",")):
-        hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
-    raise TableError(f"{path}: no column {name!r}{hint} (columns: {', '.join(known)})")

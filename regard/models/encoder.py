@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_count, checked_ids, checked_lengths, checked_sizes
-from regard.models.model import Model, evaluated
+from regard.models.classifier import TextClassifier, checked_labels, pooled
+from regard.models.model import evaluated
 from regard.models.places import Laid, Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
 from regard.models.texts import groups, padded, tokens
@@ -28,12 +29,12 @@ POSITIONS = ("learned", "none", "sinusoidal")
 TOKENS = 1_024  # at a time: enough for fast products, few enough that what they make stays in cache
 
 
-class Encoder(Model):
+class Encoder(TextClassifier):
     """Encoder(ids, lengths) → vectors; zeros where there is no token.
 
     With `words` it has a head that guesses words behind masks (`guess`), with `classes` one that classifies texts
-    (`classify`); `pooler` puts BERT's layer before the latter. `embed` gives one vector per text, by `pooling`, of
-    length 1 if `normalized`.
+    (`classify`, by their `labels`); `pooler` puts BERT's layer before the latter. `embed` gives one vector per text, by
+    `pooling`, of length 1 if `normalized`.
 
     positions: learned, none or sinusoidal · mixer: attention, convolution or recurrent · score: dot, additive,
     bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · pooling: first, max or
@@ -61,6 +62,7 @@ class Encoder(Model):
         words: bool = False,
         pooler: bool = False,
         classes: int = 0,
+        labels: Sequence[str] = (),
         pooling: str = "mean",
         normalized: bool = True,
         longest_text: int | None = None,
@@ -89,6 +91,7 @@ class Encoder(Model):
         self.last_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
         self.guesser = _Guesser(self.word, activation, epsilon) if words else None
         self.pooler = nn.Linear(size, size) if pooler else None
+        checked_labels(labels, classes)
         self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
         self.dropout = dropout
         for embedding in (self.word, self.position, self.kind):
@@ -139,7 +142,7 @@ class Encoder(Model):
         guessed: Tensor = self.guesser(self(ids, lengths, types), self.word)
         return guessed
 
-    def classify(
+    def class_logits(
         self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None
     ) -> Tensor:
         """Logits (batch, classes) of the class of each text."""
@@ -147,10 +150,10 @@ class Encoder(Model):
             raise ValueError("this Encoder has no head for classes: make it with classes=…")
         vectors = self(ids, lengths, types)
         if self.pooler is not None:
-            pooled = torch.tanh(self.pooler(vectors[:, 0]))
+            vector = torch.tanh(self.pooler(vectors[:, 0]))
         else:
-            pooled = _pooled(self.pooling, vectors, lengths)
-        logits: Tensor = self.classifier(dropped(pooled, self.dropout, self.training))
+            vector = pooled(self.pooling, vectors, lengths)
+        logits: Tensor = self.classifier(dropped(vector, self.dropout, self.training))
         return logits
 
     @evaluated
@@ -176,7 +179,7 @@ class Encoder(Model):
 
     def _embed_ids(self, ids: list[list[int]]) -> Tensor:
         rows, lengths = padded(ids)
-        return _pooled(self.pooling, self(rows.to(self.word.weight.device), lengths), lengths)
+        return pooled(self.pooling, self(rows.to(self.word.weight.device), lengths), lengths)
 
 
 class _Guesser(nn.Module):
@@ -191,16 +194,3 @@ class _Guesser(nn.Module):
 
     def forward(self, vectors: Tensor, word: nn.Embedding) -> Tensor:
         return functional.linear(self.norm(self.activation(self.dense(vectors))), word.weight, self.bias)
-
-
-def _pooled(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
-    """One vector of many, (batch, n, size) → (batch, size)."""
-    if pooling == "first":
-        return vectors[:, 0]
-    n = vectors.shape[1]
-    counts = torch.full((len(vectors),), n) if lengths is None else torch.as_tensor(lengths)
-    counts = counts.to(vectors.device)[:, None]
-    if pooling == "mean":
-        return vectors.sum(1) / counts  # where there is no token stands a zero
-    missing = torch.arange(n, device=vectors.device) >= counts  # (batch, n)
-    return vectors.masked_fill(missing[..., None], -torch.inf).amax(1)

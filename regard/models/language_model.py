@@ -21,6 +21,7 @@ from regard.models.cache import Cache
 from regard.models.checks import (
     checked_batch,
     checked_choice,
+    checked_count,
     checked_ids,
     checked_lengths,
     checked_marks,
@@ -28,10 +29,11 @@ from regard.models.checks import (
     checked_size,
     checked_sizes,
 )
+from regard.models.classifier import TextClassifier, checked_labels, pooled
 from regard.models.few_rows import product
 from regard.models.generation import Choice, Hypothesis, beams, checked_way, followed, sampled
-from regard.models.model import Model, evaluated, evaluation
-from regard.models.places import Places, lay_out
+from regard.models.model import evaluated, evaluation
+from regard.models.places import Laid, Places, lay_out
 from regard.models.positions import LearnedPositions, Turn, alibi_slopes, rotary, sinusoidal
 from regard.models.texts import continued, padded, tokens
 
@@ -40,14 +42,15 @@ __all__ = ["LanguageModel"]
 POSITIONS = ("alibi", "learned", "none", "rotary", "sinusoidal")
 
 
-class LanguageModel(Model):
+class LanguageModel(TextClassifier):
     """LanguageModel(ids, lengths) → logits of the word after each place; zeros where there is no token.
 
     `extend` reads on from where a cache ends, `generate` writes on. `tied`: the word vectors are also the output layer.
     positions: alibi, learned, none, rotary or sinusoidal · mixer: attention, convolution or recurrent · score: dot,
     additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · norm: layer or
     rms · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · begin,
-    end: ids of the marks around a text. A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
+    end: ids of the marks around a text · classes: of texts (`classify`), by their `labels`.
+    A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class LanguageModel(Model):
         dropout: float = 0.0,
         begin: int | None = None,
         end: int | None = None,
+        classes: int = 0,
+        labels: Sequence[str] = (),
     ) -> None:
         super().__init__(locals())
         checked_sizes(vocabulary=vocabulary, size=size, layers=layers, heads=heads, maximum=maximum)
@@ -101,6 +106,8 @@ class LanguageModel(Model):
         )
         self.norm = NORMS[norm](size, eps=epsilon)
         self.output = None if tied else nn.Linear(size, vocabulary, bias=False)
+        checked_labels(labels, classes)
+        self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
         self.dropout = dropout
         self.head_size = size // heads if head_size is None else head_size
         if positions == "rotary" and self.head_size % 2:
@@ -116,6 +123,20 @@ class LanguageModel(Model):
 
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""
+        rows, laid = self._rows(ids, lengths)
+        return laid.back(self.predict(rows))
+
+    def class_logits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """Logits (batch, classes) of the class of each text, from the mean of what the model makes of its words."""
+        if self.classifier is None:
+            raise ValueError("this LanguageModel has no head for classes: make it with classes=…")
+        rows, laid = self._rows(ids, lengths)
+        vectors = pooled("mean", laid.back(self.norm(rows)), lengths)
+        logits: Tensor = self.classifier(dropped(vectors, self.dropout, self.training))
+        return logits
+
+    def _rows(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, Laid]:
+        """What the blocks make of a batch, and how it is laid out."""
         checked_ids("ids", ids, self.word.num_embeddings)
         self._check_maximum(ids.shape[1])
         laid = lay_out(ids, lengths)
@@ -126,7 +147,7 @@ class LanguageModel(Model):
         rows = self._begin(laid.ids, laid.positions)
         for block in self.blocks:
             rows = block(rows, places)
-        return laid.back(self.predict(rows))
+        return rows, laid
 
     def extend(
         self,

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from regard.attention.frames import shape_text
 from regard.models.checks import checked_choice, checked_sizes
-from regard.models.model import Model
+from regard.models.classifier import ImageClassifier, checked_labels, checked_light
 
 __all__ = ["ResNet"]
 
@@ -51,7 +51,7 @@ class Residual(nn.Module):
         return functional.relu(changed + (images if self.shortcut is None else self.shortcut(images)))
 
 
-class ResNet(Model):
+class ResNet(ImageClassifier):
     """ResNet(images) → logits.
 
     `depths` says how many blocks each stage has: (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without
@@ -67,11 +67,16 @@ class ResNet(Model):
         bottleneck: bool = False,
         stem: str = "imagenet",
         channels: int = 3,
+        labels: Sequence[str] = (),
+        mean: Sequence[float] = (0.5,),
+        deviation: Sequence[float] = (0.5,),
     ) -> None:
         super().__init__(locals())
         if not isinstance(depths, Sequence) or not depths or min(depths) < 1:
             raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
         checked_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
+        checked_labels(labels, classes)
+        checked_light(mean, deviation, channels)
         checked_choice("stem", stem, ("cifar", "imagenet"))
         wide = stem == "imagenet"
         self.stem = _convolution(channels, width, 7 if wide else 3, 2 if wide else 1)

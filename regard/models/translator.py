@@ -30,6 +30,10 @@ class Translator(Model):
         """Write ids (rows, n): logits of the word after them (rows, target vocabulary), and the state."""
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
+    def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """How much each target place looks at each source word: weights (batch, …, n, m)."""
+        raise NotImplementedError(f"{type(self).__name__} must define align")
+
     @evaluated
     @torch.inference_mode()
     def write(

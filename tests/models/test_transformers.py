@@ -39,7 +39,7 @@ def test_bert(name, ids, tmp_path):
         if "ForMaskedLM" in type(theirs).__name__:
             same(ours.guess(ids, LENGTHS)[REAL], found.logits[REAL])
         elif "Classification" in type(theirs).__name__:
-            same(ours.classify(ids, LENGTHS), found.logits)
+            same(ours.class_logits(ids, LENGTHS), found.logits)
         else:
             same(ours(ids, LENGTHS)[REAL], found.last_hidden_state[REAL])
             same(ours(ids), peer(ids).last_hidden_state)

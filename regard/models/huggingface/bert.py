@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.models.huggingface import Architecture
-from regard.models.huggingface.words import activation, demand, linear, refuse, their_activation
+from regard.models.huggingface.words import activation, demand, labels, linear, refuse, their_activation, their_labels
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule
 
@@ -19,6 +19,7 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
     for kind in config.get("architectures") or []:
         if kind.startswith("Bert") and kind.removeprefix("Bert") not in KINDS:
             raise FolderError(f"architecture {kind!r} is not supported, only Bert with {', '.join(KINDS)}")
+    classes = shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0
     return {
         "vocabulary": config["vocab_size"],
         "size": config["hidden_size"],
@@ -31,7 +32,8 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
         "epsilon": config["layer_norm_eps"],
         "words": "cls.predictions.bias" in shapes,
         "pooler": "pooler.dense.weight" in shapes,
-        "classes": shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0,
+        "classes": classes,
+        "labels": labels(config, classes),
     }
 
 
@@ -87,7 +89,7 @@ def _config(model: Model) -> dict[str, Any]:
         "layer_norm_eps": own["epsilon"],
         "hidden_dropout_prob": own["dropout"],
         "attention_probs_dropout_prob": own["dropout"],
-        "id2label": {str(number): f"LABEL_{number}" for number in range(own["classes"] or 2)},
+        "id2label": their_labels(own, own["classes"] or 2),
     }
 
 

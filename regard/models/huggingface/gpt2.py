@@ -55,7 +55,7 @@ def _ignored(name: str) -> bool:
 
 def _config(model: Model) -> dict[str, Any]:
     own = model.config
-    demand(own, positions="learned", mixer="attention", score=(None, "dot"), norm="layer", bias=True)
+    demand(own, positions="learned", mixer="attention", score=(None, "dot"), norm="layer", bias=True, classes=0)
     demand(
         own, attention_bias=(None, True), kv_heads=(None, own["heads"]), head_size=(None, own["size"] // own["heads"])
     )

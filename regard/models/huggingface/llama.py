@@ -77,7 +77,7 @@ def _ignored(name: str) -> bool:
 
 def _config(model: Model) -> dict[str, Any]:
     own = model.config
-    demand(own, positions="rotary", mixer="attention", score=(None, "dot"), norm="rms", activation="swiglu")
+    demand(own, positions="rotary", mixer="attention", score=(None, "dot"), norm="rms", activation="swiglu", classes=0)
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.models.huggingface import Architecture
-from regard.models.huggingface.words import activation, demand, linear, their_activation
+from regard.models.huggingface.words import activation, demand, labels, linear, their_activation, their_labels
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule
 
@@ -21,6 +21,7 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
         "layers": config["num_hidden_layers"],
         "heads": config["num_attention_heads"],
         "classes": shapes["classifier.weight"][0],
+        "labels": labels(config, shapes["classifier.weight"][0]),
         "channels": config["num_channels"],
         "inner_size": config["intermediate_size"],
         "activation": activation(config, "hidden_act"),
@@ -74,7 +75,7 @@ def _config(model: Model) -> dict[str, Any]:
         "qkv_bias": own["query_bias"],
         "hidden_dropout_prob": own["dropout"],
         "attention_probs_dropout_prob": own["dropout"],
-        "id2label": {str(number): f"LABEL_{number}" for number in range(own["classes"])},
+        "id2label": their_labels(own, own["classes"]),
     }
 
 

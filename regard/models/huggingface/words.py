@@ -34,6 +34,26 @@ def their_activation(name: str) -> str:
     return found[0]
 
 
+def labels(config: Mapping[str, Any], classes: int) -> list[str]:
+    """The names of the classes, where the config has names that somebody chose."""
+    found = config.get("id2label")
+    if not isinstance(found, dict) or len(found) != classes:
+        return []
+    names = [found.get(str(number), found.get(number)) for number in range(classes)]
+    if not all(isinstance(name, str) for name in names) or names == _numbered(classes) or len(set(names)) < classes:
+        return []
+    return [str(name) for name in names]
+
+
+def their_labels(own: Mapping[str, Any], classes: int) -> dict[str, str]:
+    """The way back: a config always has names."""
+    return dict(zip(map(str, range(classes)), list(own["labels"]) or _numbered(classes), strict=True))
+
+
+def _numbered(classes: int) -> list[str]:
+    return [f"LABEL_{number}" for number in range(classes)]
+
+
 def refuse(config: Mapping[str, Any], **expected: Any) -> None:
     """A FolderError where the config says something that is not built here: only these values are."""
     for name, value in expected.items():

@@ -1,0 +1,97 @@
+"""A meaning in English."""
+
+from __future__ import annotations
+
+from regard.data.grammar.meaning import (
+    Action,
+    Clause,
+    Location,
+    Mention,
+    Phrase,
+    Place,
+    Quality,
+    Relative,
+    Sentence,
+    Word,
+    spell,
+)
+
+__all__ = ["say", "write"]
+
+
+def say(sentence: Sentence) -> list[Word]:
+    """The words of a sentence."""
+    words = _clause(sentence.first)
+    if sentence.link and sentence.second:
+        words += spell(sentence.link.english, (sentence, "link")) + _clause(sentence.second)
+    mark = "?" if sentence.first.question else "." if sentence.stop else ""
+    return words + spell(mark, (sentence, "end"))
+
+
+def write(words: list[Word]) -> str:
+    """The text of the words: marks stand close to the word before them."""
+    text = " ".join([word.text for word in words])
+    return text.replace(" ,", ",").replace(" .", ".").replace(" ?", "?")
+
+
+def _clause(clause: Clause) -> list[Word]:
+    time = spell(f"{clause.time.english} ,", (clause, "time")) if clause.time else []
+    subject = _noun(clause.subject)
+    adverb = spell(clause.adverb.english, (clause, "adverb")) if clause.adverb else []
+    if isinstance(clause.predicate, Action):
+        return time + _acting(clause, clause.predicate, subject, adverb)
+    verb, said = "are" if clause.subject.plural else "is", _being(clause, clause.predicate)
+    if clause.question:
+        return [*time, Word(verb, ((clause, "question"), (clause, "be"))), *subject, *adverb, *said]
+    negation = spell("not", (clause, "not")) if clause.negated else []
+    return [*time, *subject, Word(verb, ((clause, "be"),)), *negation, *adverb, *said]
+
+
+def _acting(clause: Clause, action: Action, subject: list[Word], adverb: list[Word]) -> list[Word]:
+    auxiliary = "do" if clause.subject.plural else "does"
+    if clause.question:
+        return [*spell(auxiliary, (clause, "question")), *subject, *adverb, *_action(action, third=False)]
+    if clause.negated:
+        return [*subject, *spell(f"{auxiliary} not", (clause, "not")), *_action(action, third=False)]
+    return [*subject, *adverb, *_action(action, third=not clause.subject.plural)]
+
+
+def _being(clause: Clause, predicate: Quality | Location) -> list[Word]:
+    if isinstance(predicate, Location):
+        return _place(predicate.place)
+    very = spell("very", (clause, "very")) if predicate.very else []
+    return very + spell(predicate.adjective.english, (clause, "quality"))
+
+
+def _action(action: Action, *, third: bool) -> list[Word]:
+    verb = action.verb.english_third if third else action.verb.english
+    words = spell(f"{verb} {action.verb.particle}", (action, "verb"))
+    if action.object:
+        words += _noun(action.object)
+    return words + (_place(action.place) if action.place else [])
+
+
+def _place(place: Place) -> list[Word]:
+    return spell(place.preposition.english, (place, "preposition")) + _noun(place.landmark)
+
+
+def _noun(phrase: Phrase | Mention) -> list[Word]:
+    if isinstance(phrase, Mention):
+        return spell(phrase.pronoun.english, (phrase, "pronoun"))
+    words = spell(phrase.numeral.english, (phrase, "numeral")) if phrase.numeral else []
+    for adjective in phrase.adjectives:
+        words += spell(adjective.english, (phrase, adjective.english))
+    words += spell(phrase.noun.english_plural if phrase.plural else phrase.noun.english, (phrase, "noun"))
+    determiner = phrase.determiner.english_plural if phrase.plural else phrase.determiner.english
+    if determiner == "a" and words[0].text[0] in "aeiou":
+        determiner = "an"
+    return spell(determiner, (phrase, "determiner")) + words + _modifier(phrase)
+
+
+def _modifier(phrase: Phrase) -> list[Word]:
+    modifier = phrase.modifier
+    if isinstance(modifier, Relative):
+        subject = _noun(modifier.subject) if modifier.subject else []
+        plural = modifier.subject.plural if modifier.subject else phrase.plural
+        return [*spell("that", (modifier, "that")), *subject, *_action(modifier.action, third=not plural)]
+    return _place(modifier) if modifier else []

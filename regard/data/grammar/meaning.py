@@ -1,0 +1,136 @@
+"""What a sentence means, apart from any language: a small tree, which each language puts into words.
+
+Nodes are compared by identity: two cats in a sentence are two cats. A word carries marks, (node, what of the node it
+says), and words of two languages that share a mark belong together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from regard.data.grammar.entries import (
+    Adjective,
+    Adverb,
+    Determiner,
+    Link,
+    Noun,
+    Numeral,
+    Preposition,
+    Pronoun,
+    Time,
+    Verb,
+)
+
+__all__ = [
+    "Action",
+    "Clause",
+    "Location",
+    "Mark",
+    "Mention",
+    "Phrase",
+    "Place",
+    "Quality",
+    "Relative",
+    "Sentence",
+    "Word",
+    "spell",
+]
+
+Mark = tuple[object, str]
+
+
+class Word(NamedTuple):
+    """A word of a language and what it says."""
+
+    text: str
+    marks: tuple[Mark, ...] = ()
+
+
+def spell(text: str, *marks: Mark) -> list[Word]:
+    """Words written with spaces between them, all with the same marks."""
+    if text.isalpha():  # one word, as most are: half the time
+        return [Word(text, marks)]
+    return [Word(each, marks) for each in text.split()]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Phrase:
+    """A noun and what goes with it."""
+
+    noun: Noun
+    determiner: Determiner
+    plural: bool = False
+    numeral: Numeral | None = None
+    adjectives: tuple[Adjective, ...] = ()  # one, or one and a colour
+    modifier: Relative | Place | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mention:
+    """A person, by a pronoun; no subject of this grammar is a plural one."""
+
+    pronoun: Pronoun
+    plural: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Place:
+    """On the mat."""
+
+    preposition: Preposition
+    landmark: Phrase
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Action:
+    """A verb with its object and its place."""
+
+    verb: Verb
+    object: Phrase | Mention | None = None
+    place: Place | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Relative:
+    """That sees the cat; or, with a subject of its own, that the cat sees."""
+
+    action: Action
+    subject: Phrase | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Quality:
+    """Is old, or is very old."""
+
+    adjective: Adjective
+    very: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Location:
+    """Is on the mat."""
+
+    place: Place
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Clause:
+    """A subject and what is said of it."""
+
+    subject: Phrase | Mention
+    predicate: Action | Quality | Location
+    negated: bool = False
+    adverb: Adverb | None = None
+    time: Time | None = None
+    question: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sentence:
+    """One clause, or two with a link; a statement may have its full stop or not."""
+
+    first: Clause
+    link: Link | None = None
+    second: Clause | None = None
+    stop: bool = False

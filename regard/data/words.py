@@ -1,0 +1,21 @@
+"""The words of a text, and where they stand: what alignments speak of."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["PATTERN", "spans", "split"]
+
+# Letters, with an apostrophe that ends them (l'homme is two words), digits, or a single other mark.
+PATTERN = r"[^\W\d_]+['’]?|\d+|[^\w\s]|_"
+_WORD = re.compile(PATTERN)
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where each word begins and ends, in characters."""
+    return [found.span() for found in _WORD.finditer(text)]
+
+
+def split(text: str) -> list[str]:
+    """The words of a text."""
+    return _WORD.findall(text)

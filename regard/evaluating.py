@@ -1,0 +1,77 @@
+"""`regard evaluate`: how good a model is, on the part of its data that it never saw, or on other data."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.data.images import read_images
+from regard.data.labelled import read_labelled
+from regard.data.pairs import read_pairs
+from regard.data.texts import read_documents
+from regard.models.classifier import ImageClassifier, TextClassifier
+from regard.models.folders import load
+from regard.models.language_model import LanguageModel
+from regard.models.translator import Translator
+from regard.training.command import DATA_ERRORS
+from regard.training.folder import has_run, read_options
+from regard.training.report import told
+from regard.training.tasks import images, language, prepare, text, translate
+from regard.using import UseError
+
+__all__ = ["Request", "run"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    model: Path
+    data: Path | None
+    target: Path | None
+    text: str
+    label: str
+    beam: int
+    as_json: bool
+
+
+def run(request: Request) -> int:
+    """Measure and tell. Exit code 2 where model and data do not fit."""
+    try:
+        metrics = measured(request)
+    except (*DATA_ERRORS, UseError, ValueError) as error:
+        print(f"regard: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(json.dumps(metrics, ensure_ascii=False) if request.as_json else told(metrics))
+    if "signature" in metrics and not request.as_json:
+        print(f"sacreBLEU {metrics['signature']}")
+    return 0
+
+
+def measured(request: Request) -> dict[str, Any]:
+    """The metrics of a model on data, or on the test part of what it was trained on."""
+    model: Any = load(request.model)
+    if request.data is None:
+        if not has_run(request.model):
+            raise UseError(f"{request.model}: was not trained by regard, so say which data to evaluate it on")
+        task, options = read_options(request.model)
+        ready = prepare(task, options)
+        return ready.evaluate(model, "test")
+    if isinstance(model, Translator):
+        return translate.measured(model, read_pairs(request.data, request.target), beam=request.beam)
+    if isinstance(model, ImageClassifier):
+        data = read_images(request.data, _edge(model))
+        return images.measured(model, data.test or data.train)
+    if isinstance(model, TextClassifier) and model.config["classes"]:
+        return text.measured(model, read_labelled(request.data, request.text, request.label))
+    if isinstance(model, LanguageModel):
+        return language.measured(model, read_documents(request.data))
+    raise UseError(f"{request.model}: a {type(model).__name__} has nothing that can be evaluated on data")
+
+
+def _edge(model: ImageClassifier) -> int | None:
+    size = model.config.get("image_size")
+    return size if size is None or isinstance(size, int) else int(max(size))

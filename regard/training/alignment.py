@@ -1,0 +1,75 @@
+"""Which words of a translation look at which words of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from regard.data.words import spans, split
+from regard.models.texts import padded
+from regard.models.translator import Translator
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+__all__ = ["Alignment", "align"]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How much each word of the target looks at each word of the source."""
+
+    source: list[str]
+    target: list[str]
+    weights: Tensor  # (target words, source words)
+
+    @property
+    def links(self) -> frozenset[tuple[int, int]]:
+        """(source word, target word): where each word of the target looks most."""
+        if not self.weights.numel():
+            return frozenset()
+        return frozenset(zip(self.weights.argmax(1).tolist(), range(len(self.target)), strict=True))
+
+
+def align(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    """The alignments of translations, by the model's attention (the mean over layers and heads of a Transformer)."""
+    if not sources:
+        return []
+    read = model.need_tokenizer().encode_batch(list(sources))
+    written = model.need_target_tokenizer().encode_batch(list(targets), add_special_tokens=False)
+    begin = model.config["begin"]
+    source, lengths = padded([own.ids for own in read])
+    target, _ = padded([[begin, *own.ids] for own in written])
+    device = next(model.parameters()).device
+    looks = model.align(source.to(device), target.to(device), lengths).cpu()  # (batch, …, n, m)
+    looks = looks.flatten(1, -3).mean(1) if looks.dim() > 3 else looks
+    return [
+        _by_words(own, *texts, *tokens)
+        for own, texts, tokens in zip(
+            looks, zip(sources, targets, strict=True), zip(read, written, strict=True), strict=True
+        )
+    ]
+
+
+def _by_words(looks: Tensor, source: str, target: str, read: Encoding, written: Encoding) -> Alignment:
+    """Tokens to words: a word gets what its tokens get, and looks where its tokens look on average."""
+    columns = _membership(source, read)  # (source words, m)
+    rows = _membership(target, written)  # (target words, n)
+    rows = rows / rows.sum(1, keepdim=True).clamp(min=1)
+    weights = rows @ looks[: rows.shape[1], : columns.shape[1]] @ columns.T  # row t is the look that wrote token t
+    return Alignment(split(source), split(target), weights)
+
+
+def _membership(text: str, encoding: Encoding) -> Tensor:
+    """1 where a token (column) belongs to a word (row) of the text; marks belong to none."""
+    words = spans(text)
+    table = torch.zeros(len(words), len(encoding.ids))
+    for token, (start, end) in enumerate(encoding.offsets):
+        shared = [min(end, last) - max(start, first) for first, last in words]
+        if shared and max(shared) > 0 and not encoding.special_tokens_mask[token]:
+            table[shared.index(max(shared)), token] = 1
+    return table

@@ -1,0 +1,126 @@
+"""The folder of a run: who works in it, what it was told, what happened.
+
+training.yaml     the task and its options, as they were resolved
+log.jsonl         one line for each step and each evaluation
+checkpoints/      to go on from
+results.json      the best model's metrics on the test part, in the end
+config.json, model.safetensors, …     the best model so far, for `regard.load`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regard.models.tensors import in_place
+from regard.training.options import OptionError, Options, read_yaml, resolved
+
+__all__ = ["CHECKPOINTS", "RESULTS", "Log", "RunError", "locked", "read_options", "write_options", "write_results"]
+
+OPTIONS, LOG, CHECKPOINTS, RESULTS = "training.yaml", "log.jsonl", "checkpoints", "results.json"
+LOCK, EVENTS = ".lock", "events"
+
+
+class RunError(ValueError):
+    """A run that cannot begin or go on, and why."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Within this block nobody else trains in this folder. The lock goes with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{folder}: somebody is training there already; choose another --out") from None
+        yield
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a run was begun there."""
+    return (folder / OPTIONS).exists()
+
+
+def read_options(folder: Path) -> tuple[str, Options]:
+    """The task and the options of a run."""
+    content = read_yaml(folder / OPTIONS)
+    task = content.pop("task", None)
+    if not isinstance(task, str):
+        raise OptionError(f"{folder / OPTIONS}: expected a line such as `task: translate`")
+    return task, resolved(task, content)
+
+
+def write_options(folder: Path, task: str, options: Options) -> None:
+    """Keep what a run was told."""
+    import yaml
+
+    content = yaml.safe_dump({"task": task, **dataclasses.asdict(options)}, sort_keys=False, allow_unicode=True)
+    in_place(folder / OPTIONS, functools.partial(Path.write_text, data=content, encoding="utf-8"))
+
+
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """Keep how it ended."""
+    content = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+    in_place(folder / RESULTS, functools.partial(Path.write_text, data=content, encoding="utf-8"))
+
+
+class Log:
+    """log.jsonl: what happened, line by line. A run that goes on from a step forgets what came after it."""
+
+    def __init__(self, folder: Path, step: int, *, events: bool = False) -> None:
+        self.events = _events(folder / EVENTS, step) if events else None
+        self.path = folder / LOG
+        kept = "".join(line for line in _lines(self.path) if json.loads(line)["step"] <= step)
+        in_place(self.path, functools.partial(Path.write_text, data=kept, encoding="utf-8"))
+        self.waiting: list[str] = []
+
+    def add(self, **record: Any) -> None:
+        """One more line; it is written with the next flush."""
+        self.waiting.append(json.dumps(record, ensure_ascii=False) + "\n")
+        if self.events is not None:
+            for name, value in {**record, **record.get("validation", {})}.items():
+                if isinstance(value, float) and name != "seconds":
+                    self.events.add_scalar(name, value, record["step"])
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.flush()
+        if self.events is not None:
+            self.events.close()
+
+    def flush(self) -> None:
+        if self.waiting:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(self.waiting))
+            self.waiting.clear()
+
+
+def _events(folder: Path, step: int) -> Any:
+    """TensorBoard's own writer, from this step on."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError as error:
+        raise RunError("tensorboard: is not installed: pip install tensorboard") from error
+    return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """All records of a run's log."""
+    return [json.loads(line) for line in _lines(folder / LOG)]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The complete lines: the last one may have been cut off."""
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n") and line.startswith("{") and line.endswith("}\n"):
+                yield line

@@ -1,0 +1,105 @@
+"""Several processes, on one machine or on many: what `torchrun` starts. Copies of the model (DDP), or parts (FSDP2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from regard.models.model import Model
+from regard.training.task import Trainee
+
+__all__ = ["World", "joined"]
+
+CPU = torch.device("cpu")
+PATIENCE = timedelta(hours=2)  # while the first process evaluates, the others wait
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the others."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = CPU
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def several(self) -> bool:
+        """Whether processes talk to each other; also one alone does, if it was asked to share its model."""
+        return distributed.is_initialized()
+
+    def total(self, *numbers: float) -> list[float]:
+        """Sums over all processes."""
+        if not self.several:
+            return list(numbers)
+        held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(held)
+        return list(held.tolist())
+
+    def told(self, value: Any) -> Any:
+        """What the first process has."""
+        if not self.several:
+            return value
+        box = [value]
+        distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def share(self, trainee: Trainee, *, shard: bool) -> nn.Module:
+        """The module that every process trains its share of."""
+        if shard:
+            return _sharded(trainee, self.device.type)
+        if not self.several:
+            return trainee
+        # A head that the task does not use has no gradient: whoever waits for it would wait forever.
+        return nn.parallel.DistributedDataParallel(trainee, find_unused_parameters=True)
+
+    def whole(self, model: Model) -> dict[str, Tensor] | None:
+        """All tensors of a model, put together again if it is in parts; for the first process only."""
+        state = {}
+        for name, tensor in model.state_dict().items():
+            full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            if self.first:
+                state[name] = full.detach().clone().cpu()
+        return state if self.first else None
+
+
+@contextmanager
+def joined(device: str, *, shard: bool) -> Iterator[World]:
+    """Within this block the process is one of those that torchrun started, or alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 and not shard:
+        yield World(device=torch.device(device))
+        return
+    if "MASTER_ADDR" not in os.environ:  # --shard without torchrun: one process that talks to itself
+        options: dict[str, Any] = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
+    else:
+        options = {}
+    own = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE, **options)
+    try:
+        yield World(distributed.get_rank(), distributed.get_world_size(), own)
+    finally:
+        distributed.destroy_process_group()
+
+
+def _sharded(trainee: Trainee, device: str) -> nn.Module:
+    """Each block is a part of its own, so that no process ever has to hold all of them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device, (distributed.get_world_size(),))
+    for name, module in trainee.model.named_modules():
+        if name.rpartition(".")[0].endswith("blocks"):
+            fully_shard(module, mesh=mesh)
+    fully_shard(trainee, mesh=mesh)
+    return trainee

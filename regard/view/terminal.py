@@ -1,0 +1,52 @@
+"""Weights in the terminal, in characters: the darker the box, the larger the weight."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from torch import Tensor
+
+__all__ = ["heat_map", "shown"]
+
+SHADES = " ░▒▓█"
+EDGES = (0.05, 0.2, 0.4, 0.7)  # of the weight, from one shade to the next
+CELL = 3  # characters
+
+
+def heat_map(weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Weights (rows, columns) as a table: who looks stands at the left, what is looked at stands above, downwards."""
+    names = [shown(name) for name in rows]
+    heads = [shown(name) for name in columns]
+    margin = max(map(width, names), default=0)
+    lines = [" " * margin + " " + "".join(_cell(letter) for letter in level) for level in _levels(heads)]
+    for name, row in zip(names, weights.tolist(), strict=True):
+        lines.append(" " * (margin - width(name)) + name + " " + "".join(_shade(weight) * CELL for weight in row))
+    bounds = "  ".join(f"{shade * 2} ≥ {edge:g}" for shade, edge in zip(SHADES[1:], EDGES, strict=True))
+    legend = f"query (looks) at the left, key (looked at) above: {bounds}"
+    return "\n".join([*(line.rstrip() for line in lines), legend])
+
+
+def shown(text: str) -> str:
+    """A token as it can be printed: no line breaks or escapes, and a mark for a space that stands alone."""
+    plain = "".join(letter if letter.isprintable() else "·" for letter in text)
+    return plain.strip() or "␣"
+
+
+def width(text: str) -> int:
+    """The columns that a text takes: Chinese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _shade(weight: float) -> str:
+    return SHADES[sum(weight >= edge for edge in EDGES)]
+
+
+def _levels(names: Sequence[str]) -> list[list[str]]:
+    """The letters of names that are written downwards, line by line, all ending at the bottom."""
+    deep = max(map(len, names), default=0)
+    return [[name.rjust(deep)[level] for name in names] for level in range(deep)]
+
+
+def _cell(letter: str) -> str:
+    return letter + " " * (CELL - width(letter))

@@ -1,0 +1,192 @@
+"""Files of every format, cut and changed at random: each is read, or refused in one line, and memory stays bounded."""
+
+import gzip
+import io
+import json
+import random
+import struct
+import tracemalloc
+import zipfile
+from itertools import chain
+from pathlib import Path
+
+import numpy
+import pytest
+from PIL import Image
+
+from regard.data.images import ImageError, read_image, read_images
+from regard.data.labelled import read_labelled
+from regard.data.pairs import read_pairs
+from regard.data.tables import TableError
+from regard.data.texts import TextError, read_documents
+from regard.models.pictures import FORMATS
+
+ERRORS = (TextError, TableError, ImageError)
+CHANGES = 300  # of each format
+
+LABELLED = [('He said "no", twice.', "neg"), ("très bien 好", "pos"), ("plain", "neg")] * 3
+PIXELS = numpy.random.default_rng(0).integers(0, 256, (7, 11, 13, 3), dtype=numpy.uint8)
+LABELS = numpy.arange(7, dtype=numpy.uint8) % 3
+
+
+def csv_file():
+    quoted = ('"{}",{}\n'.format(text.replace('"', '""'), label) for text, label in LABELLED)
+    return "".join(chain(["text,label\n"], quoted)).encode()
+
+
+def npz_file():
+    file = io.BytesIO()
+    numpy.savez_compressed(file, images=PIXELS, labels=LABELS, names=numpy.array(["cat", "dog", "emu"]))
+    return file.getvalue()
+
+
+def idx_file():
+    grey = PIXELS[..., 0]
+    return struct.pack(">4B3I", 0, 0, 8, 3, *grey.shape) + grey.tobytes()
+
+
+def picture(kind):
+    file = io.BytesIO()
+    Image.fromarray(PIXELS[0]).save(file, kind)
+    return file.getvalue()
+
+
+def read_idx(path: Path):
+    labels = struct.pack(">4BI", 0, 0, 8, 1, len(LABELS)) + LABELS.tobytes()
+    path.with_name("train-labels-idx1-ubyte").write_bytes(labels)
+    return read_images(path.parent)
+
+
+def read_picture(path: Path):
+    return read_image(path, 3, PIXELS.shape[1:3])
+
+
+def read_parallel(path: Path):
+    other = path.with_name("other.txt")
+    other.write_text("one\ntwo\nthree\n")
+    return read_pairs(path, other)
+
+
+FILES = {
+    "pairs.tsv": ("Go.\tVa !\n\nI am here.\tJe suis là.\r\nBye\t再见\n".encode(), read_pairs),
+    "one.txt": ("un\ndeux\r\ntroisième 三\n".encode(), read_parallel),
+    "book.txt": (("One.\n\nTwo\ttabs, Ünïcode 好\r\n" * 5).encode(), read_documents),
+    "labelled.csv": (csv_file(), read_labelled),
+    "labelled.tsv": ("".join(f"{a}\t{b}\n" for a, b in [("text", "label"), *LABELLED]).encode(), read_labelled),
+    "labelled.jsonl": (
+        "\n".join(json.dumps({"text": text, "label": label}) for text, label in LABELLED).encode(),
+        read_labelled,
+    ),
+    "set.npz": (npz_file(), read_images),
+    "train-images-idx3-ubyte": (idx_file(), read_idx),
+    "train-images-idx3-ubyte.gz": (gzip.compress(idx_file()), read_idx),
+    **{f"picture.{kind.lower()}": (picture(kind), read_picture) for kind in FORMATS},
+}
+
+
+def changed(content: bytes, chance: random.Random) -> bytes:
+    """A file cut off, with some bytes changed, with a piece taken out, or with a piece of it somewhere else too."""
+    start, stop = sorted(chance.randrange(len(content)) for _ in range(2))
+    choice = chance.randrange(4)
+    if choice == 0:
+        return content[:start]
+    if choice == 1:
+        flipped = bytearray(content)
+        for _ in range(chance.randint(1, 5)):
+            flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        return bytes(flipped)
+    if choice == 2:
+        return content[:start] + content[stop:]
+    where = chance.randrange(len(content))
+    return content[:where] + content[start:stop] + content[where:]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_broken_file_is_read_or_refused_in_one_line(tmp_path, name):
+    content, read = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    read(path)
+    chance, refused = random.Random(name), 0
+    for _ in range(CHANGES):
+        path.write_bytes(changed(content, chance))
+        try:
+            read(path)
+        except ERRORS as error:
+            refused += 1
+            message = str(error)
+            assert str(tmp_path) in message
+            assert len(message.splitlines()) == 1
+            assert len(message) < len(str(tmp_path)) + 500
+    assert refused > CHANGES // 10
+
+
+def test_a_broken_archive_never_gives_other_pictures(tmp_path):
+    content, path = npz_file(), tmp_path / "set.npz"
+    chance, read = random.Random(1), 0
+    for _ in range(CHANGES):
+        path.write_bytes(changed(content, chance))
+        try:
+            found = read_images(path).train
+        except ImageError:
+            continue
+        read += 1
+        assert numpy.array_equal(found.pixels.permute(0, 2, 3, 1), PIXELS)
+        assert numpy.array_equal(found.labels, LABELS)
+    assert read
+
+
+def refused(read, path: Path, message: str, most: int) -> None:
+    """Checks that a file is refused, and that this takes no more memory than so many bytes."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ERRORS, match=message):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning", "read"),
+    [
+        ("pairs.tsv", b"Go.\tVa !\n", read_pairs),
+        ("one.txt", b"un\n", read_parallel),
+        ("book.txt", b"One.\n", read_documents),
+        ("data.csv", b"text,label\n", read_labelled),
+        ("data.tsv", b"text\tlabel\n", read_labelled),
+        ("data.jsonl", b'{"text": "x", "label": 1}\n', read_labelled),
+    ],
+)
+def test_a_line_of_100_megabytes_takes_little_memory(tmp_path, name, beginning, read):
+    path = tmp_path / name
+    path.write_bytes(beginning)
+    with path.open("r+b") as file:
+        file.truncate(100_000_000)  # the rest is NUL, and takes no room on the disk
+    refused(read, path, f"{name}: line 2 is longer than 1048576 bytes", 8_000_000)
+
+
+def test_a_quotation_mark_left_open_takes_little_memory(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_bytes(b'text,label\n"x\n' + b"a line,y\n" * 1_000_000)
+    refused(read_labelled, path, r"data.csv: line 2: field larger .* is a quotation mark open", 2_000_000)
+
+
+def test_packed_zeros_take_little_memory(tmp_path):
+    zeros = bytes(100_000_000)
+    path = tmp_path / "set.npz"
+    header = io.BytesIO()
+    numpy.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (3, 7, 5)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("images.npy", header.getvalue() + zeros)
+        archive.writestr("labels.npy", b"")
+    refused(read_images, path, "images: its header claims 105 bytes, the archive 100000000", 4_000_000)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 7, 11, 13) + zeros, 1))
+    refused(read_idx, path, "claims 7×11×13 bytes, it holds more", 4_000_000)
+
+
+def test_what_a_file_claims_takes_no_memory(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 1_000_003, 59, 61))
+    refused(read_idx, path, "claims 1000003×59×61 bytes, it holds 0", 4_000_000)

@@ -1,0 +1,374 @@
+"""Pictures with classes: every layout gives the same tensors, and what is wrong is said with its file."""
+
+import gzip
+import io
+import struct
+import zipfile
+import zlib
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+from regard.data import images, pictures
+from regard.data.digits import digits
+from regard.data.images import ImageError, read_image, read_images
+
+COUNT, HEIGHT, WIDTH = 11, 7, 5
+NAMES = ("cat", "dog", "emu")
+
+
+@pytest.fixture
+def grey():
+    return numpy.random.default_rng(0).integers(0, 256, (COUNT, HEIGHT, WIDTH), dtype=numpy.uint8)
+
+
+@pytest.fixture
+def colour():
+    return numpy.random.default_rng(1).integers(0, 256, (COUNT, HEIGHT, WIDTH, 3), dtype=numpy.uint8)
+
+
+@pytest.fixture
+def labels():
+    return numpy.sort(numpy.arange(COUNT) % 3)
+
+
+def write_folders(folder, pixels, labels, ending="png"):
+    for row, (own, label) in enumerate(zip(pixels, labels, strict=True)):
+        place = folder / NAMES[label]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(own).save(place / f"{row:03}.{ending}")
+    return folder
+
+
+def idx(array):
+    array = numpy.asarray(array, dtype=numpy.uint8)
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write_idx(folder, part, pixels, labels, pack=lambda content: content, ending="", mark="-"):
+    folder.mkdir(exist_ok=True)
+    (folder / f"{part}-images{mark}idx3-ubyte{ending}").write_bytes(pack(idx(pixels)))
+    (folder / f"{part}-labels{mark}idx1-ubyte{ending}").write_bytes(pack(idx(labels)))
+    return folder
+
+
+def check(found, pixels, labels, names=NAMES):
+    pixels = torch.from_numpy(pixels)
+    assert torch.equal(found.pixels, pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2))
+    assert torch.equal(found.labels, torch.from_numpy(labels))
+    assert (found.pixels.dtype, found.labels.dtype) == (torch.uint8, torch.int64)
+    assert found.pixels.is_contiguous()
+    assert found.names == names
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp", "tiff", "ppm"])
+@pytest.mark.parametrize("kind", ["grey", "colour"])
+def test_a_folder_per_class(tmp_path, kind, ending, labels, request):
+    pixels = request.getfixturevalue(kind)
+    write_folders(tmp_path, pixels, labels, ending)
+    (tmp_path / "README").write_text("about these pictures")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "cat" / ".hidden").write_text("no picture")
+    data = read_images(tmp_path)
+    check(data.train, pixels, labels)
+    assert data.test is None
+
+
+@pytest.mark.parametrize("save", [numpy.savez, numpy.savez_compressed])
+@pytest.mark.parametrize("kind", ["grey", "colour"])
+@pytest.mark.parametrize("dtype", ["int64", "uint8", ">i4", "uint64"])
+def test_arrays(tmp_path, kind, save, dtype, labels, request):
+    pixels = request.getfixturevalue(kind)
+    save(tmp_path / "a.npz", images=pixels, labels=labels.astype(dtype), names=numpy.array(NAMES))
+    check(read_images(tmp_path / "a.npz").train, pixels, labels)
+    save(tmp_path / "b.npz", images=numpy.asfortranarray(pixels), labels=labels)
+    check(read_images(tmp_path / "b.npz").train, pixels, labels, ("0", "1", "2"))
+
+
+def test_sets_with_a_part_for_the_test(tmp_path, grey, labels):
+    names = numpy.array(NAMES)
+    few = labels[:5]  # without the last class
+    write_folders(tmp_path / "folders" / "train", grey, labels)
+    write_folders(tmp_path / "folders" / "test", grey[::-1], labels)
+    (tmp_path / "arrays").mkdir()
+    numpy.savez(tmp_path / "arrays" / "train.npz", images=grey, labels=labels, names=names)
+    numpy.savez(tmp_path / "arrays" / "test.npz", images=grey[:5], labels=few)
+    for place, pixels, own in (("folders", grey[::-1].copy(), labels), ("arrays", grey[:5], few)):
+        data = read_images(tmp_path / place)
+        check(data.train, grey, labels)
+        check(data.test, pixels, own)
+    (tmp_path / "arrays" / "test.npz").unlink()
+    assert read_images(tmp_path / "arrays").test is None
+
+
+@pytest.mark.parametrize("mark", "-.")
+@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (gzip.compress, ".gz")])
+def test_idx_files(tmp_path, grey, labels, pack, ending, mark):
+    folder = write_idx(tmp_path, "train", grey, labels, pack, ending, mark)
+    assert read_images(folder).test is None
+    write_idx(tmp_path, "t10k", grey[:3], labels[:3], pack, ending, mark)
+    data = read_images(folder)
+    check(data.train, grey, labels, ("0", "1", "2"))
+    check(data.test, grey[:3], labels[:3], ("0", "1", "2"))
+
+
+def test_a_size_means_the_same_for_every_layout(tmp_path, colour, labels):
+    write_folders(tmp_path / "folders", colour, labels)
+    numpy.savez(tmp_path / "a.npz", images=colour, labels=labels, names=numpy.array(NAMES))
+    one, two = (read_images(tmp_path / name, size=3).train for name in ("folders", "a.npz"))
+    assert torch.equal(one.pixels, two.pixels)
+    assert one.pixels.shape == (COUNT, 3, 3, 3)
+    first = read_image(tmp_path / "folders" / "cat" / "000.png", 3, (3, 3))
+    assert torch.equal(first, one.pixels[0])
+
+
+def test_pictures_of_several_sizes_need_a_size(tmp_path, grey, labels):
+    write_folders(tmp_path, grey, labels)
+    Image.fromarray(grey[0].T.copy()).save(tmp_path / "dog" / "turned.png")
+    Image.fromarray(grey[0, :3]).save(tmp_path / "dog" / "wide.png")
+    with pytest.raises(ImageError, match=r"have 3 sizes \(11 of 13 are 7×5\): pass --image-size.* --image-size 5"):
+        read_images(tmp_path)
+    assert read_images(tmp_path, size=13).train.pixels.shape == (13, 1, 13, 13)
+    with pytest.raises(ImageError, match="--image-size: expected 1 or more, got 0"):
+        read_images(tmp_path, size=0)
+
+
+def test_one_colour_picture_makes_all_of_them_colour(tmp_path, grey, colour, labels):
+    write_folders(tmp_path, grey, labels)
+    Image.fromarray(colour[0]).save(tmp_path / "cat" / "000.png")
+    pixels = read_images(tmp_path).train.pixels
+    assert torch.equal(pixels[0], torch.from_numpy(colour[0]).permute(2, 0, 1))
+    assert torch.equal(pixels[1:], torch.from_numpy(grey[1:])[:, None].expand(-1, 3, -1, -1))
+
+
+def test_a_picture_cut_to_size_keeps_its_middle(tmp_path):
+    wide = numpy.zeros((7, 21), dtype=numpy.uint8)
+    wide[:, 7:14] = 201
+    Image.fromarray(wide).save(tmp_path / "a.png")
+    assert (read_image(tmp_path / "a.png", 1, (7, 7)) == 201).all()
+    assert read_image(tmp_path / "a.png", 3, (5, 3)).shape == (3, 5, 3)
+
+
+def test_deep_transparent_and_turned_pictures(tmp_path, grey):
+    deep = grey[0].astype(numpy.uint16) * 256 + 97
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    assert numpy.array_equal(read_image(tmp_path / "deep.png", 1, (HEIGHT, WIDTH))[0], grey[0])
+    Image.new("RGBA", (WIDTH, HEIGHT), (3, 5, 7, 0)).save(tmp_path / "clear.png")
+    assert (read_image(tmp_path / "clear.png", 3, (HEIGHT, WIDTH)) == 255).all()
+    exif = Image.Exif()
+    exif[pictures.ORIENTATION] = 6  # the camera was held upright
+    left = numpy.zeros((16, 32), dtype=numpy.uint8)
+    left[:, :16] = 255
+    Image.fromarray(left).save(tmp_path / "turned.jpg", exif=exif)
+    assert pictures.peek(tmp_path / "turned.jpg") == (1, (32, 16))
+    turned = read_image(tmp_path / "turned.jpg", 1, (32, 16))[0].float()
+    assert turned[:14].min() > 200 > 50 > turned[18:].max()
+    Image.fromarray(grey[0].astype(numpy.float32)).save(tmp_path / "float.tiff")
+    with pytest.raises(ImageError, match="expected 8 or 16 bits a channel, got 32"):
+        read_image(tmp_path / "float.tiff", 1, (HEIGHT, WIDTH))
+    with pytest.raises(ImageError, match=r"expected 1 channel \(grey\) or 3 \(colour\), got 2"):
+        read_image(tmp_path / "deep.png", 2, (HEIGHT, WIDTH))
+
+
+def png(width, height):
+    """A small PNG file that claims a size."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 101)) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("size", [(8001, 8001), (10_007, 10_007), (60_000, 60_000), (2_000_000_000, 2)])
+def test_giant_pictures_are_refused_before_they_are_decoded(tmp_path, grey, labels, size):
+    write_folders(tmp_path, grey, labels)
+    (tmp_path / "emu" / "giant.png").write_bytes(png(*size))
+    for size in (None, 7):
+        with pytest.raises(ImageError, match=r"giant.png: claims more than 64000000 pixels"):
+            read_images(tmp_path, size)
+    with pytest.raises(ImageError, match=r"giant.png: claims more"):
+        read_image(tmp_path / "emu" / "giant.png", 1, (7, 7))
+
+
+def test_what_is_wrong_with_a_folder(tmp_path, grey, labels):
+    write_folders(tmp_path, grey, labels)
+    picture = tmp_path / "cat" / "000.png"
+    whole = picture.read_bytes()
+    for content, message in [
+        (whole[:-30], "000.png: cannot be read as a picture"),
+        (b"", "000.png: is no picture: expected PNG, JPEG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 7 5\n", "000.png: is no picture: expected"),
+    ]:
+        picture.write_bytes(content)
+        with pytest.raises(ImageError, match=message):
+            read_images(tmp_path)
+    picture.write_bytes(whole)
+    for name, make, message in [
+        ("gnu", lambda path: path.mkdir(), "gnu: no pictures of this class"),
+        ("dog/inner", lambda path: path.mkdir(), "inner: expected a picture, got a folder"),
+        ("dog/notes.txt", lambda path: path.write_text("x"), "notes.txt: is no picture"),
+    ]:
+        path = tmp_path / name
+        make(path)
+        with pytest.raises(ImageError, match=message):
+            read_images(tmp_path)
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert len(read_images(tmp_path).train.labels) == COUNT
+
+
+def test_what_is_no_set_of_pictures(tmp_path, grey, labels):
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for path, message in [
+        (tmp_path / "none", "none: does not exist, expected an .npz file"),
+        (tmp_path / "a.txt", "a.txt: is a file, expected an .npz file"),
+        (tmp_path / "empty", "empty: no folders in it, expected"),
+        (
+            write_folders(tmp_path / "one", grey[:3], labels[:3]),
+            "expected two classes or more, all 3 pictures are 'cat'",
+        ),
+        (write_idx(tmp_path / "idx", "train", grey, labels * 0 + 1), "two classes or more, all 11 pictures are '1'"),
+    ]:
+        with pytest.raises(ImageError, match=message):
+            read_images(path)
+
+
+def test_parts_that_do_not_fit_together(tmp_path, grey, labels):
+    write_folders(tmp_path / "a" / "train", grey, labels)
+    write_folders(tmp_path / "a" / "test", grey[:5], labels[:5])
+    with pytest.raises(ImageError, match="expected the classes of train, 'cat', 'dog', 'emu', got 'cat', 'dog'"):
+        read_images(tmp_path / "a")
+    write_idx(tmp_path / "b", "train", grey, labels)
+    write_idx(tmp_path / "b", "t10k", grey[:, :, :3], labels)
+    with pytest.raises(ImageError, match=r"t10k.*: expected pictures of 1×7×5 as in train-.*, got 1×7×3"):
+        read_images(tmp_path / "b")
+    write_idx(tmp_path / "b", "t10k", grey, labels + 1)
+    with pytest.raises(ImageError, match=r"t10k.*row 8: expected a label of 0 to 2, got 3"):
+        read_images(tmp_path / "b")
+    (tmp_path / "b" / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(ImageError, match="no t10k-labels-idx1-ubyte beside t10k-images"):
+        read_images(tmp_path / "b")
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    data, expected = digits(), load_digits()
+    assert data.test is None
+    assert data.train.pixels.shape == (1797, 1, 8, 8)
+    assert data.train.pixels.dtype == torch.uint8
+    scaled = data.train.pixels[:, 0].double() * 16 / 255
+    assert (scaled - torch.from_numpy(expected.images)).abs().max() < 16 / 255
+    assert data.train.pixels.max() == 255
+    assert torch.equal(data.train.labels, torch.from_numpy(expected.target))
+    assert data.train.names == tuple("0123456789")
+
+
+def npy(shape, dtype="|u1", content=b"", version=1):
+    """An .npy file that claims a shape."""
+    header = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(header)) + header + content
+
+
+def npz(**members):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+PIXELS, LABELS = npy((3, 7, 5), content=bytes(105)), npy((3,), content=b"\0\1\1")
+WRONG = {
+    "no archive": (b"PK\3\4 but not really", "cannot be read as an .npz file"),
+    "no labels": (npz(images=PIXELS, other=LABELS), "expected the arrays 'images' and 'labels', got 'images', 'other'"),
+    "floats": (npz(images=npy((3, 7, 5), "<f4"), labels=LABELS), r"images: expected uint8 as .* got float32"),
+    "16 bits": (npz(images=npy((3, 7, 5), "<u2"), labels=LABELS), r"images: expected uint8 as .* got uint16"),
+    "objects": (npz(images=npy((3, 7, 5), "|O"), labels=LABELS), r"images: expected uint8 as .* got object"),
+    "flat": (
+        npz(images=npy((3, 35), content=bytes(105)), labels=LABELS),
+        r"images: expected .* got uint8 as \(3, 35\)",
+    ),
+    "channels first": (
+        npz(images=npy((3, 3, 7, 5), content=bytes(315)), labels=LABELS),
+        r"\[, 1 or 3\]\), got 3×3×7×5",
+    ),
+    "no pictures": (npz(images=npy((0, 7, 5)), labels=npy((0,))), r"expected pictures .* got 0×7×5"),
+    "counts": (npz(images=PIXELS, labels=npy((2,), content=b"\0\1")), "a label for every picture, got 3 and 2"),
+    "labels of floats": (npz(images=PIXELS, labels=npy((3,), "<f8")), "labels: expected integers as"),
+    "a label below": (
+        npz(images=PIXELS, labels=npy((3,), "|i1", b"\0\1\xff")),
+        "row 2: expected a label of 0 to 1, got -1",
+    ),
+    "all below": (
+        npz(images=PIXELS, labels=npy((3,), "|i1", b"\xff" * 3)),
+        "row 0: expected a label of 0 to 0, got -1",
+    ),
+    "a label above": (
+        npz(images=PIXELS, labels=npy((3,), "<i8", struct.pack("<3q", 0, 1, 10**15))),
+        "row 2: .* 0 to 65535",
+    ),
+    "names too few": (npz(images=PIXELS, labels=LABELS, names=npy((1,), "<U1", b"a\0\0\0")), "row 1: .* 0 to 0, got 1"),
+    "names twice": (
+        npz(images=PIXELS, labels=LABELS, names=npy((2,), "<U1", b"a\0\0\0" * 2)),
+        "names: expected .* different",
+    ),
+    "half names": (npz(images=PIXELS, labels=LABELS, names=npy((1,), "<U1", b"\0\xd8\0\0")), "cannot be read"),
+    "version": (npz(images=npy((3, 7, 5), version=3), labels=LABELS), r"images: expected version 1 or 2 of .npy"),
+    "a giant claim": (
+        npz(images=npy((10**9, 7, 5)), labels=LABELS),
+        r"claims 1000000000×7×5×1 bytes, expected 4000000000",
+    ),
+    "a lie": (
+        npz(images=npy((10**7, 7, 5)), labels=LABELS),
+        r"images: its header claims 350000000 bytes, the archive 0",
+    ),
+    "more than it says": (
+        npz(images=npy((3, 7, 5), content=bytes(10**6)), labels=LABELS),
+        "claims 105 bytes, the archive 10",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_arrays(tmp_path, name):
+    content, message = WRONG[name]
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(ImageError, match=f"a.npz: .*{message}" if message[0] == "(" else message) as caught:
+        read_images(tmp_path / "a.npz")
+    assert str(tmp_path / "a.npz") in str(caught.value)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (idx(numpy.zeros((3, 7, 5)))[:-1], "claims 3×7×5 bytes, it holds 104"),
+        (idx(numpy.zeros((3, 7, 5))) + b"\0", "claims 3×7×5 bytes, it holds more"),
+        (struct.pack(">4B3I", 0, 0, 8, 3, 10**6, 59, 61), "claims 1000000×59×61 bytes, it holds 0"),
+        (struct.pack(">4B3I", 0, 0, 8, 3, *[2**32 - 1] * 3), "bytes, expected 4000000000 at most"),
+        (idx(numpy.zeros(105)), "expected an idx file of bytes in 3 dimensions"),
+        (b"\0\0\x08\3\0", "expected an idx file of bytes in 3 dimensions"),
+    ],
+)
+def test_what_is_wrong_with_idx_files(tmp_path, pack, content, message):
+    ending = "" if pack is bytes else ".gz"
+    write_idx(tmp_path, "train", numpy.zeros((3, 7, 5)), [0, 1, 1], pack, ending)
+    (tmp_path / f"train-images-idx3-ubyte{ending}").write_bytes(pack(content))
+    with pytest.raises(ImageError, match=message):
+        read_images(tmp_path)
+
+
+def test_more_than_fits_is_refused(tmp_path, grey, labels, monkeypatch):
+    write_folders(tmp_path / "folders", grey, labels)
+    numpy.savez(tmp_path / "a.npz", images=grey, labels=labels)
+    monkeypatch.setattr(images, "MOST", COUNT * HEIGHT * WIDTH)
+    for path in (tmp_path / "folders", tmp_path / "a.npz"):
+        assert len(read_images(path).train.labels) == COUNT
+        with pytest.raises(ImageError, match="claims 11×1×7×7×1 bytes, expected 385 at most"):
+            read_images(path, size=7)

@@ -1,0 +1,138 @@
+"""Texts with labels: three formats that say the same, and what is said of those that cannot be used."""
+
+import csv
+import json
+
+import pytest
+
+from regard.data.labelled import Labelled, read_labelled
+from regard.data.tables import TableError
+from regard.data.texts import TextError
+
+ROWS = [("good film", "pos"), ('"so", he said; bad', "neg"), ("naïve, plain", "neg"), ("très 好", "pos"), ("x", "neg")]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def as_csv(path, separator):
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerows([("id", "label", "text"), *((str(i), label, text) for i, (text, label) in enumerate(ROWS))])
+    return path
+
+
+def as_tsv(path):
+    path.write_text("".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *ROWS]), encoding="utf-8")
+    return path
+
+
+def as_json(path):
+    lines = (json.dumps({"label": label, "n": 1, "text": text}) for text, label in ROWS)
+    path.write_text("\n\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_every_format_gives_the_same(tmp_path):
+    files = [as_csv(tmp_path / "a.csv", ","), as_csv(tmp_path / "b.CSV", ";"), as_csv(tmp_path / "c.csv", "\t")]
+    files += [as_tsv(tmp_path / "a.tsv"), as_json(tmp_path / "a.jsonl"), as_json(tmp_path / "a.ndjson")]
+    for path in files:
+        assert [(own.text, own.label) for own in read_labelled(path)] == ROWS
+
+
+def test_a_place_is_the_line_where_a_row_begins(write):
+    path = write("data.csv", 'text,label\n"one\ntwo",a\n\n"three\n\nfour",b\nfive,a\n')
+    assert read_labelled(path) == [
+        Labelled("one\ntwo", "a", f"{path}:2"),
+        Labelled("three\n\nfour", "b", f"{path}:5"),
+        Labelled("five", "a", f"{path}:8"),
+    ]
+
+
+def test_columns_of_other_names(write):
+    path = write("data.csv", "text,review,label,stars\nx,fine,y,5\nx,poor,y,1\n")
+    assert [(own.text, own.label) for own in read_labelled(path, "review", "stars")] == [("fine", "5"), ("poor", "1")]
+
+
+def test_numbers_and_truth_are_labels_in_json_as_json_writes_them(write):
+    lines = [json.dumps({"text": "x", "label": label}) for label in (0, -7, True, "true", "0")]
+    labels = [own.label for own in read_labelled(write("data.jsonl", "\n".join(lines)))]
+    assert labels == ["0", "-7", "true", "true", "0"]
+
+
+def test_in_tsv_a_quotation_mark_is_a_character(write):
+    found = read_labelled(write("data.tsv", 'text\tlabel\n"open\ta\nclosed"\tb\n'))
+    assert [own.text for own in found] == ['"open', 'closed"']
+
+
+HEAD = "text,label\n"
+BAD = {
+    "a missing column.csv": ("tezt,label\nx,a\n", r"no column 'text'; did you mean 'tezt'\? \(columns: tezt, label\)"),
+    "a missing column.tsv": ("text\tlabels\nx\ta\n", r"no column 'label'; did you mean 'labels'\?"),
+    "a missing key.jsonl": ('{"text": "x", "lable": 1}', r"line 1: no column 'label'; did you mean 'lable'\?"),
+    "no text.csv": (f"{HEAD}x,a\n ,b\n", r"line 3, column 'text': is empty"),
+    "no label.csv": (f"{HEAD}x,a\ny,\n", r"line 3, column 'label': is empty"),
+    "no label.tsv": ("text\tlabel\nx\t\n", r"line 2, column 'label': is empty"),
+    "a comma too many.csv": (f"{HEAD}x,a\ny, z,b\n", r"line 3: expected 2 columns, got 3"),
+    "a short row.tsv": ("text\tlabel\nx\ta\ny\n", r"line 3: expected 2 columns, got 1"),
+    "an open mark.csv": (f'{HEAD}x,a\n"y,b\nz,a\nv,b\n', r"line 3: unexpected end of data; is a quotation mark open"),
+    "a long cell.csv": (f'{HEAD}x,a\n"{"y" * 200_000}",b\n', r"line 3: field larger than field limit"),
+    "one class.csv": (f"{HEAD}x,a\ny,a\nz,a\n", r"expected two classes or more, all 3 rows are 'a'"),
+    "no rows.csv": (HEAD, r"no rows"),
+    "no rows.jsonl": ("\n\n", r"no rows"),
+    "nothing.csv": ("", r"line 1: expected a header with the columns 'text' and 'label', got none"),
+    "nothing.tsv": ("", r"line 1: expected a header"),
+    "a blank header.csv": ("\nx,a\n", r"line 1: expected a header"),
+    "no JSON.jsonl": ('{"text": "x", "label": 1}\n{"text": \n', r"line 2: is not JSON"),
+    "a list.jsonl": ('["x", "a"]', r"line 1: expected a JSON object .* got \['x', 'a'\]"),
+    "a number as text.jsonl": ('{"text": 5, "label": 1}', r"line 1, 'text': expected a string, got 5"),
+    "a list as label.jsonl": ('{"text": "x", "label": [1]}', r"line 1, 'label': expected a string, got \[1\]"),
+    "null.jsonl": ('{"text": "x", "label": null}', r"line 1, 'label': expected a string, got None"),
+    "half a character.jsonl": (r'{"text": "x\ud800", "label": "a"}', r"line 1, 'text': holds '\\ud800'"),
+    "a written NUL.jsonl": (r'{"text": "x\u0000", "label": "a"}', r"line 1, 'text': holds '\\x00'"),
+    "deep.jsonl": ("[" * 100_000, r"line 1: is not JSON"),
+    "a long number.jsonl": (f'{{"text": "x", "label": {"7" * 50_000}}}', r"line 1: is not JSON"),
+    "another format.txt": ("x", r"expected a file that ends in .csv, .tsv, .jsonl, .ndjson, got .txt"),
+    "no ending": ("x", r"expected a file that ends in .* got no ending"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_said_with_its_place_in_one_line(write, name):
+    content, message = BAD[name]
+    with pytest.raises(TableError, match=f"{name}: {message}") as caught:
+        read_labelled(write(name, content))
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("ending", "header"), [("csv", b"text,label"), ("tsv", b"text\tlabel"), ("jsonl", b"")])
+def test_what_is_no_text(write, ending, header):
+    with pytest.raises(TextError, match=r"line 2: not UTF-8 \(byte 2"):
+        read_labelled(write(f"data.{ending}", header + b"\nna\xefve\n"))
+    with pytest.raises(TextError, match="line 1: holds a NUL"):
+        read_labelled(write(f"data.{ending}", "te\0xt,label\n"))
+    with pytest.raises(TextError, match="No such file"):
+        read_labelled(write(f"data.{ending}", "x").with_name(f"none.{ending}"))
+
+
+def test_folders_and_a_column_asked_for_twice(write, tmp_path):
+    with pytest.raises(TableError, match="is a folder"):
+        read_labelled(tmp_path)
+    with pytest.raises(TableError, match="expected two columns, text and label, got 'label' for both"):
+        read_labelled(write("data.csv", "label\nx\n"), "label", "label")
+
+
+def test_a_header_of_many_columns_and_line_ends_is_said_in_one_short_line(write):
+    header = ",".join(f'"column\n{number}"' for number in range(1009))
+    with pytest.raises(TableError, match="no column 'text'") as caught:
+        read_labelled(write("data.csv", f"{header}\n"))
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600

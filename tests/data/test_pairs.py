@@ -1,0 +1,73 @@
+"""Sentences and translations: one file with a tab, or two files line by line, say the same."""
+
+import pytest
+
+from regard.data.pairs import Pair, read_pairs
+from regard.data.texts import TextError
+
+ENGLISH = ["Go.", "", "I am here.", 'He said "no".', " \t", "Bye"]
+FRENCH = ["Va !", "", "Je suis là.", "Il a dit « non ».", "", "Salut"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_one_file_and_two_files_give_the_same_pairs(write, end, mark):
+    rows = ["\t".join(row).strip() for row in zip(ENGLISH, FRENCH, strict=True)]
+    table = read_pairs(write("en-fr.tsv", mark + end.join(rows)))
+    english, french = write("en", mark + end.join(ENGLISH)), write("fr", mark + end.join(FRENCH) + end)
+    files = read_pairs(english, french)
+    assert [(pair.source, pair.target) for pair in table] == [(pair.source, pair.target) for pair in files]
+    assert [pair.place for pair in files] == [f"{english}:{line}" for line in (1, 3, 4, 6)]
+    assert files[1] == Pair("I am here.", "Je suis là.", None, f"{english}:3")
+
+
+BAD_TABLES = {
+    "one column": ("Go.\tVa !\nBye\n", r"line 2: expected two columns.* got 1; or give the translations as a second"),
+    "three columns": ("Go.\tVa !\n\nGo.\tVa !\tCC-BY\n", r"line 3: expected two columns.* got 3$"),
+    "no translation": ("Go.\tVa !\nBye\t \n", r"line 2: its translation is blank"),
+    "no sentence": ("Go.\tVa !\n\tSalut\n", r"line 2: its sentence is blank"),
+    "nothing": ("\n \n\t\n", r"pairs.tsv: no line in it that is not blank"),
+    "empty": ("", r"pairs.tsv: no line in it that is not blank"),
+    "Latin-1": ("Go.\tVa !\nHere\tL\u00e0\n".encode("latin-1"), r"pairs.tsv: line 2: not UTF-8 \(byte 6"),
+    "NUL": ("Go.\tVa\0!\n", r"pairs.tsv: line 1: holds a NUL character"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_what_is_wrong_with_a_table_is_said_with_its_line(write, name):
+    content, message = BAD_TABLES[name]
+    with pytest.raises(TextError, match=message):
+        read_pairs(write("pairs.tsv", content))
+
+
+def test_files_of_different_lengths(write):
+    long, short = write("long", "1\n2\n3\n4\n5\n"), write("short", "1\n2\n3\n")
+    with pytest.raises(TextError, match=r"long has 5 lines and .*short has 3: expected"):
+        read_pairs(long, short)
+    with pytest.raises(TextError, match=r"short has 3 lines and .*long has 5: expected"):
+        read_pairs(short, long)
+
+
+def test_a_line_without_its_translation_in_the_other_file(write):
+    with pytest.raises(TextError, match="en: line 2: its translation is blank"):
+        read_pairs(write("en", "a\nb\nc\n"), write("fr", "a\n\nc\n"))
+
+
+def test_files_that_are_none(write, tmp_path):
+    lines = write("lines", "a\n")
+    for arguments in [(tmp_path,), (lines, tmp_path)]:
+        with pytest.raises(TextError, match="is a folder, expected a file"):
+            read_pairs(*arguments)
+    for arguments in [(tmp_path / "none",), (lines, tmp_path / "none")]:
+        with pytest.raises(TextError, match="none: No such file"):
+            read_pairs(*arguments)

@@ -1,0 +1,187 @@
+"""Whole runs of every task, small: they learn, they stop when they should, they go on as if they had never stopped."""
+
+import json
+
+import pytest
+import torch
+
+import regard
+from regard.training import loop, options
+from regard.training.folder import RunError, read_log, read_options
+from regard.training.options import OptionError
+from regard.training.task import TaskError
+from tests.training import tiny
+
+TASKS = list(tiny.SHAPES)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_leaves_a_model_that_works(task, tmp_path):
+    data = tiny.make(task, tmp_path)
+    trained = regard.train(task, data, out=tmp_path / "run", **tiny.options(task))
+    assert trained.results == json.loads((tmp_path / "run" / "results.json").read_text())
+    steps = [record["step"] for record in read_log(tmp_path / "run") if "loss" in record]
+    assert steps == list(range(1, 13))
+    model = regard.load(tmp_path / "run")
+    assert torch.equal(*(next(own.parameters()) for own in (model, trained.model)))
+    if task == "translate":
+        assert isinstance(model.translate("ant bee cat"), str)
+    elif task == "language":
+        assert isinstance(model.generate("ant bee"), str)
+    elif task == "text":
+        assert model.classify(["ant bee", "hen jay kid"])[0] in ("early", "late")
+    else:
+        assert model.classify(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))[1] in ("high", "middle", "low")
+
+
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        ("translate", {"model": "transformer", "heads": 2}),
+        ("translate", {"attention": None, "cell": "lstm"}),
+        ("translate", {"accumulate": 2, "schedule": "inverse-root", "tokenizer": "bpe", "vocabulary": 300}),
+        ("language", {"model": "masked"}),
+        ("images", {"model": "resnet", "width": 4, "depths": "1,1", "schedule": "constant"}),
+        ("text", {"examples": 31, "smoothing": 0.1}),
+    ],
+)
+def test_other_models_and_ways_run_too(task, more, tmp_path):
+    data = tiny.make(task, tmp_path)
+    trained = regard.train(task, data, out=tmp_path / "run", **tiny.options(task, **more))
+    assert trained.results["steps"] == 12
+    kept = read_options(tmp_path / "run")[1]
+    assert {name: getattr(kept, name) for name in more} == more
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(task, tmp_path, monkeypatch):
+    """Stopped between two checkpoints, and again in the middle of an epoch: every bit is the same."""
+    data = tiny.make(task, tmp_path)
+    regard.train(task, data, out=tmp_path / "whole", **tiny.options(task))
+    real = loop._step
+    for stop in (5, 10):
+
+        def breaking(own, trainee, optimizer, following, state, stop=stop):
+            if state.step == stop:
+                raise RuntimeError("the power is gone")
+            return real(own, trainee, optimizer, following, state)
+
+        monkeypatch.setattr(loop, "_step", breaking)
+        with pytest.raises(RuntimeError, match="power"):
+            regard.train(task, data, out=tmp_path / "cut", resume=stop == 10, **tiny.options(task))
+    monkeypatch.setattr(loop, "_step", real)
+    regard.train(task, data, out=tmp_path / "cut", resume=True)
+    assert tiny.outcome(tmp_path / "cut") == tiny.outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_it_learns(task, tmp_path):
+    data = tiny.make(task, tmp_path)
+    pace = {"steps": 150, "evaluate_every": 50, "learning_rate": 1e-2, "dropout": 0.0}
+    results = regard.train(task, data, out=tmp_path / "run", **tiny.options(task, **pace)).results["test"]
+    if task == "language":
+        assert results["perplexity"] < 4  # ten words of three letters: no more than 10^(1/4) is needed in the end
+    elif task == "translate":
+        first, *_, last = [own["validation"]["perplexity"] for own in read_log(tmp_path / "run") if "validation" in own]
+        assert last < first < 30
+    else:
+        assert results["accuracy"] > 0.9
+
+
+def test_the_same_run_twice_is_the_same_and_another_seed_is_not(tmp_path):
+    data = tiny.make("translate", tmp_path)
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        regard.train("translate", data, out=tmp_path / name, **tiny.options("translate", seed=seed))
+    assert tiny.outcome(tmp_path / "one") == tiny.outcome(tmp_path / "two")
+    assert tiny.losses(tmp_path / "one") != tiny.losses(tmp_path / "three")
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path):
+    """The loss is a mean over all targets of a step, not a mean of means."""
+    data = tiny.make("images", tmp_path)
+    same = {"dropout": 0.0, "augment": False, "flip": False, "steps": 7}
+    one = tiny.options("images", **same, batch=26, accumulate=1)
+    two = tiny.options("images", **same, batch=13, accumulate=2)
+    for name, given in (("one", one), ("two", two)):
+        regard.train("images", data, out=tmp_path / name, **given)
+    found = [
+        next(record["tokens"] for record in read_log(tmp_path / name) if "loss" in record) for name in ("one", "two")
+    ]
+    assert found == [26, 26]
+
+
+def test_more_steps_can_be_asked_for_later(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", schedule="constant")
+    regard.train("text", data, out=tmp_path / "run", **given)
+    again = regard.train("text", data, out=tmp_path / "run", resume=True)  # nothing is left to do
+    assert again.results["steps"] == 12
+    more = regard.train("text", data, out=tmp_path / "run", resume=True, steps=20)
+    regard.train("text", data, out=tmp_path / "long", **{**given, "steps": 20})
+    assert more.results["steps"] == 20
+    assert tiny.losses(tmp_path / "run") == tiny.losses(tmp_path / "long")
+
+
+def test_patience_ends_a_run_that_gets_no_better(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", learning_rate=1e-9, patience=2, steps=400, evaluate_every=3)
+    assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 9
+    assert regard.train("text", data, out=tmp_path / "run", resume=True).results["steps"] == 9
+
+
+def test_minutes_end_a_run(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", minutes=1e-6, steps=400)
+    assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 1
+
+
+def test_a_loss_that_is_no_number_stops_before_the_step(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", learning_rate=1e30, warmup=0, clip=0.0, save_every=1)
+    with pytest.raises(loop.Diverged, match="lower --learning-rate"):
+        regard.train("text", data, out=tmp_path / "run", **given)
+    kept = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert json.loads((kept / "state.json").read_text())["step"] == max(map(int, tiny.losses(tmp_path / "run")))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"resume": True}, "no run to go on with"),
+        ({"stps": 3}, "did you mean steps"),
+        ({"steps": 0}, "more than 0"),
+        ({"steps": 1.5}, "a whole number"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"schedule": "linear"}, "one of constant, cosine"),
+        ({"freeze": "blocks.7"}, "no layer is called"),
+    ],
+)
+def test_wrong_options_are_named(given, message, tmp_path):
+    data = tiny.make("text", tmp_path)
+    with pytest.raises((OptionError, RunError, TaskError), match=message):
+        regard.train("text", data, out=tmp_path / "run", **{**tiny.options("text"), **given})
+
+
+def test_a_run_is_not_begun_over_another_nor_changed_on_the_way(tmp_path):
+    data = tiny.make("text", tmp_path)
+    regard.train("text", data, out=tmp_path / "run", **tiny.options("text"))
+    with pytest.raises(RunError, match="--resume"):
+        regard.train("text", data, out=tmp_path / "run", **tiny.options("text"))
+    with pytest.raises(OptionError, match="size: this run has 12"):
+        regard.train("text", data, out=tmp_path / "run", resume=True, size=13)
+    with pytest.raises(RunError, match="of `text`"):
+        regard.train("images", out=tmp_path / "run", resume=True)
+    data.write_text(data.read_text().replace("ant", "bee"))
+    with pytest.raises(RunError, match="not those that this run began with"):
+        regard.train("text", data, out=tmp_path / "run", resume=True)
+
+
+def test_events_for_tensorboard_are_written_when_asked_for(tmp_path):
+    data = tiny.make("text", tmp_path)
+    regard.train("text", data, out=tmp_path / "run", **tiny.options("text", tensorboard=True))
+    assert list((tmp_path / "run" / "events").iterdir())
+
+
+def test_every_option_has_a_help_text():
+    for kind in options.TASKS.values():
+        assert all(own.metadata["help"] for own in kind.__dataclass_fields__.values())

@@ -1,0 +1,92 @@
+"""Transfer: what is kept, what is new, what stays as it is, what learns more slowly."""
+
+import pytest
+import torch
+
+import regard
+from regard.training.options import OptionError, resolved
+from regard.training.task import TaskError
+from regard.training.transfer import groups
+from tests.training import tiny
+
+
+def state(folder):
+    return regard.load(folder).state_dict()
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_a_language_model_becomes_a_classifier(kind, tmp_path):
+    prose = tiny.make("language", tmp_path)
+    texts = tiny.make("text", tmp_path)
+    regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
+    given = {**tiny.PACE, "longest": 11, "batch": 110, "init_from": str(tmp_path / "first"), "freeze": "word,blocks.0"}
+    regard.train("text", texts, out=tmp_path / "second", **given)
+    before, after = state(tmp_path / "first"), state(tmp_path / "second")
+    for name in before.keys() & after.keys() - {name for name in after if name.startswith("guesser.")}:  # has no say
+        frozen = name.startswith(("word.", "blocks.0."))
+        assert torch.equal(before[name], after[name]) == frozen, name
+    assert "classifier.weight" in after.keys() - before.keys()
+    model = regard.load(tmp_path / "second")
+    assert model.labels == ["early", "late"]
+    assert model.tokenizer.to_str() == regard.load(tmp_path / "first").tokenizer.to_str()
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+def test_an_image_model_learns_other_classes(kind, tmp_path):
+    import numpy
+
+    pictures = tiny.make("images", tmp_path)
+    shape = {"model": kind} if kind == "vit" else {"model": kind, "depths": "1,1", "width": 4}
+    regard.train("images", pictures, out=tmp_path / "first", **tiny.options("images", **shape))
+    with numpy.load(pictures) as old:
+        numpy.savez(tmp_path / "other.npz", images=old["images"], labels=old["labels"] % 2, names=["even", "odd"])
+    given = {**tiny.PACE, "batch": 13, "init_from": str(tmp_path / "first"), "layer_decay": 0.5}
+    regard.train("images", tmp_path / "other.npz", out=tmp_path / "second", **given)
+    assert regard.load(tmp_path / "second").labels == ["even", "odd"]
+    assert state(tmp_path / "second")["classifier.weight"].shape[0] == 2
+
+
+def test_without_a_step_everything_that_fits_is_kept(tmp_path):
+    texts = tiny.make("text", tmp_path)
+    regard.train("text", texts, out=tmp_path / "first", **tiny.options("text"))
+    given = {**tiny.PACE, "steps": 1, "learning_rate": 1e-30, "weight_decay": 0.0, "init_from": str(tmp_path / "first")}
+    regard.train("text", texts, out=tmp_path / "second", **given)
+    before, after = state(tmp_path / "first"), state(tmp_path / "second")
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        assert torch.equal(tensor, after[name]), name
+
+
+def test_layers_further_from_the_output_learn_more_slowly():
+    model = regard.Encoder(31, 12, 3, 3, classes=2, pooler=True)
+    options = resolved("text", {"data": "x.csv", "layer_decay": 0.5, "freeze": "blocks.1"})
+    factors = {id(own): group["factor"] for group in groups(model, options) for own in group["params"]}
+    found = {name: factors.get(id(own)) for name, own in model.named_parameters()}
+    assert found["classifier.weight"] == found["pooler.bias"] == 1
+    assert found["blocks.2.mixer.outward.weight"] == 0.5
+    assert found["blocks.1.mixer.outward.weight"] is None
+    assert found["blocks.0.mixer.outward.weight"] == 0.125
+    assert found["word.weight"] == found["position.weight"] == 0.0625
+
+
+def test_biases_and_norms_do_not_decay():
+    model = regard.Encoder(31, 12, 1, 3, classes=2)
+    options = resolved("text", {"data": "x.csv", "weight_decay": 0.3})
+    decays = {id(own): group["weight_decay"] for group in groups(model, options) for own in group["params"]}
+    for own in model.parameters():
+        assert decays[id(own)] == (0.3 if own.dim() > 1 else 0.0)
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    prose = tiny.make("language", tmp_path)
+    texts = tiny.make("text", tmp_path)
+    pictures = tiny.make("images", tmp_path)
+    regard.train("language", prose, out=tmp_path / "first", **tiny.options("language"))
+    begun = {"init_from": str(tmp_path / "first"), **tiny.PACE}
+    with pytest.raises(OptionError, match="size: cannot be given with init_from"):
+        regard.train("text", texts, out=tmp_path / "second", **begun, size=9)
+    with pytest.raises(TaskError, match="expected a model for this task"):
+        regard.train("images", pictures, out=tmp_path / "second", **begun)
+    everything = "word,position,blocks,norm,classifier"
+    with pytest.raises(TaskError, match="nothing to train"):
+        regard.train("text", texts, out=tmp_path / "second", **begun, freeze=everything)

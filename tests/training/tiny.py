@@ -1,0 +1,117 @@
+"""Small data of every kind, options that learn them in seconds, and runs to compare."""
+
+import hashlib
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+from safetensors.torch import load_file
+
+from regard.training.folder import read_log
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "jay", "kid"]
+
+# Options that fit each kind of data: a model of a few thousand numbers, a dozen steps.
+SHAPES = {
+    "translate": {"size": 8, "hidden": 12, "tokenizer": "word", "batch": 130, "evaluate_pairs": 7},
+    "language": {"size": 12, "layers": 2, "heads": 3, "context": 17, "tokenizer": "character", "batch": 170},
+    "text": {"size": 12, "layers": 1, "heads": 3, "tokenizer": "word", "longest": 11, "batch": 110},
+    "images": {"size": 12, "layers": 1, "heads": 3, "patch": 2, "batch": 13, "flip": True},
+}
+PACE = {"steps": 12, "evaluate_every": 5, "save_every": 3, "warmup": 3, "dropout": 0.1}
+
+
+def options(task, **more):
+    return {**SHAPES[task], **PACE, **more}
+
+
+def make(task, folder):
+    """Write data for a task; the path to give."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return MAKERS[task](folder, random.Random(5))
+
+
+def pairs(folder, chance):
+    lines = set()
+    while len(lines) < 211:
+        words = [chance.choice(WORDS) for _ in range(chance.randint(2, 7))]
+        lines.add(" ".join(words) + "\t" + " ".join(word.upper() for word in reversed(words)))
+    path = folder / "pairs.tsv"
+    path.write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
+    return path
+
+
+def prose(folder, chance):
+    path = folder / "prose.txt"
+    lines = [" ".join(chance.choice(WORDS) for _ in range(7)) + ".\n" for _ in range(1_501)]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def labelled(folder, chance):
+    path = folder / "texts.csv"
+    rows = []
+    for number in range(199):
+        label = ("early", "late")[number % 2]
+        own = WORDS[:5] if label == "early" else WORDS[5:]
+        rows.append(f"{' '.join(chance.choice(own) for _ in range(chance.randint(2, 9)))} {number},{label}\n")
+    path.write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    return path
+
+
+def pictures(folder, chance):
+    path = folder / "pictures.npz"
+    numbers = numpy.random.default_rng(5)
+    labels = numpy.arange(163) % 3
+    images = numbers.integers(0, 90, (163, 8, 8), dtype=numpy.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[2 * label : 2 * label + 3] += 150  # a bright bar whose height is the class
+    numpy.savez(path, images=images, labels=labels, names=numpy.array(["high", "middle", "low"]))
+    return path
+
+
+MAKERS = {"translate": pairs, "language": prose, "text": labelled, "images": pictures}
+
+
+def losses(folder):
+    """The loss of each step, in every bit."""
+    return {record["step"]: record["loss"].hex() for record in read_log(folder) if "loss" in record}
+
+
+def outcome(folder):
+    """Everything that has to be the same: losses, metrics, the best model's weights, the newest checkpoint's."""
+    evaluations = [(own["step"], own["validation"]) for own in read_log(folder) if "validation" in own]
+    newest = max((folder / "checkpoints").glob("step-*"))
+    weights = [digest(path) for path in (*newest.glob("*.safetensors"), folder / "model.safetensors")]
+    return losses(folder), evaluations, weights
+
+
+def digest(path):
+    """Of every number in a file; the header may list them in any order."""
+    tensors = load_file(path)
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode() + tensors[name].numpy().tobytes())
+    return found.hexdigest()
+
+
+def flags(given):
+    """Options as the command line wants them."""
+    found = []
+    for name, value in given.items():
+        flag = "--" + name.replace("_", "-")
+        found += [flag] if value is True else [flag.replace("--", "--no-", 1)] if value is False else [flag, str(value)]
+    return found
+
+
+def command(task, data, out, *more, **given):
+    """`regard train` as a command for a process of its own."""
+    every = options(task, threads=1, **given)
+    return [sys.executable, "-m", "regard", "train", task, str(data), "--out", str(out), *flags(every), *more]
+
+
+def run(arguments, **more):
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=ROOT, **more)
