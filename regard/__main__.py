@@ -1,8 +1,15 @@
 """`python -m regard` is `regard`: what torchrun starts."""
 
+import os
 import sys
 
 from regard.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Threads of gloo may still hold tensors, and abort a process that has done its work while Python takes leave.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

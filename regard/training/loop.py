@@ -80,7 +80,10 @@ def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
     """Train until the end, from a state and a checkpoint of it if there is one."""
     options, world = own.options, own.world
     model = own.task.model.to(world.device).train()
-    trainee = world.share(Trainee(model, own.task), shard=options.shard)
+    plain = Trainee(model, own.task)
+    _leave_unused(plain, own)
+    groups(model, options)  # what is to stay as it is has to be known before the model is shared
+    trainee = world.share(plain, shard=options.shard)
     optimizer = _optimizer(model, options)
     if found is not None:
         checkpoints.restore(found, _tensors(model, optimizer))
@@ -181,7 +184,17 @@ def _batches(task: Task, options: Options, state: State) -> Following:
 # ----------------------------------------------------------------------------------------------------- the optimizer
 
 
+def _leave_unused(trainee: Trainee, own: Run) -> None:
+    """What the task does not use, such as another head, has no gradient: processes would wait for it forever."""
+    batch = own.task.batch(own.task.batches.epoch(0)[0][:1], torch.Generator()).to(own.world.device)
+    trainee(batch).backward()
+    for parameter in trainee.parameters():
+        parameter.requires_grad_(parameter.grad is not None)
+        parameter.grad = None
+
+
 def _optimizer(model: Model, options: Options) -> torch.optim.AdamW:
+    """Of the parameters that learn; after the model was shared, which may have put others in their places."""
     return torch.optim.AdamW(groups(model, options), lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
 
 

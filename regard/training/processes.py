@@ -60,8 +60,7 @@ class World:
             return _sharded(trainee, self.device.type)
         if not self.several:
             return trainee
-        # A head that the task does not use has no gradient: whoever waits for it would wait forever.
-        return nn.parallel.DistributedDataParallel(trainee, find_unused_parameters=True)
+        return nn.parallel.DistributedDataParallel(trainee)
 
     def whole(self, model: Model) -> dict[str, Tensor] | None:
         """All tensors of a model, put together again if it is in parts; for the first process only."""

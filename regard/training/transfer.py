@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,20 +51,16 @@ def groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
     depth = max((number + 1 for number in map(_block, dict(model.named_parameters())) if number is not None), default=0)
     found: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in frozen)
         if name in frozen:
+            parameter.requires_grad_(False)
+        if not parameter.requires_grad:
             continue
         factor = options.layer_decay ** _distance(name, depth)
         decay = options.weight_decay if parameter.dim() > 1 else 0.0
         found.setdefault((factor, decay), []).append(parameter)
     if not found:
         raise TaskError("freeze: every layer stays as it is, so there is nothing to train")
-    return [{"params": own, "factor": factor, "weight_decay": decay} for (factor, decay), own in sorted_groups(found)]
-
-
-def sorted_groups(found: dict[tuple[float, float], list[nn.Parameter]]) -> Iterator[Any]:
-    """In an order that does not depend on chance."""
-    yield from sorted(found.items(), key=lambda own: own[0])
+    return [{"params": own, "factor": factor, "weight_decay": decay} for (factor, decay), own in found.items()]
 
 
 def _frozen(model: nn.Module, options: Options) -> set[str]:
@@ -95,8 +89,3 @@ def _distance(name: str, depth: int) -> int:
     if number is not None:
         return depth - number
     return depth + 1 if re.match(r"(\w*word|\w*position|token|patch|stem|kind)\b", name) else 0
-
-
-def shape_options(options: Options) -> list[str]:
-    """The names of the options that decide a model's shape."""
-    return [own.name for own in dataclasses.fields(options) if own.metadata["shape"]]

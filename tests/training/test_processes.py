@@ -20,7 +20,7 @@ STEADY = {**SAME, "schedule": "constant", "steps": 60, "evaluate_every": 30, "sa
 def torchrun(count, arguments, *more):
     """The same command with several processes."""
     assert arguments[:3] == [sys.executable, "-m", "regard"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), "--master-port", "0"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     return [*launcher, *more, "-m", "regard", *arguments[3:]]
 
 

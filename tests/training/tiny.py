@@ -114,4 +114,4 @@ def command(task, data, out, *more, **given):
 
 
 def run(arguments, **more):
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=ROOT, **more)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=150, cwd=ROOT, **more)
