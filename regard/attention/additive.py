@@ -151,13 +151,8 @@ def far_scores(a: Tensor, b: Tensor, w: Tensor, limit: float = math.inf) -> Tens
     scores = a.new_empty(*a.shape[:2], b.shape[-1])
     out = scores.numpy()
     cut = None if limit == math.inf else out.dtype.type(limit)
-    arrays = (
-        a.numpy(),
-        b.numpy(),
-        w.detach().clone().numpy(),
-        cut,
-        out,
-    )  # cloned: numpy would pin a parameter's memory
+    weights = w.detach().clone().numpy()  # cloned, because numpy would pin the memory of a parameter
+    arrays = (a.numpy(), b.numpy(), weights, cut, out)
     loop = functools.partial(find_loops("additive").scores, *arrays)
     share_out(loop, a.shape[0] * a.shape[1], work=scores.numel() * w.numel())
     return scores

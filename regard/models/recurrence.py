@@ -21,12 +21,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from regard.attention import Additive, Mask, masked_softmax
-from regard.attention.additive import far_scores, far_slopes
+from regard.attention.additive import LIMIT, far_scores, far_slopes
 from regard.attention.threads import find_loops
 
 __all__ = ["attentive_gru"]
 
-REACH = 20.0  # up to where e^{2 query} e^{2 key} is far from overflow, and tanh is 1 anyway
+REACH = 42.0  # up to where e^{2 query} and e^{2 key} are normal numbers; far before that tanh is 1
 
 
 def attentive_gru(
@@ -40,13 +40,15 @@ def attentive_gru(
 ) -> tuple[Tensor, Tensor] | None:
     """States and contexts (batch, n, hidden) each, for words (batch, n, size), a state (batch, hidden) and the rest.
 
-    None where this way does not apply: another cell or score, several layers, not on a CPU, numbers out of range.
+    None where this way does not apply: another cell or score, several layers, not on a CPU, numbers out of reach.
     """
     if type(score) is not Additive or type(net) is not nn.GRU or net.num_layers > 1 or keys.shape[-1] % 4:
         return None
     if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return None
     if find_loops("recurrent") is None or torch.compiler.is_compiling() or not keys.numel():
+        return None
+    if not float(keys.detach().abs().amax()) < REACH:
         return None
     size = words.shape[-1]
     weight, bias, hidden_weight, hidden_bias = (
@@ -70,7 +72,7 @@ def _advance(entering: Tensor, own: Tensor, state: Tensor, saved: Tensor, place:
 
 
 class _Attentive(torch.autograd.Function):
-    """States, contexts, and how far queries and keys reach together."""
+    """States, contexts, and how far queries reach."""
 
     @staticmethod
     def forward(
@@ -100,11 +102,12 @@ class _Attentive(torch.autograd.Function):
             query = product[:, :units]
             reach = torch.maximum(reach, query.abs().amax())
             torch.exp(query * 2, out=far_queries[step])
-            looks[step] = masked_softmax(far_scores(far_queries[step][:, None], far_keys, w), mask)[:, 0]
+            looks[step] = masked_softmax(far_scores(far_queries[step][:, None], far_keys, w, LIMIT[w.dtype]), mask)[
+                :, 0
+            ]
             torch.bmm(looks[step].unsqueeze(1), values, out=contexts[step].unsqueeze(1))
             entering = torch.addmm(gates[:, step], contexts[step], context_weight.T)
             state = _advance(entering, product[:, units:], state, saved[step], states[step])
-        reach = reach + keys.abs().amax()
         ctx.save_for_backward(
             hidden, values, w, context_weight, both, far_keys, far_queries, states, contexts, saved, looks
         )

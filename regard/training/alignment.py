@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Alignment", "align"]
 
+LEAST = 0.1  # weight with which a source word has to be looked at, to be linked for that alone
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -29,10 +31,15 @@ class Alignment:
 
     @property
     def links(self) -> frozenset[tuple[int, int]]:
-        """(source word, target word): where each word of the target looks most."""
+        """(source word, target word): where each target word looks most, and by whom each source word is looked at most.
+
+        The latter counts from LEAST on; it finds the second of two words that are translated by one.
+        """
         if not self.weights.numel():
             return frozenset()
-        return frozenset(zip(self.weights.argmax(1).tolist(), range(len(self.target)), strict=True))
+        most, lookers = self.weights.max(0)
+        seen = [(place, looker) for place, looker in enumerate(lookers.tolist()) if float(most[place]) >= LEAST]
+        return frozenset([*zip(self.weights.argmax(1).tolist(), range(len(self.target)), strict=True), *seen])
 
 
 def align(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
