@@ -122,15 +122,15 @@ def _add_uses(commands: Any) -> None:
         "evaluate", help=text, description=text.capitalize() + ".", epilog="example: regard evaluate regard-translate"
     )
     evaluate.add_argument("model", metavar="MODEL", type=Path, help="a model folder")
-    evaluate.add_argument("data", metavar="DATA", type=Path, nargs="?", help="a file or folder, as for `regard train`")
-    evaluate.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="the target's file, for a translator")
+    evaluate.add_argument("data", metavar="DATA", nargs="?", help="a file or folder, as for `regard train`")
+    evaluate.add_argument("target", metavar="TARGET", nargs="?", help="the target's file, for a translator")
     evaluate.add_argument("--text", metavar="COL", default="text", help="the column of the texts; default: %(default)s")
     evaluate.add_argument(
         "--label", metavar="COL", default="label", help="the column of the classes; default: %(default)s"
     )
     evaluate.add_argument("--beam", metavar="N", type=int, default=1, help="for a translator; default: %(default)s")
     evaluate.add_argument("--json", action="store_true", help="for a program to read")
-    evaluate.set_defaults(run=_evaluate)
+    evaluate.set_defaults(run=_evaluate, optional=("data", "target"))
 
 
 def _use(commands: Any, name: str, text: str, inputs: str, example: str) -> argparse.ArgumentParser:
@@ -147,7 +147,10 @@ def _use(commands: Any, name: str, text: str, inputs: str, example: str) -> argp
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    options, late = parser.parse_known_args(arguments)
+    if late:
+        _take_late(parser, options, late)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -161,6 +164,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"regard: {error}", file=sys.stderr)
         return 1
     return code
+
+
+def _take_late(parser: argparse.ArgumentParser, options: argparse.Namespace, late: list[str]) -> None:
+    """Give words that came after flags to the arguments they are meant for: argparse does not look that far."""
+    words = [] if any(word.startswith("-") for word in late) else list(late)
+    if hasattr(options, "inputs"):
+        options.inputs = [*options.inputs, *words]
+        words = []
+    for name in getattr(options, "optional", ()):
+        if words and getattr(options, name, None) is None:
+            setattr(options, name, words.pop(0))
+    if words or any(word.startswith("-") for word in late):
+        parser.error(f"unrecognized arguments: {' '.join(words or late)}")
 
 
 def _tour(options: argparse.Namespace) -> int:
@@ -186,8 +202,8 @@ def _search(options: argparse.Namespace) -> int:
 def _train(options: argparse.Namespace) -> int:
     from regard.training import command
 
-    chosen = given(options)
-    return command.run(options.task, chosen, Path(options.out), resume=options.resume, as_json=options.json)
+    own = {"config": options.config, "resume": options.resume, "as_json": options.json}
+    return command.run(options.task, given(options), Path(options.out), **own)
 
 
 def _request(options: argparse.Namespace, **more: Any) -> Any:
@@ -219,8 +235,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     from regard import evaluating
 
     names = ("model", "data", "target", "text", "label", "beam")
-    request = evaluating.Request(**{name: getattr(options, name) for name in names}, as_json=options.json)
-    return evaluating.run(request)
+    values = {name: getattr(options, name) for name in names}
+    paths = {name: Path(values[name]) for name in ("data", "target") if values[name] is not None}
+    return evaluating.run(evaluating.Request(**(values | paths), as_json=options.json))
 
 
 def _data(options: argparse.Namespace) -> int:

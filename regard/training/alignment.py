@@ -31,7 +31,7 @@ class Alignment:
 
     @property
     def links(self) -> frozenset[tuple[int, int]]:
-        """(source word, target word): where each target word looks most, and by whom each source word is looked at most.
+        """(source word, target word): where a target word looks most, and by whom a source word is looked at most.
 
         The latter counts from LEAST on; it finds the second of two words that are translated by one.
         """

@@ -17,7 +17,7 @@ from regard.models.tensors import FolderError
 from regard.training.checkpoints import CheckpointError
 from regard.training.folder import RunError
 from regard.training.loop import Diverged, Stopped
-from regard.training.options import OptionError
+from regard.training.options import OptionError, read_yaml
 from regard.training.report import told
 from regard.training.run import carry_out
 from regard.training.task import TaskError
@@ -27,10 +27,13 @@ __all__ = ["DATA_ERRORS", "run"]
 DATA_ERRORS = (FolderError, ImageError, OptionError, SplitError, TableError, TaskError, TextError)
 
 
-def run(task: str, given: Mapping[str, Any], out: Path, *, resume: bool, as_json: bool) -> int:
+def run(task: str, flags: Mapping[str, Any], out: Path, *, config: str | None, resume: bool, as_json: bool) -> int:
     """Train, and tell. 0: done · 1: it could not go on · 2: wrong data or options · 128 + n: stopped by a signal."""
     try:
-        trained = carry_out(task, given, out, resume=resume, quiet=False)
+        found = {} if config is None else read_yaml(Path(config))
+        if found.pop("task", task) != task:
+            raise OptionError(f"{config}: is for another task")
+        trained = carry_out(task, {**found, **flags}, out, resume=resume, quiet=False)
     except (*DATA_ERRORS, RunError) as error:
         print(f"regard: {error}", file=sys.stderr)
         return 2

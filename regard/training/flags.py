@@ -38,10 +38,10 @@ def add_tasks(parser: argparse.ArgumentParser, run: Any) -> None:
         for field in dataclasses.fields(options):
             _add(own, field, options, EMBEDDED[name])
         own.add_argument("--out", metavar="DIR", default=f"regard-{name}", help="default: %(default)s")
-        own.add_argument("--config", metavar="YAML", help="a file with options; flags go before it")
+        own.add_argument("--config", metavar="YAML", default=None, help="a file with options; flags go before it")
         own.add_argument("--resume", action="store_true", default=False, help="go on with the run in --out")
         own.add_argument("--json", action="store_true", default=False, help="results for a program to read")
-        own.set_defaults(run=run)
+        own.set_defaults(run=run, optional=[field for field in POSITIONAL if hasattr(options, field)])
 
 
 def _add(
@@ -69,12 +69,6 @@ def _add(
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given, by flag or in the file."""
-    from pathlib import Path
-
-    from regard.training.options import read_yaml
-
+    """The options that were given by flags."""
     known = {field.name for field in dataclasses.fields(TASKS[options.task])}
-    found = read_yaml(Path(options.config)) if hasattr(options, "config") else {}
-    found.pop("task", None)
-    return {**found, **{name: value for name, value in vars(options).items() if name in known}}
+    return {name: value for name, value in vars(options).items() if name in known}

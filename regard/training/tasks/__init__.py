@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from regard.data.split import SplitError
 from regard.training.options import Options
-from regard.training.task import Task
+from regard.training.task import Task, TaskError
 
 __all__ = ["prepare"]
 
 
 def prepare(name: str, options: Options) -> Task:
     """Read the data that the options name, and build the model that they describe."""
-    task: Task = import_module(f"regard.training.tasks.{name}").prepare(options)
+    try:
+        task: Task = import_module(f"regard.training.tasks.{name}").prepare(options)
+    except SplitError as error:
+        raise TaskError(f"{getattr(options, 'data', name)}: {error}") from error
     return task

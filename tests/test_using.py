@@ -1,0 +1,207 @@
+"""The commands that put models to work: what they print, and what they say to wrong models and inputs."""
+
+import io
+import json
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard import cli
+from tests.training import tiny
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a small trained model of every task."""
+    home = tmp_path_factory.mktemp("models")
+    for task in tiny.SHAPES:
+        regard.train(task, tiny.make(task, home), out=home / task, **tiny.options(task))
+    return home
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """A command with its exit code, its output, and its complaints."""
+
+    def call(*arguments, stdin=None):
+        if stdin is not None:
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        code = cli.main([str(argument) for argument in arguments])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return call
+
+
+def test_translate_is_the_models_translation(home, run):
+    model = regard.load(home / "translate")
+    code, out, _ = run("translate", home / "translate", "ant bee", "cat")
+    assert (code, out.splitlines()) == (0, model.translate(["ant bee", "cat"]))
+    code, out, _ = run("translate", home / "translate", "--beam", "3", "--json", "ant bee")
+    assert json.loads(out) == {"source": "ant bee", "translation": model.translate("ant bee", beam=3)}
+
+
+def test_translate_reads_lines_and_keeps_blank_ones(home, run):
+    code, out, _ = run("translate", home / "translate", stdin=b"ant bee\n\ncat\n")
+    model = regard.load(home / "translate")
+    assert (code, out.split("\n")) == (0, [model.translate("ant bee"), "", model.translate("cat"), ""])
+
+
+def test_translate_shows_who_looks_where(home, run):
+    code, _, err = run("translate", home / "translate", "ant bee", "--show")
+    assert code == 0
+    assert "query (looks)" in err
+    assert "░" in err
+
+
+def test_generate_streams_what_the_model_writes(home, run):
+    model = regard.load(home / "language")
+    code, out, _ = run("generate", home / "language", "ant b", "--most", "7")
+    assert (code, out) == (0, "ant b" + model.generate("ant b", most=7) + "\n")
+    code, out, err = run(
+        "generate", home / "language", "--most", "5", "--temperature", "1", "--json", "--show", "ant b"
+    )
+    choice = regard.Choice(seed=0)
+    assert (code, json.loads(out)["text"]) == (0, model.generate("ant b", most=5, choice=choice))
+    assert "query (looks)" in err
+
+
+def test_classify_texts(home, run):
+    model = regard.load(home / "text")
+    texts = ["ant bee cat", "hen jay"]
+    code, out, err = run("classify", home / "text", *texts, "--show")
+    assert (code, [line.split("\t")[0] for line in out.splitlines()]) == (0, model.classify(texts))
+    assert "query (looks)" in err
+    code, out, _ = run("classify", home / "text", "--json", stdin="\n".join(texts).encode())
+    rows = [json.loads(line)["probabilities"] for line in out.splitlines()]
+    torch.testing.assert_close(torch.tensor([list(row.values()) for row in rows]), model.probabilities(texts))
+
+
+def test_classify_images(home, run, tmp_path):
+    pixels = numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)
+    Image.fromarray(pixels).save(tmp_path / "one.png")
+    Image.fromarray(pixels).resize((31, 17)).save(tmp_path / "two.png")
+    model = regard.load(home / "images")
+    code, out, err = run("classify", home / "images", tmp_path / "one.png", tmp_path / "two.png", "--show")
+    found = [line.split("\t")[0] for line in out.splitlines()]
+    assert (code, found[0]) == (0, model.classify(torch.from_numpy(pixels)[None]))
+    assert found == model.classify([tmp_path / "one.png", tmp_path / "two.png"])
+    assert "query (looks)" in err
+
+
+@pytest.mark.parametrize("task", list(tiny.SHAPES))
+def test_evaluate_is_what_the_run_found(home, run, task):
+    """On the test part of the run's own data, which is found again."""
+    code, out, _ = run("evaluate", home / task, "--json")
+    assert code == 0
+    assert json.loads(out) == pytest.approx(json.loads((home / task / "results.json").read_text())["test"])
+
+
+@pytest.mark.parametrize("task", list(tiny.SHAPES))
+def test_evaluate_takes_other_data(home, run, task):
+    files = {"translate": "pairs.tsv", "language": "prose.txt", "text": "texts.csv", "images": "pictures.npz"}
+    code, out, err = run("evaluate", home / task, home / files[task])
+    assert code == 0, err
+    assert {"translate": "BLEU", "language": "perplexity"}.get(task, "accuracy") in out
+
+
+WRONG = {
+    "no folder": (["translate", "{home}/nowhere", "x"], "found none"),
+    "translate by a classifier": (["translate", "{home}/text", "x"], "regard train translate"),
+    "generate by a translator": (["generate", "{home}/translate", "x"], "regard train language"),
+    "classify by a language model": (["classify", "{home}/language", "x"], "without classes"),
+    "no picture": (["classify", "{home}/images", "{home}/pairs.tsv"], "no picture"),
+    "a picture that is not there": (["classify", "{home}/images", "{home}/gone.png"], "gone.png"),
+    "hot": (["generate", "{home}/language", "x", "--temperature", "-1"], "temperature"),
+    "no beam": (["translate", "{home}/translate", "ant", "--beam", "0"], "beam"),
+    "other data": (["evaluate", "{home}/translate", "{home}/texts.csv"], "texts.csv"),
+    "a folder as data": (["evaluate", "{home}/translate", "{home}"], "folder"),
+    "no data": (["evaluate", "{home}/text", "{home}/nothing.csv"], "nothing.csv"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_one_line_and_exit_2(home, run, name):
+    arguments, message = WRONG[name]
+    code, _, err = run(*(argument.replace("{home}", str(home)) for argument in arguments))
+    assert (code, err.count("\n")) == (2, 1), err
+    assert message in err
+
+
+def test_stdin_that_is_no_text_is_one_line(home, run):
+    code, _, err = run("translate", home / "translate", stdin=b"ant\n\xff\xfe\n")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "UTF-8" in err
+
+
+def test_a_model_without_attention_has_none_to_show(tmp_path, home, run):
+    given = tiny.options("translate", attention=None)
+    regard.train("translate", home / "pairs.tsv", out=tmp_path / "plain", **given)
+    code, _, err = run("translate", tmp_path / "plain", "ant", "--show")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no attention" in err
+
+
+BAD_DATA = {
+    "empty": ("translate", "pairs.tsv", b"", "pairs.tsv"),
+    "one column": ("translate", "pairs.tsv", b"ant\tbee\ncat\n", "line 2"),
+    "not UTF-8": ("translate", "pairs.tsv", b"ant\tbee\n\xff\tcat\n", "UTF-8"),
+    "NUL": ("language", "text.txt", b"ant\0bee", "NUL"),
+    "one class": ("text", "texts.csv", b"text,label\na,x\nb,x\nc,x\n", "two classes"),
+    "no column": ("text", "texts.csv", b"words,label\na,x\nb,y\n", "no column 'text'"),
+    "no archive": ("images", "pictures.npz", b"nothing", "pictures.npz"),
+    "little": ("language", "text.txt", b"a", "text.txt"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_bad_data_are_one_line_that_names_them(run, tmp_path, name):
+    task, file, content, message = BAD_DATA[name]
+    (tmp_path / file).write_bytes(content)
+    code, _, err = run("train", task, tmp_path / file, "--out", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert message in err
+    assert not (tmp_path / "run" / "training.yaml").exists()
+
+
+def test_arguments_may_come_after_flags(home, run, tmp_path):
+    code, out, err = run("evaluate", home / "text", "--json", home / "texts.csv")
+    assert (code, "accuracy" in out) == (0, True), err
+    pace = tiny.flags(tiny.options("text"))
+    code, _, err = run("train", "text", *pace, "--out", tmp_path / "run", home / "texts.csv")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("late", ["--nonsense", "third"])
+def test_what_nobody_asked_for_is_refused(home, late, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "text", "a.csv", "--steps", "3", late])
+    assert (stop.value.code, "unrecognized arguments" in capsys.readouterr().err) == (2, True)
+
+
+def test_files_of_different_lengths_are_refused(run, tmp_path):
+    (tmp_path / "en").write_text("one\ntwo\nthree\n")
+    (tmp_path / "fr").write_text("un\ndeux\n")
+    code, _, err = run("train", "translate", tmp_path / "en", tmp_path / "fr", "--out", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "3" in err
+    assert "2" in err
+
+
+def test_options_from_a_file_and_flags_over_them(run, tmp_path):
+    data = tiny.make("text", tmp_path)
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in tiny.options("text").items()]
+    (tmp_path / "own.yaml").write_text("\n".join(lines))
+    config = ["--config", tmp_path / "own.yaml"]
+    code, out, err = run("train", "text", data, "--out", tmp_path / "run", *config, "--steps", "3", "--json")
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 3
+    wrong = {"steps: many": "steps", "stps: 3": "did you mean steps", "- a": "expected lines", "{": "YAML"}
+    for content, message in wrong.items():
+        (tmp_path / "own.yaml").write_text(content)
+        code, _, err = run("train", "text", data, "--out", tmp_path / "other", *config)
+        assert (code, err.count("\n")) == (2, 1), err
+        assert message in err
