@@ -11,7 +11,7 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights check fix bench faults constraints clean
+.PHONY: help tour test weights check fix bench experiments faults constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ fix: $(VENV)/.installed ## format the code and repair what ruff can repair
 
 bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+experiments: $(VENV)/.installed ## real data, real results, some hours: what is done is kept; into docs/results.md
+	@$(BIN)/python -m experiments
 
 faults: $(VENV)/.installed ## the long campaigns of injected faults
 	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults

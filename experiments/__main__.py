@@ -1,0 +1,110 @@
+"""Run the experiments that are not done yet, and write docs/results.md: python -m experiments [NAME …]."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.__main__ import processor
+from experiments import EXPERIMENTS
+from experiments.trial import Experiment, Figures
+from regard.data.fetching import cache
+from regard.models.tensors import in_place
+
+MEASURED = Path(__file__).with_name("measured.json")
+PAGE = Path(__file__).parent.parent / "docs" / "results.md"
+
+
+def main() -> int:
+    """Exit code 0 where everything that was asked for is done."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}; default: all")
+    parser.add_argument("--again", action="store_true", help="forget what was measured of these")
+    parser.add_argument("--page", action="store_true", help="only write the page anew")
+    options = parser.parse_args()
+    for name in options.names:
+        if name not in EXPERIMENTS:
+            parser.error(f"{name}: expected some of {', '.join(EXPERIMENTS)}")
+    chosen = options.names or EXPERIMENTS
+    measured = read()
+    if options.again:
+        measured = {name: figures for name, figures in measured.items() if name not in chosen}
+    if not options.page:
+        for name in chosen:
+            run(name, measured, again=options.again)
+    PAGE.write_text(page(measured), encoding="utf-8")
+    print(f"wrote docs/{PAGE.name}")
+    return 0
+
+
+def run(name: str, measured: dict[str, dict[str, Figures]], *, again: bool) -> None:
+    """The trials of one experiment that are not done yet; each is kept as soon as it is."""
+    own = load(name)
+    left = [trial for trial in own.trials if trial.name not in measured.get(name, {})]
+    for number, trial in enumerate(left):
+        rest = sum(each.minutes for each in left[number:])
+        print(f"{name}: {trial.name} ({number + 1} of {len(left)}, about {rest:.0f} minutes left)", file=sys.stderr)
+        folder = cache() / "experiments" / name / trial.name.replace(" ", "-").replace(",", "")
+        if again:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        figures = trial.work(folder)
+        done = {**measured.get(name, {}), trial.name: {**figures, "on": time.strftime("%Y-%m-%d")}}
+        # In the order of the experiment, whichever was done first.
+        measured[name] = {each.name: done[each.name] for each in own.trials if each.name in done}
+        write(measured)
+
+
+def load(name: str) -> Experiment:
+    """The experiment of this name."""
+    found: Experiment = importlib.import_module(f"experiments.{name}").experiment()
+    return found
+
+
+def read() -> dict[str, dict[str, Figures]]:
+    """What was measured so far."""
+    content: dict[str, dict[str, Figures]] = (
+        json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    )
+    return content
+
+
+def write(measured: dict[str, dict[str, Figures]]) -> None:
+    """Keep it."""
+    machine = (
+        f"{processor()}, {os.cpu_count()} cores, PyTorch {torch.__version__.partition('+')[0]}, {platform.system()}"
+    )
+    content = json.dumps({**measured, "machine": machine}, indent=1, ensure_ascii=False) + "\n"
+    in_place(MEASURED, lambda path: path.write_text(content, encoding="utf-8"))
+
+
+def page(measured: dict[str, dict[str, Figures]]) -> str:
+    """The page in Markdown."""
+    parts = [
+        "# Results",
+        "",
+        "Made by `make experiments` from what it measured (`experiments/measured.json`); nothing here is written by hand.",
+        f"Machine: {measured.get('machine', '')}.",
+    ]
+    for name in EXPERIMENTS:
+        own, done = load(name), measured.get(name, {})
+        parts += ["", f"## {own.title}", "", f"Aim: {own.aim}", ""]
+        missing = [trial.name for trial in own.trials if trial.name not in done]
+        if done:
+            parts.append(own.told(done))
+        if missing:
+            parts += ["", f"Not measured yet: {'; '.join(missing)}."]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

