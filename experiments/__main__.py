@@ -92,7 +92,7 @@ def page(measured: dict[str, dict[str, Figures]]) -> str:
     parts = [
         "# Results",
         "",
-        "Made by `make experiments` from what it measured (`experiments/measured.json`); nothing here is written by hand.",
+        "Made by `make experiments` from what it measured (`experiments/measured.json`), and not by hand.",
         f"Machine: {measured.get('machine', '')}.",
     ]
     for name in EXPERIMENTS:
@@ -102,7 +102,7 @@ def page(measured: dict[str, dict[str, Figures]]) -> str:
         if done:
             parts.append(own.told(done))
         if missing:
-            parts += ["", f"Not measured yet: {'; '.join(missing)}."]
+            parts += ["", f"Not measured yet: {len(missing)} of {len(own.trials)} trials, the first: {missing[0]}."]
     return "\n".join(parts) + "\n"
 
 

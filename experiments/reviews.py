@@ -1,4 +1,4 @@
-"""Film reviews: a language model reads those of IMDb, and then judges those of Rotten Tomatoes by few labels or many."""
+"""Film reviews: a language model reads those of IMDb, then judges those of Rotten Tomatoes by few labels or many."""
 
 from __future__ import annotations
 
