@@ -16,10 +16,11 @@ from regard.data.texts import TextError
 from regard.models.tensors import FolderError
 from regard.training.checkpoints import CheckpointError
 from regard.training.folder import RunError
-from regard.training.loop import Diverged, Stopped
+from regard.training.loop import Diverged
 from regard.training.options import OptionError, read_yaml
 from regard.training.report import told
 from regard.training.run import carry_out
+from regard.training.signals import Stopped
 from regard.training.task import TaskError
 
 __all__ = ["DATA_ERRORS", "run"]

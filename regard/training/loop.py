@@ -12,11 +12,9 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +26,11 @@ from regard.training.options import Options
 from regard.training.processes import World
 from regard.training.report import Report
 from regard.training.schedule import rate
+from regard.training.signals import Signals, Stopped
 from regard.training.task import Batch, Task, Trainee
 from regard.training.transfer import groups
 
-__all__ = ["Diverged", "State", "Stopped", "run"]
+__all__ = ["Diverged", "Run", "State", "run", "until"]
 
 
 Following = Callable[[], list[list[int]]]  # the batches of the next step
@@ -39,14 +38,6 @@ Following = Callable[[], list[list[int]]]  # the batches of the next step
 
 class Diverged(ValueError):
     """The loss is no number any more."""
-
-
-class Stopped(Exception):
-    """A signal came; everything is saved."""
-
-    def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped at step {step:,}; everything is saved: go on with --resume")
-        self.number = number
 
 
 @dataclass
@@ -74,6 +65,7 @@ class Run:
     world: World
     report: Report | None
     log: Log | None
+    signals: Signals
 
 
 def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
@@ -89,17 +81,16 @@ def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
         checkpoints.restore(found, _tensors(model, optimizer))
         _set_steps(optimizer, state.step)
     following = _batches(own.task, options, state)
-    with _signals() as caught:
-        while not state.finished:
-            (stopped,) = world.total(float(caught[0] > 0))
-            if stopped:
-                _save(own, state, model, optimizer)
-                raise Stopped(caught[0] or signal.SIGTERM, state.step)
-            began = time.monotonic()
-            loss, norm, tokens = _step(own, trainee, optimizer, following, state)
-            state.seconds += time.monotonic() - began
-            _tell(own, state, loss, norm, tokens)
-            _now_and_then(own, state, model, optimizer)
+    while not state.finished:
+        (stopped,) = world.total(float(own.signals.caught > 0))
+        if stopped:
+            _save(own, state, model, optimizer)
+            raise Stopped(own.signals.caught or signal.SIGTERM, state.step)
+        began = time.monotonic()
+        loss, norm, tokens = _step(own, trainee, optimizer, following, state)
+        state.seconds += time.monotonic() - began
+        _tell(own, state, loss, norm, tokens)
+        _now_and_then(own, state, model, optimizer)
     return state
 
 
@@ -283,26 +274,3 @@ def _tell(own: Run, state: State, loss: float, norm: float, tokens: int) -> None
         own.log.add(step=state.step, loss=loss, norm=norm, tokens=tokens, seconds=round(state.seconds, 3))
     if own.report is not None:
         own.report.step(state.step, loss, state.tokens / max(state.seconds, 1e-9))
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM are noted here, and obeyed between two steps."""
-    caught = [0]
-
-    def note(number: int, frame: Any) -> None:
-        if caught[0]:  # asked twice: now
-            raise KeyboardInterrupt
-        caught[0] = number
-
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
-    except ValueError:  # not the main thread: then signals are somebody else's
-        pass
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from regard.training.folder import (
 from regard.training.options import OptionError, Options, resolved
 from regard.training.processes import World, joined
 from regard.training.report import reporting
+from regard.training.signals import Signals
 from regard.training.task import Task
 from regard.training.tasks import prepare
 
@@ -77,11 +78,17 @@ def carry_out(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool
         torch.set_num_threads(known.threads)
     else:  # which the bits of a result depend on, so a run keeps it
         known = dataclasses.replace(known, threads=torch.get_num_threads())
-    with joined(known.device, shard=known.shard) as world, locked(folder) if world.first else nullcontext():
-        return _train(task, known, folder, world, resume=resume, quiet=quiet)
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        world = stack.enter_context(joined(known.device, shard=known.shard))
+        if world.first:
+            stack.enter_context(locked(folder))
+        return _train(task, known, folder, world, signals, resume=resume, quiet=quiet)
 
 
-def _train(task: str, options: Options, folder: Path, world: World, *, resume: bool, quiet: bool) -> Trained:
+def _train(
+    task: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
+) -> Trained:
     found, reasons = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
     found = world.told(found)
     ready = prepare(task, options)
@@ -100,7 +107,7 @@ def _train(task: str, options: Options, folder: Path, world: World, *, resume: b
         if world.first:
             write_options(folder, task, options)
             log = stack.enter_context(Log(folder, state.step, events=options.tensorboard))
-        run = loop.Run(ready, options, folder, world, report, log)
+        run = loop.Run(ready, options, folder, world, report, log, signals)
         state = loop.run(run, state, found)
     return _ended(ready, options, folder, world, state)
 
