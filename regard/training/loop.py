@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.models.model import Model
+from regard.models.model import Model, evaluation
 from regard.training import checkpoints
 from regard.training.folder import CHECKPOINTS, Log
 from regard.training.options import Options
@@ -178,7 +178,8 @@ def _batches(task: Task, options: Options, state: State) -> Following:
 def _leave_unused(trainee: Trainee, own: Run) -> None:
     """What the task does not use, such as another head, has no gradient: processes would wait for it forever."""
     batch = own.task.batch(own.task.batches.epoch(0)[0][:1], torch.Generator()).to(own.world.device)
-    trainee(batch).backward()
+    with evaluation(trainee):  # so that nothing is learned of it, not even by batch norm
+        trainee(batch).backward()
     for parameter in trainee.parameters():
         parameter.requires_grad_(parameter.grad is not None)
         parameter.grad = None

@@ -84,6 +84,8 @@ def joined(device: str, *, shard: bool) -> Iterator[World]:
     else:
         options = {}
     own = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
+    if device == "cuda":
+        torch.cuda.set_device(own)
     distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE, **options)
     try:
         yield World(distributed.get_rank(), distributed.get_world_size(), own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -18,7 +17,6 @@ from regard.models.model import Model
 from regard.training import checkpoints, loop
 from regard.training.folder import (
     CHECKPOINTS,
-    RESULTS,
     Log,
     RunError,
     has_run,
@@ -181,9 +179,3 @@ def _state(found: checkpoints.Checkpoint | None, task: Task, options: Options, f
 def _whence(options: Options, state: loop.State) -> str:
     begun = f", begun from {options.init_from}" if options.init_from else ""
     return begun + (f", goes on after step {state.step:,}" if state.step else "")
-
-
-def results_of(folder: Path) -> dict[str, Any]:
-    """The results of a run that has ended."""
-    found: dict[str, Any] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-    return found

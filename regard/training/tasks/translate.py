@@ -123,6 +123,7 @@ def prepare(options: Translate) -> TranslateTask:
     lengths = [(len(own.source), len(own.target) + 1) for own in train]
     batches = Batches(lengths, options.batch, options.seed)
     notes = [f"{len(parts.train):,} pairs to learn, {len(parts.validation):,} and {len(parts.test):,} set aside"]
+    notes.append(f"{batches.padding():.1%} of the batches is padding")
     if left_out:
         notes.append(f"{left_out:,} pairs with more than {options.longest} tokens are left out")
     return TranslateTask(
