@@ -11,15 +11,17 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from benchmarks.__main__ import processor
 from experiments import EXPERIMENTS
-from experiments.trial import Experiment, Figures
+from experiments.trial import Experiment
 from regard.data.fetching import cache
 from regard.models.tensors import in_place
 
+Measured = dict[str, Any]  # experiment → trial → figures; and the machine
 MEASURED = Path(__file__).with_name("measured.json")
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
@@ -46,7 +48,7 @@ def main() -> int:
     return 0
 
 
-def run(name: str, measured: dict[str, dict[str, Figures]], *, again: bool) -> None:
+def run(name: str, measured: Measured, *, again: bool) -> None:
     """The trials of one experiment that are not done yet; each is kept as soon as it is."""
     own = load(name)
     left = [trial for trial in own.trials if trial.name not in measured.get(name, {})]
@@ -70,24 +72,21 @@ def load(name: str) -> Experiment:
     return found
 
 
-def read() -> dict[str, dict[str, Figures]]:
+def read() -> Measured:
     """What was measured so far."""
-    content: dict[str, dict[str, Figures]] = (
-        json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
-    )
+    content: Measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
     return content
 
 
-def write(measured: dict[str, dict[str, Figures]]) -> None:
+def write(measured: Measured) -> None:
     """Keep it."""
-    machine = (
-        f"{processor()}, {os.cpu_count()} cores, PyTorch {torch.__version__.partition('+')[0]}, {platform.system()}"
-    )
-    content = json.dumps({**measured, "machine": machine}, indent=1, ensure_ascii=False) + "\n"
+    version = torch.__version__.partition("+")[0]
+    measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
+    content = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
     in_place(MEASURED, lambda path: path.write_text(content, encoding="utf-8"))
 
 
-def page(measured: dict[str, dict[str, Figures]]) -> str:
+def page(measured: Measured) -> str:
     """The page in Markdown."""
     parts = [
         "# Results",

@@ -20,7 +20,10 @@ HOME = "experiments/reviews"
 
 
 def prepared() -> tuple[Path, Path, Path]:
-    """Texts to read, reviews to learn from, reviews to be judged."""
+    """Texts to read, reviews to learn from, reviews to be judged.
+
+    Training splits what it learns from by the hash of the text alone, so this split has to hash something else.
+    """
     home = cache() / HOME / "data"
     plain, learn, judge = home / "imdb.txt", home / "learn.csv", home / "judge.csv"
     if not judge.exists():
@@ -34,7 +37,8 @@ def prepared() -> tuple[Path, Path, Path]:
             with path.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
                 writer.writerow(["text", "label"])
-                writer.writerows((row["text"], row["label"]) for row in short if part(row["text"], 0, TEST) == side)
+                own = [row for row in short if part("judge " + row["text"], 0, TEST) == side]
+                writer.writerows((row["text"], row["label"]) for row in own)
     return plain, learn, judge
 
 
@@ -60,7 +64,7 @@ def judge(folder: Path, begun: str, size: int, seed: int) -> Figures:
     home = cache() / HOME
     given = {"init_from": home / begun, "examples": size, "seed": seed}
     pace = {"steps": 300 if size else 600, "learning_rate": 5e-4, "evaluate_every": 50, "warmup": 30}
-    pace |= {"batch": 2_048, "longest": 64, "dropout": 0.2, "layer_decay": 0.8}
+    pace |= {"batch": 2_048, "longest": 64, "dropout": 0.2, "layer_decay": 0.8 if begun == "reader" else 1.0}
     found = train(folder, "text", str(learn), **given, **pace)
     metrics = measured(Request(folder, aside, None, "text", "label", 1, as_json=True))
     command = found["command"].replace(str(home) + "/", "")

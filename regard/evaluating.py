@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
@@ -13,12 +14,14 @@ from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
 from regard.data.texts import read_documents
 from regard.models.classifier import ImageClassifier, TextClassifier
+from regard.models.encoder import Encoder
 from regard.models.folders import load
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training.command import DATA_ERRORS
 from regard.training.folder import has_run, read_options
 from regard.training.report import told
+from regard.training.task import Tokenizers
 from regard.training.tasks import images, language, prepare, text, translate
 from regard.using import UseError
 
@@ -58,8 +61,11 @@ def measured(request: Request) -> dict[str, Any]:
         if not has_run(request.model):
             raise UseError(f"{request.model}: was not trained by regard, so say which data to evaluate it on")
         task, options = read_options(request.model)
-        ready = prepare(task, options)
-        return ready.evaluate(model, "test")
+        kept = Tokenizers(model.tokenizer, model.target_tokenizer)
+        ready: Any = prepare(task, dataclasses.replace(options, init_from=None), kept)
+        if isinstance(model, Translator):
+            return translate.measured(model, ready.parts.test, beam=request.beam)
+        return ready.evaluate(model, "test")  # type: ignore[no-any-return]
     if isinstance(model, Translator):
         return translate.measured(model, read_pairs(request.data, request.target), beam=request.beam)
     if isinstance(model, ImageClassifier):
@@ -67,11 +73,13 @@ def measured(request: Request) -> dict[str, Any]:
         return images.measured(model, data.test or data.train)
     if isinstance(model, TextClassifier) and model.config["classes"]:
         return text.measured(model, read_labelled(request.data, request.text, request.label))
-    if isinstance(model, LanguageModel):
+    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.guesser is not None):
         return language.measured(model, read_documents(request.data))
     raise UseError(f"{request.model}: a {type(model).__name__} has nothing that can be evaluated on data")
 
 
 def _edge(model: ImageClassifier) -> int | None:
+    """To which images are brought; those of a model that is not square have to fit as they are."""
     size = model.config.get("image_size")
-    return size if size is None or isinstance(size, int) else int(max(size))
+    sides = set(size) if isinstance(size, list) else {size}
+    return sides.pop() if len(sides) == 1 else None

@@ -88,18 +88,20 @@ def run_generate(request: Request) -> int:
         choice = Choice(**{name: value for name, value in request.options.items() if name != "most"})
         for prompt in _lines(request.inputs):
             written = ""
+            shown_as = (lambda text: None) if request.as_json else _print_on
+            shown_as(prompt)
             for piece in model.stream(prompt, most=most, choice=choice):
-                if not request.as_json:
-                    print(prompt + piece if not written else piece, end="", flush=True)
+                shown_as(piece)
                 written += piece
-            if request.as_json:
-                _tell(request, {"prompt": prompt, "text": written}, "")
-            else:
-                print()
+            _tell(request, {"prompt": prompt, "text": written}, "")
             if request.show:
                 _show_looks(model, prompt + written)
 
     return _guarded(work)
+
+
+def _print_on(text: str) -> None:
+    print(text, end="", flush=True)
 
 
 def run_classify(request: Request) -> int:
@@ -112,7 +114,10 @@ def run_classify(request: Request) -> int:
                 f"{request.model}: expected a model that classifies (`regard train text` or `images`), "
                 f"got a {type(model).__name__} without classes"
             )
-        for inputs in _groups(request.inputs):
+        for lines in _groups(request.inputs):
+            inputs = [line for line in lines if line.strip()]
+            if len(inputs) < len(lines):
+                print(f"regard: {len(lines) - len(inputs)} blank lines are passed over", file=sys.stderr)
             found = model.probabilities(inputs) if inputs else torch.empty(0, len(model.labels))
             for given, row, label in zip(inputs, found.tolist(), model.named(found), strict=True):
                 chances = {str(name): chance for name, chance in zip(model.labels, row, strict=True)}

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule, Tensors, fill, in_place, read_json, write_tensors
+from regard.models.tensors import WHOLE, FolderError, Rule, Tensors, fill, in_place, read_json, write_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -99,20 +100,35 @@ def write_folder(
 
     What regard wrote there before is replaced, what anybody else wrote is not.
     """
+    refuse_foreign(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {**texts, **notes}
+    with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as work:
+        # Everything is on disk before anything of the model that was here is touched.
+        beside = Path(work)
+        in_place(beside / WHOLE, lambda path: write_tensors(state, path))
+        for file, text in contents.items():
+            (beside / file).parent.mkdir(exist_ok=True)
+            in_place(beside / file, functools.partial(Path.write_text, data=text, encoding="utf-8"))
+        if sealed:
+            digests = {file: digest(beside / file) for file in sorted([*texts, WHOLE])}
+            content = json.dumps({"sha256": digests}, indent=2) + "\n"
+            in_place(beside / MANIFEST, functools.partial(Path.write_text, data=content, encoding="utf-8"))
+        (folder / MANIFEST).unlink(missing_ok=True)  # from here until the new one comes this is not a model of ours
+        for file in ("config.json", *(name for name in contents if name != "config.json"), WHOLE):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (beside / file).replace(folder / file)  # the config first: it says that the folder is ours
+        for file in set(WRITTEN) - {*contents, WHOLE}:
+            (folder / file).unlink(missing_ok=True)  # of the model that was here before
+        if sealed:
+            (beside / MANIFEST).replace(folder / MANIFEST)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """A FolderError where a model cannot be written because of files that somebody else wrote."""
     foreign = [name for name in WRITTEN if (folder / name).exists()]
     if foreign and not _is_ours(folder):
         raise FolderError(f"{folder}: holds {foreign[0]}, which regard did not write: choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)  # from here until it is written again the folder is not a model of ours
-    in_place(folder / "model.safetensors", lambda path: write_tensors(state, path))
-    for file, text in {**texts, **notes}.items():
-        (folder / file).parent.mkdir(exist_ok=True)
-        in_place(folder / file, functools.partial(Path.write_text, data=text, encoding="utf-8"))
-    for file in set(WRITTEN) - {*texts, *notes, "model.safetensors"}:
-        (folder / file).unlink(missing_ok=True)  # of the model that was here before
-    if sealed:
-        digests = {file: digest(folder / file) for file in sorted([*texts, "model.safetensors"])}
-        in_place(folder / MANIFEST, lambda path: path.write_text(json.dumps({"sha256": digests}, indent=2) + "\n"))
 
 
 def _is_ours(folder: Path) -> bool:

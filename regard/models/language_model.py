@@ -49,7 +49,8 @@ class LanguageModel(TextClassifier):
     positions: alibi, learned, none, rotary or sinusoidal · mixer: attention, convolution or recurrent · score: dot,
     additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · norm: layer or
     rms · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · begin,
-    end: ids of the marks around a text · classes: of texts (`classify`), by their `labels`.
+    end: ids of the marks around a text · classes: of texts (`classify`), by their `labels`,
+    from their first `longest_text` tokens.
     A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
     """
 
@@ -79,6 +80,7 @@ class LanguageModel(TextClassifier):
         end: int | None = None,
         classes: int = 0,
         labels: Sequence[str] = (),
+        longest_text: int | None = None,
     ) -> None:
         super().__init__(locals())
         checked_sizes(vocabulary=vocabulary, size=size, layers=layers, heads=heads, maximum=maximum)

@@ -173,7 +173,11 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 def write_tensors(state: Mapping[str, Tensor], path: Path) -> None:
     """All tensors into one safetensors file."""
-    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in state.items()}, path, {"format": "pt"})
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in state.items()}
+    try:
+        save_file(tensors, path, {"format": "pt"})
+    except SafetensorError as error:  # the disk is full, or gone
+        raise OSError(f"{path.parent}: the tensors could not be written: {error}") from error
 
 
 def in_place(path: Path, write: Callable[[Path], object]) -> None:

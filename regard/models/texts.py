@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["continued", "groups", "padded", "tokens"]
+__all__ = ["continued", "groups", "padded", "plain", "tokens"]
 
 
 def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
@@ -20,17 +20,25 @@ def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int | None = Non
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts: expected texts, got {type(text).__name__} at place {number}")
-    if tokenizer.padding is not None or tokenizer.truncation is not None or longest is not None:
-        tokenizer = copy.deepcopy(tokenizer)  # the user's, which other threads may use, stays as it is
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        if longest is not None:
-            tokenizer.enable_truncation(longest)
+    tokenizer = plain(tokenizer)
+    if longest is not None:
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.enable_truncation(longest)
     found = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
     for number, own in enumerate(found):
         if not own:
             raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")
     return found
+
+
+def plain(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer without padding and truncation of its own, which some folders bring."""
+    if tokenizer.padding is None and tokenizer.truncation is None:
+        return tokenizer
+    tokenizer = copy.deepcopy(tokenizer)  # the user's, which other threads may use, stays as it is
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:

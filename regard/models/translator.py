@@ -66,7 +66,8 @@ class Translator(Model):
             raise TypeError(f"text: expected a text or several, got {type(text).__name__}")
         if not text:
             return []
-        source, lengths = padded(tokens(self.need_tokenizer(), text))
+        # What a Transformer cannot read at once is cut off.
+        source, lengths = padded(tokens(self.need_tokenizer(), text, self.config.get("maximum")))
         device = next(self.parameters()).device
         found = self.write(source.to(device), lengths, **options)
         writer = self.need_target_tokenizer()

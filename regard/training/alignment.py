@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.data.words import spans, split
-from regard.models.texts import padded
+from regard.models.texts import padded, plain
 from regard.models.translator import Translator
 
 if TYPE_CHECKING:
@@ -46,9 +46,12 @@ def align(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> 
     """The alignments of translations, by the model's attention (the mean over layers and heads of a Transformer)."""
     if not sources:
         return []
-    read = model.need_tokenizer().encode_batch(list(sources))
-    written = model.need_target_tokenizer().encode_batch(list(targets), add_special_tokens=False)
-    begin = model.config["begin"]
+    read = plain(model.need_tokenizer()).encode_batch(list(sources))
+    written = plain(model.need_target_tokenizer()).encode_batch(list(targets), add_special_tokens=False)
+    begin, longest = model.config["begin"], model.config.get("maximum")
+    if longest is not None:
+        for own in (*read, *written):
+            own.truncate(longest - 1)
     source, lengths = padded([own.ids for own in read])
     target, _ = padded([[begin, *own.ids] for own in written])
     device = next(model.parameters()).device

@@ -29,7 +29,7 @@ from regard.models.folders import MANIFEST, digest
 from regard.models.tensors import FolderError, read_json
 from regard.training.processes import World
 
-__all__ = ["Checkpoint", "CheckpointError", "newest", "restore", "save"]
+__all__ = ["Checkpoint", "CheckpointError", "exists", "forget_after", "newest", "restore", "save"]
 
 KEPT = 2
 STATE = "state.json"
@@ -50,7 +50,7 @@ class Checkpoint:
 
 def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any], world: World) -> None:
     """Write a checkpoint; every process calls this. OSError where the disk does not take it: the old ones stay."""
-    beside = home / f".step-{step:08d}"
+    beside = home / f".{_name(step)}"
     failed = None
     if world.first:
         try:
@@ -67,7 +67,8 @@ def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, 
     if world.first and failed is None:
         try:
             _seal(beside, state)
-            _place(beside, home / f"step-{step:08d}")
+            beside.rename(home / _name(step))
+            _settle(home)
             _forget(home)
         except OSError as error:
             failed = error
@@ -76,15 +77,33 @@ def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, 
     _agree(world, failed)
 
 
+def exists(home: Path, step: int) -> bool:
+    """Whether this step is saved already."""
+    return (home / _name(step)).exists()
+
+
 def newest(home: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and why those after it are not."""
+    """The newest checkpoint that is whole, and why those after it are not. An error where all are spoilt."""
     reasons: list[str] = []
     for folder in sorted(home.glob("step-*"), reverse=True):
         try:
             return _checked(folder), reasons
         except FolderError as error:
             reasons.append(str(error))
+    if reasons:
+        raise CheckpointError(f"no checkpoint is whole: {reasons[0]}; remove the folder to begin anew")
     return None, reasons
+
+
+def forget_after(home: Path, step: int) -> None:
+    """Remove what is newer than the checkpoint that a run goes on from: it is not whole, and will be written again."""
+    for folder in home.glob("step-*"):
+        if folder.name > _name(step):
+            shutil.rmtree(folder)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def restore(found: Checkpoint, tensors: dict[str, Tensor]) -> None:
@@ -127,16 +146,6 @@ def _seal(folder: Path, state: Mapping[str, Any]) -> None:
     for path in folder.iterdir():
         _settle(path)
     _settle(folder)
-
-
-def _place(beside: Path, place: Path) -> None:
-    """Give a checkpoint its name. One of the same step steps aside; if that is cut short, the one before still is."""
-    if place.exists():
-        aside = place.with_name(f".{place.name}-replaced")
-        shutil.rmtree(aside, ignore_errors=True)
-        place.rename(aside)
-    beside.rename(place)
-    _settle(place.parent)
 
 
 def _settle(path: Path) -> None:

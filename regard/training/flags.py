@@ -57,6 +57,8 @@ def _add(
         text += f"; default: {shown}"
         if field.name in embedded:
             text += f" ({embedded[field.name]} for the embedded data)"
+    if field.metadata["only"]:
+        text = f"{field.metadata['only']}: {text}"
     flag = "--" + field.name.replace("_", "-")
     text = text.replace("%", "%%")
     if kind is bool:

@@ -32,15 +32,23 @@ class RunError(ValueError):
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, launch: str) -> Iterator[None]:
     """Within this block nobody else trains in this folder. The lock goes with the process, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as file:
+    with (folder / LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"{folder}: somebody is training there already; choose another --out") from None
+        file.truncate(0)
+        file.write(launch)
+        file.flush()
         yield
+
+
+def is_of(folder: Path, launch: str) -> bool:
+    """Whether the run in this folder was begun, or gone on with, by this launch of torchrun."""
+    return has_run(folder) and (folder / LOCK).read_text(encoding="utf-8") == launch
 
 
 def has_run(folder: Path) -> bool:
@@ -121,6 +129,5 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 def _lines(path: Path) -> Iterator[str]:
     """The complete lines: the last one may have been cut off."""
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n") and line.startswith("{") and line.endswith("}\n"):
-                yield line
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+            yield line + "\n"

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from regard.models.folders import MANIFEST, digest
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
 from regard.training.folder import CHECKPOINTS, Log
@@ -51,6 +52,7 @@ class State:
     seconds: float = 0.0
     best: float | None = None
     best_step: int = 0
+    best_seal: str = ""  # the SHA-256 of the best model's manifest: is that what the folder holds?
     waited: int = 0  # evaluations since the best
     finished: bool = False
 
@@ -71,10 +73,11 @@ class Run:
 def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
     """Train until the end, from a state and a checkpoint of it if there is one."""
     options, world = own.options, own.world
-    model = own.task.model.to(world.device).train()
+    model = own.task.model.to(world.device)
     plain = Trainee(model, own.task)
     _leave_unused(plain, own)
     groups(model, options)  # what is to stay as it is has to be known before the model is shared
+    _to_train(model)
     trainee = world.share(plain, shard=options.shard)
     optimizer = _optimizer(model, options)
     if found is not None:
@@ -85,7 +88,8 @@ def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
         (stopped,) = world.total(float(own.signals.caught > 0))
         if stopped:
             _save(own, state, model, optimizer)
-            raise Stopped(own.signals.caught or signal.SIGTERM, state.step)
+            text = f"stopped at step {state.step:,}; everything is saved: go on with --resume"
+            raise Stopped(own.signals.caught or signal.SIGTERM, text)
         began = time.monotonic()
         loss, norm, tokens = _step(own, trainee, optimizer, following, state)
         state.seconds += time.monotonic() - began
@@ -106,7 +110,7 @@ def _step(
 ) -> tuple[float, float, int]:
     """Change the weights once: the loss, the length of the gradient, and how many tokens were read."""
     options, world = own.options, own.world
-    chance = torch.Generator().manual_seed(_seed(options.seed, state.step, world.rank))
+    chance = torch.Generator().manual_seed(_seed(options.seed, state.step, 0))
     torch.manual_seed(_seed(options.seed, state.step, world.rank) + 1)  # for dropout
     shares = [_share(own.task, rows, world, chance) for rows in following()]
     count, tokens = world.total(
@@ -115,9 +119,10 @@ def _step(
     )
     # Processes average their gradients; the loss is a mean over all targets, wherever they are.
     total = 0.0
-    for batch, counts in shares:
-        loss: Tensor = trainee(batch) * (world.size / count if counts else 0.0)
-        loss.backward()
+    for number, (batch, counts) in enumerate(shares):
+        with world.alone(trainee, number < len(shares) - 1):
+            loss: Tensor = trainee(batch) * (world.size / count if counts else 0.0)
+            loss.backward()
         total += float(loss.detach())
     (total,) = world.total(total / world.size)
     norm = nn.utils.clip_grad_norm_(trainee.parameters(), options.clip or math.inf)
@@ -144,9 +149,14 @@ def _step(
 
 
 def _share(task: Task, rows: list[int], world: World, chance: torch.Generator) -> tuple[Batch, bool]:
-    """This process's part of a batch; if there is none for it, an example that does not count."""
-    mine = rows[world.rank :: world.size]
-    return task.batch(mine or rows[:1], chance).to(world.device), bool(mine)
+    """This process's part of a batch; if there is none for it, an example that does not count.
+
+    Every process makes the whole batch, so that what is random about it does not depend on how many there are.
+    """
+    whole = task.batch(rows, chance)
+    if world.rank < len(rows):
+        return whole.share(world.rank, world.size).to(world.device), True
+    return whole.share(0, len(rows)).to(world.device), False
 
 
 def _seed(seed: int, step: int, rank: int) -> int:
@@ -185,6 +195,14 @@ def _leave_unused(trainee: Trainee, own: Run) -> None:
         parameter.grad = None
 
 
+def _to_train(model: Model) -> None:
+    """Training mode, but for batch norm that is to stay as it is: that keeps what it knows of its inputs too."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and not any(own.requires_grad for own in module.parameters()):
+            module.eval()
+
+
 def _optimizer(model: Model, options: Options) -> torch.optim.AdamW:
     """Of the parameters that learn; after the model was shared, which may have put others in their places."""
     return torch.optim.AdamW(groups(model, options), lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
@@ -201,13 +219,13 @@ def _tensors(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
             if moment not in memory:
                 memory[moment] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             tensors[f"{moment}.{name}"] = memory[moment]
-        memory.setdefault("step", torch.tensor(0.0))
+        memory.setdefault("step", torch.zeros((), device=parameter.device))
     return tensors
 
 
 def _set_steps(optimizer: torch.optim.Optimizer, step: int) -> None:
     for memory in optimizer.state.values():
-        memory["step"] = torch.tensor(float(step))
+        memory["step"] = torch.full_like(memory["step"], step)
 
 
 # ------------------------------------------------------------------------------------------------------ now and then
@@ -237,17 +255,17 @@ def _evaluate(own: Run, state: State, model: Model) -> None:
         better = task.goal.better(metrics[task.goal.name], state.best)
         if better:
             plain.save(own.folder)
-        told = (metrics[task.goal.name], better)
+        told = (metrics[task.goal.name], better, digest(own.folder / MANIFEST))
         if own.log is not None:
             records = [asdict(sample) for sample in samples]
             own.log.add(step=state.step, validation=metrics, samples=records, seconds=round(state.seconds, 3))
             own.log.flush()
         if own.report is not None:
             own.report.evaluated(state.step, metrics, samples, better)
-    value, better = world.told(told)
+    value, better, seal = world.told(told)
     state.waited += 1
     if better:
-        state.best, state.best_step, state.waited = value, state.step, 0
+        state.best, state.best_step, state.best_seal, state.waited = value, state.step, seal, 0
 
 
 def _plain(model: Model, whole: dict[str, Tensor]) -> Model:
@@ -262,7 +280,8 @@ def _save(own: Run, state: State, model: Model, optimizer: torch.optim.Optimizer
     if own.log is not None:
         own.log.flush()
     about = {**asdict(state), "fingerprint": own.task.fingerprint, "until": until(own.options)}
-    checkpoints.save(own.folder / CHECKPOINTS, state.step, _tensors(model, optimizer), about, own.world)
+    if not own.world.told(checkpoints.exists(own.folder / CHECKPOINTS, state.step)):
+        checkpoints.save(own.folder / CHECKPOINTS, state.step, _tensors(model, optimizer), about, own.world)
 
 
 def until(options: Options) -> list[float | None]:

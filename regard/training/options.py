@@ -21,9 +21,21 @@ class OptionError(ValueError):
     """An option that cannot be, and why."""
 
 
-def option(default: Any, text: str, choices: tuple[str, ...] = (), *, shape: bool = False, later: bool = False) -> Any:
-    """A field with its help. `shape`: it decides the model's shape; `later`: it may change when a run is resumed."""
-    metadata = {"help": text, "choices": choices, "shape": shape, "later": later}
+def option(
+    default: Any,
+    text: str,
+    choices: tuple[str, ...] = (),
+    *,
+    shape: bool = False,
+    later: bool = False,
+    only: str | None = None,
+) -> Any:
+    """A field with its help.
+
+    `shape`: it decides the model's shape; `later`: it may change when a run is resumed; `only`: the one kind of model
+    that it means something for.
+    """
+    metadata = {"help": text, "choices": choices, "shape": shape, "later": later, "only": only}
     return field(default=default, metadata=metadata)
 
 
@@ -36,7 +48,7 @@ class Options:
     """What every task understands."""
 
     steps: int = option(2_000, "how often the weights change", later=True)
-    minutes: float | None = option(None, "stop after this time, if that is earlier", later=True)
+    minutes: float | None = option(None, "stop after this time of training, evaluations not counted", later=True)
     batch: int = option(4_096, "tokens (images: images) in a batch, padding included")
     accumulate: int = option(1, "batches for each change of the weights")
     learning_rate: float = option(1e-3, "the highest, after the warm-up")
@@ -50,10 +62,10 @@ class Options:
     save_every: int = option(250, "steps between checkpoints", later=True)
     patience: int = option(0, "stop after this many evaluations that were no better; 0: never", later=True)
     seed: int = option(0, "of everything that is random")
-    threads: int = option(0, "of this process; 0: as many as PyTorch chooses")
+    threads: int = option(0, "of this process; 0: as many as PyTorch chooses", later=True)
     device: str = option("cpu", "where to compute: cpu, cuda …", later=True)
     shard: bool = option(False, "split the model over the processes (FSDP2) instead of copying it (DDP)", later=True)
-    init_from: str | None = option(None, "a model folder to begin with: its layers, its tokenizer, a new head")
+    init_from: str | None = option(None, "a model folder to begin with: its layers, its tokenizer", later=True)
     freeze: str | None = option(None, "layers that stay as they are: beginnings of names, joined by commas")
     layer_decay: float = option(1.0, "factor of the learning rate for each layer further from the output")
     tensorboard: bool = option(False, "write events for TensorBoard as well", later=True)
@@ -63,16 +75,16 @@ class Options:
 class Translate(Options):
     """`regard train translate`: from sentences and their translations."""
 
-    data: str | None = option(None, "a TSV file, or the source's text file; without it the embedded grammar")
-    target: str | None = option(None, "the target's text file, line by line beside the source's")
+    data: str | None = option(None, "a TSV file, or the source's text file; without it a grammar", later=True)
+    target: str | None = option(None, "the target's text file, line by line beside the source's", later=True)
     language: str = option("fr", "of the embedded grammar", ("fr", "zh"))
     model: str = option("rnn", "which kind", ("rnn", "transformer"), shape=True)
-    attention: str | None = option("additive", "score of the rnn, or none", (*SCORES, "none"), shape=True)
-    cell: str = option("gru", "of the rnn", ("gru", "lstm"), shape=True)
+    attention: str | None = option("additive", "score, or none", (*SCORES, "none"), shape=True, only="rnn")
+    cell: str = option("gru", "kind of cell", ("gru", "lstm"), shape=True, only="rnn")
     size: int = option(256, "of the word vectors, and of the Transformer's layers", shape=True)
-    hidden: int = option(512, "of the rnn's states", shape=True)
+    hidden: int = option(512, "size of the states", shape=True, only="rnn")
     layers: int = option(1, "of the encoder and of the decoder", shape=True)
-    heads: int = option(4, "of the Transformer", shape=True)
+    heads: int = option(4, "how many", shape=True, only="transformer")
     tokenizer: str = option("bpe", "what a token is", TOKENIZERS, shape=True)
     vocabulary: int = option(8_000, "most tokens", shape=True)
     lowercase: bool = option(False, "read the source without capitals", shape=True)
@@ -87,7 +99,7 @@ class Translate(Options):
 class Language(Options):
     """`regard train language`: from text."""
 
-    data: str | None = option(None, "a text file, or a folder of them; without it Python's own manual")
+    data: str | None = option(None, "a text file, or a folder of them; without it Python's own manual", later=True)
     model: str = option("causal", "guess the next word, or words behind masks", ("causal", "masked"), shape=True)
     size: int = option(192, "of the layers", shape=True)
     layers: int = option(4, "how many", shape=True)
@@ -103,7 +115,7 @@ class Language(Options):
 class Text(Options):
     """`regard train text`: from texts with classes."""
 
-    data: str | None = option(None, "a CSV, TSV or JSONL file")
+    data: str | None = option(None, "a CSV, TSV or JSONL file", later=True)
     text: str = option("text", "the column of the texts")
     label: str = option("label", "the column of the classes")
     examples: int = option(0, "train on this many of the examples only; 0: all")
@@ -122,15 +134,15 @@ class Text(Options):
 class Images(Options):
     """`regard train images`: from images with classes."""
 
-    data: str | None = option(None, "a folder for each class, idx files or npz; without it scikit-learn's digits")
+    data: str | None = option(None, "a folder for each class, idx files or npz; without it digits", later=True)
     model: str = option("vit", "which kind", ("resnet", "vit"), shape=True)
     image_size: int = option(0, "edge to which images are brought; 0: as they are", shape=True)
-    patch: int = option(4, "edge of a patch of the ViT", shape=True)
-    size: int = option(192, "of the ViT's layers", shape=True)
-    layers: int = option(6, "of the ViT", shape=True)
-    heads: int = option(6, "of the ViT", shape=True)
-    depths: str = option("3,3,3", "blocks of each stage of the ResNet", shape=True)
-    width: int = option(16, "of the ResNet's first stage", shape=True)
+    patch: int = option(4, "edge of a patch", shape=True, only="vit")
+    size: int = option(192, "of the layers", shape=True, only="vit")
+    layers: int = option(6, "how many", shape=True, only="vit")
+    heads: int = option(6, "how many", shape=True, only="vit")
+    depths: str = option("3,3,3", "blocks of each stage", shape=True, only="resnet")
+    width: int = option(16, "of the first stage", shape=True, only="resnet")
     examples: int = option(0, "train on this many of the examples only; 0: all")
     augment: bool = option(True, "shift the training images a little")
     flip: bool = option(False, "mirror half of the training images")
@@ -173,7 +185,19 @@ def resolved(task: str, given: Mapping[str, Any]) -> Options:
     embedded = EMBEDDED[task] if given.get("data") is None else {}
     options = kind(**{**embedded, **{name: _checked(kind, name, value) for name, value in given.items()}})
     _check(options)
+    _check_used(options, given, kind(**embedded))
     return options
+
+
+def _check_used(options: Options, given: Mapping[str, Any], defaults: Options) -> None:
+    """Nothing that was chosen may mean nothing."""
+    for own in dataclasses.fields(options):
+        only, model = own.metadata["only"], getattr(options, "model", None)
+        chosen = own.name in given and getattr(options, own.name) != getattr(defaults, own.name)
+        if only not in (None, model) and chosen:
+            raise OptionError(f"{own.name}: is for model {only}, and this one is a {model}")
+    if isinstance(options, Translate) and options.data is not None and options.language != Translate.language:
+        raise OptionError("language: is of the embedded grammar, and there is data of your own")
 
 
 def kind_of(own: dataclasses.Field[Any], owner: type) -> tuple[type, bool]:

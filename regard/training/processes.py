@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from regard.models.model import Model
+from regard.training.options import OptionError
 from regard.training.task import Trainee
 
 __all__ = ["World", "joined"]
@@ -62,6 +64,14 @@ class World:
             return trainee
         return nn.parallel.DistributedDataParallel(trainee)
 
+    def alone(self, trainee: nn.Module, wanted: bool) -> AbstractContextManager[Any]:
+        """Within this block gradients are added up in this process only, if that is wanted."""
+        if isinstance(trainee, nn.parallel.DistributedDataParallel) and wanted:
+            return trainee.no_sync()
+        if isinstance(trainee, FSDPModule):
+            trainee.set_requires_gradient_sync(not wanted)
+        return nullcontext()
+
     def whole(self, model: Model) -> dict[str, Tensor] | None:
         """All tensors of a model, put together again if it is in parts; for the first process only."""
         state = {}
@@ -75,6 +85,10 @@ class World:
 @contextmanager
 def joined(device: str, *, shard: bool) -> Iterator[World]:
     """Within this block the process is one of those that torchrun started, or alone."""
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise OptionError(f"device: expected cpu or cuda, got {device!r}") from error
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 and not shard:
         yield World(device=torch.device(device))
@@ -96,7 +110,6 @@ def joined(device: str, *, shard: bool) -> Iterator[World]:
 def _sharded(trainee: Trainee, device: str) -> nn.Module:
     """Each block is a part of its own, so that no process ever has to hold all of them."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device, (distributed.get_world_size(),))
     for name, module in trainee.model.named_modules():

@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 
-from regard.models.folders import load
+from regard.models.folders import MANIFEST, digest, load, refuse_foreign
 from regard.models.model import Model
+from regard.models.tensors import FolderError
 from regard.training import checkpoints, loop
 from regard.training.folder import (
     CHECKPOINTS,
     Log,
     RunError,
     has_run,
+    is_of,
     locked,
     read_options,
     write_options,
@@ -29,7 +31,7 @@ from regard.training.options import OptionError, Options, resolved
 from regard.training.processes import World, joined
 from regard.training.report import reporting
 from regard.training.signals import Signals
-from regard.training.task import Task
+from regard.training.task import Task, Tokenizers
 from regard.training.tasks import prepare
 
 __all__ = ["Trained", "train"]
@@ -69,7 +71,8 @@ def train(
 
 def carry_out(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool, quiet: bool) -> Trained:
     """The same, with options as a mapping."""
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and has_run(folder):
+    launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and is_of(folder, launch):
         resume = True  # torchrun starts the same command again when one of its processes has died
     known = _options(task, given, folder, resume=resume)
     if known.threads:
@@ -80,7 +83,7 @@ def carry_out(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool
         signals = stack.enter_context(Signals())
         world = stack.enter_context(joined(known.device, shard=known.shard))
         if world.first:
-            stack.enter_context(locked(folder))
+            stack.enter_context(locked(folder, launch))
         return _train(task, known, folder, world, signals, resume=resume, quiet=quiet)
 
 
@@ -89,7 +92,8 @@ def _train(
 ) -> Trained:
     found, reasons = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
     found = world.told(found)
-    ready = prepare(task, options)
+    ready = prepare(task, options, _kept(folder) if resume else None)
+    signals.obey("stopped before anything was done")
     state = _state(found, ready, options, folder)
     if world.told(ready.fingerprint) != ready.fingerprint:
         raise RunError("data: this process reads other data than the first one")
@@ -103,14 +107,19 @@ def _train(
             report.say(f"{type(ready.model).__name__} with {count:,} parameters" + _whence(options, state))
         log = None
         if world.first:
+            if found is not None:
+                checkpoints.forget_after(folder / CHECKPOINTS, found.step)
+            if not has_run(folder):
+                ready.model.save(folder)  # its tokenizer is needed from now on, and the best model takes its place
             write_options(folder, task, options)
             log = stack.enter_context(Log(folder, state.step, events=options.tensorboard))
         run = loop.Run(ready, options, folder, world, report, log, signals)
         state = loop.run(run, state, found)
-    return _ended(ready, options, folder, world, state)
+        signals.obey(f"stopped after the last step; go on with --resume, to measure the model in {folder}")
+        return _ended(ready, folder, world, state)
 
 
-def _ended(task: Task, options: Options, folder: Path, world: World, state: loop.State) -> Trained:
+def _ended(task: Task, folder: Path, world: World, state: loop.State) -> Trained:
     """The best model on the part that nobody has looked at."""
     results: dict[str, Any] = {}
     if world.first:
@@ -136,6 +145,7 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     if not resume:
         if has_run(folder):
             raise RunError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
+        refuse_foreign(folder)
         _check_transfer(task, given)
         return resolved(task, given)
     if not has_run(folder):
@@ -158,7 +168,8 @@ def _check_transfer(task: str, given: Mapping[str, Any]) -> None:
     if options.init_from is None:
         return
     for own in dataclasses.fields(options):
-        if own.metadata["shape"] and own.name in given and (task, own.name) not in DECIDE_TOGETHER:
+        chosen = own.name in given and given[own.name] != own.default
+        if own.metadata["shape"] and chosen and (task, own.name) not in DECIDE_TOGETHER:
             raise OptionError(f"{own.name}: cannot be given with init_from, whose model decides it")
 
 
@@ -173,7 +184,25 @@ def _state(found: checkpoints.Checkpoint | None, task: Task, options: Options, f
     names = [own.name for own in dataclasses.fields(loop.State)]
     state = loop.State(**{name: found.state[name] for name in names})
     state.finished &= found.state["until"] == loop.until(options)  # unless more was asked for
+    state.finished |= state.step >= options.steps
+    if state.best is not None and seal(folder) != state.best_seal:
+        state.best = None  # the folder holds a later model, which this run has not made yet: the next one is the best
     return state
+
+
+def _kept(folder: Path) -> Tokenizers | None:
+    """The tokenizers of a run, if its model was written whole."""
+    try:
+        model = load(folder)
+    except FolderError:
+        return None
+    return Tokenizers(model.tokenizer, model.target_tokenizer)
+
+
+def seal(folder: Path) -> str:
+    """The SHA-256 of the manifest of the model in a folder; nothing where there is none."""
+    path = folder / MANIFEST
+    return digest(path) if path.exists() else ""
 
 
 def _whence(options: Options, state: loop.State) -> str:

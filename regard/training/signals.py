@@ -9,15 +9,15 @@ __all__ = ["Signals", "Stopped"]
 
 
 class Stopped(Exception):
-    """A signal came; everything is saved."""
+    """A signal came, and was obeyed."""
 
-    def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped at step {step:,}; everything is saved: go on with --resume")
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
         self.number = number
 
 
 class Signals:
-    """Within its block a signal is noted; a second one interrupts at once. Outside of the main thread it hears none."""
+    """Within its block a signal is noted; a second one stops at once. Outside of the main thread it hears none."""
 
     def __init__(self) -> None:
         self.caught = 0
@@ -37,5 +37,10 @@ class Signals:
 
     def _note(self, number: int, frame: Any) -> None:
         if self.caught:
-            raise KeyboardInterrupt
+            raise Stopped(number, "stopped at once; what was saved before is whole: go on with --resume")
         self.caught = number
+
+    def obey(self, text: str) -> None:
+        """Stop here, if a signal came."""
+        if self.caught:
+            raise Stopped(self.caught, text)

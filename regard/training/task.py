@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,25 @@ from torch.nn import functional
 
 from regard.data.batches import Batches
 from regard.models.model import Model
+from regard.models.tensors import FolderError
 
-__all__ = ["Batch", "Goal", "Sample", "Task", "TaskError", "Trainee", "cross_entropy", "fingerprint"]
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = [
+    *("Batch", "Goal", "Sample", "Task", "TaskError", "Tokenizers", "Trainee"),
+    *("built", "cross_entropy", "fingerprint"),
+]
 
 NOTHING = -100  # a target that counts for nothing: PyTorch's own number for it
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """Of the source, and of the target where that has another."""
+
+    source: Tokenizer | None
+    target: Tokenizer | None = None
 
 
 class TaskError(ValueError):
@@ -38,15 +54,29 @@ class Goal:
 class Batch:
     """Examples side by side, as tensors."""
 
-    inputs: tuple[Any, ...]
-    targets: Tensor
-    count: int  # targets that count: the loss is a mean over them
-    tokens: int  # that were read, without padding
+    inputs: tuple[Tensor | list[int], ...]  # each with a row for each example
+    targets: Tensor  # likewise
+    sizes: list[int]  # tokens of each example, without padding
+
+    @property
+    def count(self) -> int:
+        """Targets that count: the loss is a mean over them."""
+        return int((self.targets != NOTHING).sum())
+
+    @property
+    def tokens(self) -> int:
+        """That are read, without padding."""
+        return sum(self.sizes)
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device; lengths are lists and stay."""
         inputs = tuple(own.to(device) if isinstance(own, Tensor) else own for own in self.inputs)
-        return Batch(inputs, self.targets.to(device), self.count, self.tokens)
+        return Batch(inputs, self.targets.to(device), self.sizes)
+
+    def share(self, rank: int, size: int) -> Batch:
+        """The rows of one of several processes."""
+        inputs = tuple(own[rank::size] for own in self.inputs)
+        return Batch(inputs, self.targets[rank::size], self.sizes[rank::size])
 
 
 @dataclass(frozen=True)
@@ -84,6 +114,17 @@ class Task:
     def samples(self, model: Any) -> list[Sample]:
         """A few examples of the validation part, to be looked at."""
         raise NotImplementedError
+
+
+@contextmanager
+def built() -> Iterator[None]:
+    """Within this block a model is made from options: what cannot be is the user's to mend."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, TaskError | FolderError):
+            raise
+        raise TaskError(str(error)) from error
 
 
 class Trainee(nn.Module):

@@ -28,6 +28,11 @@ def begun_from(options: Options, kind: type[Kind], **arguments: Any) -> Kind:
     old = load(folder)
     if not isinstance(old, kind):
         raise TaskError(f"{folder}: expected a model for this task ({kind.__name__}), got a {type(old).__name__}")
+    for tokenizer, name in ((old.tokenizer, "vocabulary"), (old.target_tokenizer, "target_vocabulary")):
+        size = old.config.get(name, old.config.get("source_vocabulary", 0))
+        if tokenizer is not None and size and tokenizer.get_vocab_size() > size:
+            count = tokenizer.get_vocab_size()
+            raise TaskError(f"{folder}: its tokenizer does not fit: it has {count} tokens, the model {size}")
     torch.manual_seed(options.seed)
     changed = {**arguments, "dropout": options.dropout} if "dropout" in old.config else arguments
     new = type(old)(**{**old.config, **changed})

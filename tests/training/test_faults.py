@@ -97,7 +97,10 @@ def test_a_signal_saves_and_the_run_goes_on_later(whole, tmp_path, number, code)
     _, told = child.communicate(timeout=60)
     assert child.returncode == code
     assert "everything is saved: go on with --resume" in told
-    assert len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) == 1
+    (saved,) = (tmp_path / "run" / "checkpoints").glob("step-*")
+    step = int(saved.name.rpartition("-")[2])
+    done = tiny.run([*arguments[:6], "--out", str(tmp_path / "run"), "--resume", "--steps", str(step + 2)])
+    assert (done.returncode, list(tiny.losses(tmp_path / "run"))) == (0, list(range(1, step + 3))), done.stderr
 
 
 def test_a_second_trainer_in_the_same_folder_is_refused(whole, tmp_path):
@@ -117,23 +120,26 @@ def test_a_second_trainer_in_the_same_folder_is_refused(whole, tmp_path):
         child.communicate()
 
 
-def test_no_room_on_the_disk_is_one_line_and_costs_nothing(whole, tmp_path):
+@pytest.mark.parametrize("what", ["checkpoint", "model"])
+def test_no_room_on_the_disk_is_one_line_and_costs_nothing(whole, tmp_path, what):
     data, expected = whole
     out = tmp_path / "run"
     arguments = tiny.command(TASK, data, out)
-    size = max(path.stat().st_size for path in expected.glob("checkpoints/*/*"))
+    large = {"checkpoint": "checkpoints/*/*", "model": "model.safetensors"}[what]
+    size = max(path.stat().st_size for path in expected.glob(large))
 
     def little_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
 
     first = tiny.run(tiny.command(TASK, data, out, steps=3))
     assert first.returncode == 0, first.stderr
-    kept = {path: path.read_bytes() for path in out.glob("checkpoints/*/*")}
+    files = [*out.glob("checkpoints/*/*"), out / "model.safetensors", out / "manifest.json"]
+    kept = {path: path.read_bytes() for path in files}
     full = tiny.run([*arguments, "--resume"], preexec_fn=little_room)
     assert full.returncode == 1
     assert "Traceback" not in full.stderr
     assert full.stderr.splitlines()[-1].startswith("regard: ")
-    assert {path: path.read_bytes() for path in out.glob("checkpoints/*/*")} == kept
+    assert {path: path.read_bytes() for path in files} == kept
     done = tiny.run([*arguments, "--resume"])
     assert done.returncode == 0, done.stderr
 

@@ -48,6 +48,21 @@ def steady(tmp_path_factory):
     return data, losses(home / "run")
 
 
+@pytest.mark.parametrize("task", ["language", "images"])
+def test_what_is_random_about_batches_does_not_depend_on_the_processes(task, tmp_path):
+    data = tiny.make(task, tmp_path)
+    given = {**STEADY, "steps": 20, "evaluate_every": 20}
+    if task == "language":
+        given["model"] = "masked"
+    found = []
+    for name, count in (("alone", 1), ("both", 2)):
+        arguments = tiny.command(task, data, tmp_path / name, **given)
+        done = tiny.run(arguments if count == 1 else torchrun(count, arguments))
+        assert done.returncode == 0, done.stderr
+        found.append(losses(tmp_path / name))
+    assert max(abs(found[0][step] - found[1][step]) for step in found[0]) < 1e-5
+
+
 @pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_learn_what_one_learns(alone, tmp_path, shard):
     data, expected = alone

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import regard
+from regard.data.batches import Batches
 from regard.training import loop, options
 from regard.training.folder import RunError, read_log, read_options
 from regard.training.options import OptionError
@@ -97,17 +98,30 @@ def test_the_same_run_twice_is_the_same_and_another_seed_is_not(tmp_path):
 
 
 def test_accumulated_batches_are_one_large_batch(tmp_path):
-    """The loss is a mean over all targets of a step, not a mean of means."""
+    """As many images for each change of the weights."""
     data = tiny.make("images", tmp_path)
     same = {"dropout": 0.0, "augment": False, "flip": False, "steps": 7}
     one = tiny.options("images", **same, batch=26, accumulate=1)
     two = tiny.options("images", **same, batch=13, accumulate=2)
     for name, given in (("one", one), ("two", two)):
         regard.train("images", data, out=tmp_path / name, **given)
-    found = [
-        next(record["tokens"] for record in read_log(tmp_path / name) if "loss" in record) for name in ("one", "two")
-    ]
-    assert found == [26, 26]
+    records = [[own for own in read_log(tmp_path / name) if "loss" in own] for name in ("one", "two")]
+    assert [own[0]["tokens"] for own in records] == [26, 26]
+
+
+def test_a_loss_is_a_mean_over_all_targets_however_batches_are_cut(tmp_path, monkeypatch):
+    """The same two batches in one step, or as one: the loss and the gradient's length are those of all the targets."""
+    data = tiny.make("translate", tmp_path)
+    cut = {"one": [[list(range(11))]], "two": [[list(range(8))], [list(range(8, 11))]]}
+    found = {}
+    for name, batches in cut.items():
+        rows = [own for (own,) in batches]
+        monkeypatch.setattr(Batches, "epoch", lambda self, number, rows=rows: rows)
+        given = tiny.options("translate", dropout=0.0, steps=1, accumulate=len(rows))
+        regard.train("translate", data, out=tmp_path / name, **given)
+        found[name] = next(own for own in read_log(tmp_path / name) if "loss" in own)
+    assert found["one"]["loss"] == pytest.approx(found["two"]["loss"], rel=1e-6)
+    assert found["one"]["norm"] == pytest.approx(found["two"]["norm"], rel=1e-4)
 
 
 def test_more_steps_can_be_asked_for_later(tmp_path):
@@ -154,12 +168,18 @@ def test_a_loss_that_is_no_number_stops_before_the_step(tmp_path):
         ({"dropout": 1.0}, "below 1"),
         ({"schedule": "linear"}, "one of constant, cosine"),
         ({"freeze": "blocks.7"}, "no layer is called"),
+        ({"heads": 5}, "divisor"),
+        ({"device": "gpu"}, "device"),
+        ({"task": "translate", "model": "transformer", "hidden": 8}, "hidden: is for model rnn"),
+        ({"task": "images", "depths": "1,1"}, "depths: is for model resnet"),
+        ({"task": "translate", "language": "zh"}, "language: is of the embedded grammar"),
     ],
 )
 def test_wrong_options_are_named(given, message, tmp_path):
-    data = tiny.make("text", tmp_path)
+    task = given.pop("task", "text")
+    data = tiny.make(task, tmp_path)
     with pytest.raises((OptionError, RunError, TaskError), match=message):
-        regard.train("text", data, out=tmp_path / "run", **{**tiny.options("text"), **given})
+        regard.train(task, data, out=tmp_path / "run", **{**tiny.options(task), **given})
 
 
 def test_a_run_is_not_begun_over_another_nor_changed_on_the_way(tmp_path):

@@ -46,6 +46,18 @@ def test_an_image_model_learns_other_classes(kind, tmp_path):
     assert state(tmp_path / "second")["classifier.weight"].shape[0] == 2
 
 
+def test_batch_norm_that_is_frozen_learns_nothing_of_its_inputs(tmp_path):
+    pictures = tiny.make("images", tmp_path)
+    shape = {"model": "resnet", "depths": "1,1", "width": 4}
+    shared = {name: value for name, value in tiny.options("images").items() if name in (*tiny.PACE, "batch")}
+    regard.train("images", pictures, out=tmp_path / "first", **shared, **shape)
+    given = {"init_from": str(tmp_path / "first"), "freeze": "stem,blocks.0"}
+    regard.train("images", pictures, out=tmp_path / "second", **shared, **given)
+    before, after = state(tmp_path / "first"), state(tmp_path / "second")
+    for name, tensor in before.items():
+        assert torch.equal(tensor, after[name]) == name.startswith(("stem.", "blocks.0.")), name
+
+
 def test_without_a_step_everything_that_fits_is_kept(tmp_path):
     texts = tiny.make("text", tmp_path)
     regard.train("text", texts, out=tmp_path / "first", **tiny.options("text"))

@@ -10,6 +10,7 @@ import numpy
 from safetensors.torch import load_file
 
 from regard.training.folder import read_log
+from regard.training.options import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "jay", "kid"]
@@ -25,7 +26,11 @@ PACE = {"steps": 12, "evaluate_every": 5, "save_every": 3, "warmup": 3, "dropout
 
 
 def options(task, **more):
-    return {**SHAPES[task], **PACE, **more}
+    """The shape and the pace, without what means nothing for the chosen kind of model."""
+    fields = TASKS[task].__dataclass_fields__
+    kind = more.get("model") or getattr(TASKS[task], "model", None)
+    fitting = {name: value for name, value in SHAPES[task].items() if fields[name].metadata["only"] in (None, kind)}
+    return {**fitting, **PACE, **more}
 
 
 def make(task, folder):

@@ -21,7 +21,17 @@ from regard.models.model import Model
 from regard.models.resnet import ResNet
 from regard.models.vision import ViT
 from regard.training.options import Images
-from regard.training.task import Batch, Goal, Sample, Task, TaskError, cross_entropy, fingerprint
+from regard.training.task import (
+    Batch,
+    Goal,
+    Sample,
+    Task,
+    TaskError,
+    Tokenizers,
+    built,
+    cross_entropy,
+    fingerprint,
+)
 from regard.training.tasks.classes import accuracy, chosen, classes_of
 from regard.training.transfer import begun_from
 
@@ -47,7 +57,7 @@ class ImageTask(Task):
         if self.options.flip:
             mirrored = torch.rand(len(pixels), generator=chance) < 0.5
             pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
-        return Batch((pixels,), self.train.labels[list(rows)], len(rows), len(rows))
+        return Batch((pixels,), self.train.labels[list(rows)], [1] * len(rows))
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model(model.prepared(*batch.inputs)), batch.targets, self.options.smoothing)
@@ -82,16 +92,12 @@ def _moved(pixels: Tensor, chance: torch.Generator) -> Tensor:
     return wide[torch.arange(count)[:, None, None, None], torch.arange(wide.shape[1])[:, None, None], rows, columns]
 
 
-def prepare(options: Images) -> ImageTask:
+def prepare(options: Images, kept: Tokenizers | None) -> ImageTask:
     """Read the images, build the model."""
     data = digits() if options.data is None else read_images(Path(options.data), options.image_size or None)
     train, validation, test = _parts(data, options)
-    pixels = train.pixels.float() / 255
-    light = {
-        "mean": [round(number, 4) for number in pixels.mean((0, 2, 3)).tolist()],
-        "deviation": [round(max(number, 1e-3), 4) for number in pixels.std((0, 2, 3)).tolist()],
-    }
-    model = _model(options, train, light)
+    with built():
+        model = _model(options, train, _light(train.pixels))
     return ImageTask(
         model=model,
         batches=Batches([1] * len(train.pixels), options.batch, options.seed),
@@ -105,6 +111,20 @@ def prepare(options: Images) -> ImageTask:
         test=test,
         options=options,
     )
+
+
+def _light(pixels: Tensor) -> dict[str, list[float]]:
+    """Mean and deviation of each channel, of 1; some images at a time."""
+    total, squares = (torch.zeros(pixels.shape[1], dtype=torch.float64) for _ in range(2))
+    for some in pixels.split(256):
+        values = some.double() / 255
+        total += values.sum((0, 2, 3))
+        squares += values.square().sum((0, 2, 3))
+    count = pixels.numel() / pixels.shape[1]
+    mean = total / count
+    deviation = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
+    named = (("mean", mean), ("deviation", deviation))
+    return {name: [round(number, 4) for number in own.tolist()] for name, own in named}
 
 
 def _parts(data: ImageData, options: Images) -> tuple[Pictures, Pictures, Pictures]:
@@ -134,8 +154,10 @@ def _model(options: Images, train: Pictures, light: dict[str, list[float]]) -> M
         model = begun_from(options, ImageClassifier, labels=labels, classes=classes, **light)
         if model.config["channels"] != channels:
             raise TaskError(f"{options.init_from}: expected a model of {channels} channels, as the images have")
-        if isinstance(model, ViT) and model.grid != (height // model.config["patch_size"],) * 2:
-            model.resize((height, width))
+        if isinstance(model, ViT):
+            edge = model.config["patch_size"]
+            if (model.grid[0] * edge, model.grid[1] * edge) != (height, width):
+                model.resize([height, width])
         return model
     torch.manual_seed(options.seed)
     about: dict[str, Any] = {"channels": channels, "labels": labels, **light}

