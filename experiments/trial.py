@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,13 +40,16 @@ def train(folder: Path, task: str, *data: str, launcher: Sequence[str] = (), **o
     arguments = ["train", task, *data, *flags]
     resume = ["--resume"] if (folder / "training.yaml").exists() else []
     command = [*begin, "-m", "regard", *arguments, *resume, "--out", str(folder), "--json"]
+    began = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"experiments: `regard {' '.join(arguments)}` failed with exit code {done.returncode}")
     found: Figures = json.loads(done.stdout)
     del found["folder"]
     shown = ["torchrun", *launcher[3:], "-m", "regard"] if launcher else ["regard"]
-    return {"command": " ".join([*shown, "train", task, *map(_short, data), *flags]), **found}
+    # From start to end, with reading, evaluating and saving; unknown where an earlier part of the run is not in it.
+    whole = {} if resume else {"wall_seconds": round(time.monotonic() - began, 1)}
+    return {"command": " ".join([*shown, "train", task, *map(_short, data), *flags]), **found, **whole}
 
 
 def steps_within(minutes: float, folder: Path, task: str, *data: str, **options: Any) -> int:
