@@ -15,12 +15,12 @@ from typing import Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention.again import computed_again, full_precision
 from regard.attention.bound import Piece
 from regard.attention.call import Call, working
 from regard.attention.checks import checked_dropout, chosen_indices
+from regard.attention.dropout import thinned
 from regard.attention.frames import Frame, frame_of, require_tensor, shape_text
 from regard.attention.fused import additive_mask, fused_attention, plain_attention
 from regard.attention.masks import Mask
@@ -194,7 +194,7 @@ def _solve(
     scores = _restricted(_scores(call.score, query, key), allowed, added)
     may_be_empty = call.score.may_exclude or allowed is not None or added is not None
     found = _softmax(scores, may_be_empty, place).to(value.dtype)
-    kept = functional.dropout(found, call.dropout) if call.dropout else found
+    kept = thinned(found, call.dropout) if call.dropout else found
     return _average(kept, value, scores), found
 
 

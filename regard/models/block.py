@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from regard.attention import Mask
 from regard.attention.checks import checked_dropout
+from regard.attention.dropout import thinned
 from regard.models.cache import KeysValues, Memory
 from regard.models.checks import checked_choice, checked_positive, checked_sizes
 from regard.models.few_rows import Linear, RMSNorm, fed_forward
@@ -42,7 +43,7 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSN
 
 def dropped(rows: Tensor, share: float, training: bool) -> Tensor:
     """Dropout, which costs nothing where nothing is dropped."""
-    return functional.dropout(rows, share) if training and share else rows
+    return thinned(rows, share) if training and share else rows
 
 
 class Blocks(nn.ModuleList):

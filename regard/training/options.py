@@ -109,6 +109,7 @@ class Language(Options):
     tokenizer: str = option("bpe", "what a token is", TOKENIZERS, shape=True)
     vocabulary: int = option(4_096, "most tokens", shape=True)
     steps: int = option(1_000, "how often the weights change", later=True)
+    dropout: float = option(0.0, "share of the numbers that training leaves out; it makes attention slower")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +167,7 @@ EMBEDDED: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
         "evaluate_pairs": 200,
     },
-    "language": {"vocabulary": 2_048},
+    "language": {"vocabulary": 2_048, "dropout": 0.1},
     "text": {},
     "images": {"patch": 2, "size": 64, "layers": 4, "heads": 4, "steps": 600, "width": 8, "evaluate_every": 100},
 }
