@@ -27,6 +27,26 @@ def build_parser() -> argparse.ArgumentParser:
     tour.add_argument("--language", choices=("en", "zh"), default="en", help="default: %(default)s")
     tour.set_defaults(run=_tour)
 
+    _add_curve(commands)
+    _add_search(commands)
+
+    text = "train a translator, a language model, or a classifier of texts or images"
+    train = commands.add_parser("train", help=text, description=text.capitalize() + ".")
+    add_tasks(train, _train)
+
+    _add_uses(commands)
+
+    _add_data(commands)
+
+    text = "say whether regard works well on this machine, and what to do where it does not"
+    doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
+    doctor.add_argument("--json", action="store_true", help="for a program to read")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _add_curve(commands: Any) -> None:
+    """A curve through columns of a file."""
     text = "draw a smooth curve through columns of a file, with its bandwidth chosen by leave-one-out"
     curve = commands.add_parser(
         "curve",
@@ -53,6 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
     curve.add_argument("--json", action="store_true", help="for a program to read")
     curve.set_defaults(run=_curve)
 
+
+def _add_search(commands: Any) -> None:
+    """Texts that answer a question."""
     text = "find the lines of a file, or the paragraphs of a folder's files, that answer a question"
     search = commands.add_parser(
         "search",
@@ -71,12 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
     search.add_argument("--json", action="store_true", help="for a program to read")
     search.set_defaults(run=_search)
 
-    text = "train a translator, a language model, or a classifier of texts or images"
-    train = commands.add_parser("train", help=text, description=text.capitalize() + ".")
-    add_tasks(train, _train)
 
-    _add_uses(commands)
-
+def _add_data(commands: Any) -> None:
+    """Real data sets and weights."""
     text = "list the real data sets and weights that can be had, or fetch one"
     data = commands.add_parser("data", help=text, description=text.capitalize() + ".")
     actions = data.add_subparsers(metavar="ACTION", dest="action", required=True)
@@ -86,12 +106,6 @@ def build_parser() -> argparse.ArgumentParser:
     for own in (listing, fetch):
         own.add_argument("--json", action="store_true", help="for a program to read")
         own.set_defaults(run=_data)
-
-    text = "say whether regard works well on this machine, and what to do where it does not"
-    doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
-    doctor.add_argument("--json", action="store_true", help="for a program to read")
-    doctor.set_defaults(run=_doctor)
-    return parser
 
 
 def _add_uses(commands: Any) -> None:

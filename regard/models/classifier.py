@@ -94,12 +94,13 @@ class ImageClassifier(Classifier):
             found.append(masked_softmax(self(inputs.to(device))))
         return torch.cat(found)
 
-    def classify(self, image: Picture | Tensor | Sequence[Picture]) -> Any:
+    def classify(self, image: Picture | Sequence[Picture]) -> Any:
         """The class of an image, or of each of several: files, bytes (channels, height, width), or a batch of them."""
-        single = isinstance(image, str | Path) or (isinstance(image, Tensor) and image.dim() == 3)
-        if single:
-            return self.named(self.probabilities([image]))[0]  # type: ignore[list-item]
-        return self.named(self.probabilities(image))  # type: ignore[arg-type]
+        if isinstance(image, str | Path):
+            return self.classify([image])[0]
+        if isinstance(image, Tensor) and image.dim() == 3:
+            return self.classify(image[None])[0]
+        return self.named(self.probabilities(image))
 
     def _read(self, path: Path) -> Tensor:
         """A picture, brought to the model's size if it reads one size only."""

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from regard.models.folders import MANIFEST, digest
 from regard.models.tensors import in_place
 from regard.training.options import OptionError, Options, read_yaml, resolved
 
@@ -49,6 +50,12 @@ def locked(folder: Path, launch: str) -> Iterator[None]:
 def is_of(folder: Path, launch: str) -> bool:
     """Whether the run in this folder was begun, or gone on with, by this launch of torchrun."""
     return has_run(folder) and (folder / LOCK).read_text(encoding="utf-8") == launch
+
+
+def seal(folder: Path) -> str:
+    """The SHA-256 of the manifest of the model in a folder; nothing where there is none."""
+    path = folder / MANIFEST
+    return digest(path) if path.exists() else ""
 
 
 def has_run(folder: Path) -> bool:

@@ -19,10 +19,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.models.folders import MANIFEST, digest
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
-from regard.training.folder import CHECKPOINTS, Log
+from regard.training.folder import CHECKPOINTS, Log, seal
 from regard.training.options import Options
 from regard.training.processes import World
 from regard.training.report import Report
@@ -255,17 +254,17 @@ def _evaluate(own: Run, state: State, model: Model) -> None:
         better = task.goal.better(metrics[task.goal.name], state.best)
         if better:
             plain.save(own.folder)
-        told = (metrics[task.goal.name], better, digest(own.folder / MANIFEST))
+        told = (metrics[task.goal.name], better, seal(own.folder))
         if own.log is not None:
             records = [asdict(sample) for sample in samples]
             own.log.add(step=state.step, validation=metrics, samples=records, seconds=round(state.seconds, 3))
             own.log.flush()
         if own.report is not None:
             own.report.evaluated(state.step, metrics, samples, better)
-    value, better, seal = world.told(told)
+    value, better, sealed = world.told(told)
     state.waited += 1
     if better:
-        state.best, state.best_step, state.best_seal, state.waited = value, state.step, seal, 0
+        state.best, state.best_step, state.best_seal, state.waited = value, state.step, sealed, 0
 
 
 def _plain(model: Model, whole: dict[str, Tensor]) -> Model:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.models.folders import MANIFEST, digest, load, refuse_foreign
+from regard.models.folders import load, refuse_foreign
 from regard.models.model import Model
 from regard.models.tensors import FolderError
 from regard.training import checkpoints, loop
@@ -24,6 +24,7 @@ from regard.training.folder import (
     is_of,
     locked,
     read_options,
+    seal,
     write_options,
     write_results,
 )
@@ -146,8 +147,10 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
         if has_run(folder):
             raise RunError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
         refuse_foreign(folder)
-        _check_transfer(task, given)
-        return resolved(task, given)
+        options = resolved(task, given)
+        if options.init_from is not None:
+            _check_transfer(task, options, given)
+        return options
     if not has_run(folder):
         raise RunError(f"{folder}: holds no run to go on with: begin one without --resume")
     kept, old = read_options(folder)
@@ -162,11 +165,8 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     return new
 
 
-def _check_transfer(task: str, given: Mapping[str, Any]) -> None:
+def _check_transfer(task: str, options: Options, given: Mapping[str, Any]) -> None:
     """A model that is read has its shape already."""
-    options = resolved(task, given)
-    if options.init_from is None:
-        return
     for own in dataclasses.fields(options):
         chosen = own.name in given and given[own.name] != own.default
         if own.metadata["shape"] and chosen and (task, own.name) not in DECIDE_TOGETHER:
@@ -197,12 +197,6 @@ def _kept(folder: Path) -> Tokenizers | None:
     except FolderError:
         return None
     return Tokenizers(model.tokenizer, model.target_tokenizer)
-
-
-def seal(folder: Path) -> str:
-    """The SHA-256 of the manifest of the model in a folder; nothing where there is none."""
-    path = folder / MANIFEST
-    return digest(path) if path.exists() else ""
 
 
 def _whence(options: Options, state: loop.State) -> str:

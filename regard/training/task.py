@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(ABC):
     """A task with its data read, and a model that has not learned it yet."""
 
     model: Model
@@ -99,21 +100,21 @@ class Task:
     goal: ClassVar[Goal]
     unit: ClassVar[str] = "tokens"
 
+    @abstractmethod
     def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
         """Some examples of the training part; `chance` decides what is random about them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The sum of the losses of all targets of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
         """The metrics of a model; the goal is among them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def samples(self, model: Any) -> list[Sample]:
         """A few examples of the validation part, to be looked at."""
-        raise NotImplementedError
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,9 +34,6 @@ from regard.training.task import (
     fingerprint,
 )
 from regard.training.transfer import begun_from
-
-if TYPE_CHECKING:
-    pass
 
 PIECE = 2_000  # characters that are trained on, or set aside, together
 MASKED = 0.15  # of the words; of those 8 in 10 become the mask, 1 in 10 another word, 1 in 10 stay (BERT)
