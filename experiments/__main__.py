@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
 import json
 import os
@@ -10,6 +11,7 @@ import platform
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import torch
 
 from benchmarks.__main__ import processor
 from experiments import EXPERIMENTS
-from experiments.trial import Experiment
+from experiments.trial import Experiment, Figures
 from regard.data.fetching import cache
 from regard.models.tensors import in_place
 
@@ -30,6 +32,7 @@ def main() -> int:
     """Exit code 0 where everything that was asked for is done."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}; default: all")
+    parser.add_argument("--trial", default="", metavar="TEXT", help="only trials that have this in their names")
     parser.add_argument("--again", action="store_true", help="forget what was measured of these")
     parser.add_argument("--page", action="store_true", help="only write the page anew")
     options = parser.parse_args()
@@ -37,21 +40,18 @@ def main() -> int:
         if name not in EXPERIMENTS:
             parser.error(f"{name}: expected some of {', '.join(EXPERIMENTS)}")
     chosen = options.names or EXPERIMENTS
-    measured = read()
-    if options.again:
-        measured = {name: figures for name, figures in measured.items() if name not in chosen}
     if not options.page:
         for name in chosen:
-            run(name, measured, again=options.again)
-    PAGE.write_text(page(measured), encoding="utf-8")
+            run(name, options.trial, again=options.again)
+    PAGE.write_text(page(read()), encoding="utf-8")
     print(f"wrote docs/{PAGE.name}")
     return 0
 
 
-def run(name: str, measured: Measured, *, again: bool) -> None:
-    """The trials of one experiment that are not done yet; each is kept as soon as it is."""
-    own = load(name)
-    left = [trial for trial in own.trials if trial.name not in measured.get(name, {})]
+def run(name: str, some: str, *, again: bool) -> None:
+    """The trials of one experiment that are not done yet (`again`: all); each is kept as soon as it is."""
+    own, done = load(name), read().get(name, {})
+    left = [trial for trial in own.trials if some in trial.name and (again or trial.name not in done)]
     for number, trial in enumerate(left):
         rest = sum(each.minutes for each in left[number:])
         print(f"{name}: {trial.name} ({number + 1} of {len(left)}, about {rest:.0f} minutes left)", file=sys.stderr)
@@ -59,11 +59,7 @@ def run(name: str, measured: Measured, *, again: bool) -> None:
         if again:
             shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        figures = trial.work(folder)
-        done = {**measured.get(name, {}), trial.name: {**figures, "on": time.strftime("%Y-%m-%d")}}
-        # In the order of the experiment, whichever was done first.
-        measured[name] = {each.name: done[each.name] for each in own.trials if each.name in done}
-        write(measured)
+        keep(name, [each.name for each in own.trials], trial.name, trial.work(folder))
 
 
 def load(name: str) -> Experiment:
@@ -78,12 +74,20 @@ def read() -> Measured:
     return content
 
 
-def write(measured: Measured) -> None:
-    """Keep it."""
-    version = torch.__version__.partition("+")[0]
-    measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
-    content = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
-    in_place(MEASURED, lambda path: path.write_text(content, encoding="utf-8"))
+def keep(name: str, order: Sequence[str], trial: str, figures: Figures) -> None:
+    """Put the figures of a trial beside the others, in the order of the experiment.
+
+    One at a time: another experiment may be running, a core for each.
+    """
+    with (cache() / "experiments" / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        measured = read()
+        done = {**measured.get(name, {}), trial: {**figures, "on": time.strftime("%Y-%m-%d")}}
+        measured[name] = {each: done[each] for each in order if each in done}
+        version = torch.__version__.partition("+")[0]
+        measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
+        content = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
+        in_place(MEASURED, lambda path: path.write_text(content, encoding="utf-8"))
 
 
 def page(measured: Measured) -> str:

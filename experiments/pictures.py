@@ -11,12 +11,12 @@ from experiments.trial import Experiment, Figures, Trial, steps_within, table, t
 from regard.data.fetching import cache, fetch
 
 SHARES = {"1 %": 475, "10 %": 4_750, "100 %": 0}  # images to learn from
-MINUTES = 8  # for each run
+MINUTES = 8  # for each run, on one thread
 SHAPES = {
-    "vit": {"model": "vit", "patch": 4, "size": 128, "layers": 3, "heads": 4},
-    "resnet": {"model": "resnet", "width": 24, "depths": "3,3,3"},
+    "vit": {"model": "vit", "patch": 4, "size": 64, "layers": 6, "heads": 4, "dropout": 0.0},
+    "resnet": {"model": "resnet", "width": 16, "depths": "1,1,1,1"},
 }
-BESIDES = {"flip": True, "batch": 128, "learning_rate": 1e-3, "evaluate_every": 400, "warmup": 100}
+BESIDES = {"threads": 1, "flip": True, "batch": 128, "learning_rate": 1e-3, "evaluate_every": 400, "warmup": 100}
 HOME = "experiments/pictures"
 HALF = 5  # classes to pretrain on; the others are learned from 1 % afterwards
 

@@ -17,6 +17,7 @@ from regard.models.tensors import FolderError
 from regard.training.checkpoints import CheckpointError
 from regard.training.folder import RunError
 from regard.training.loop import Diverged
+from regard.training.memory import keep_memory
 from regard.training.options import OptionError, read_yaml
 from regard.training.report import told
 from regard.training.run import carry_out
@@ -30,6 +31,7 @@ DATA_ERRORS = (FolderError, ImageError, OptionError, SplitError, TableError, Tas
 
 def run(task: str, flags: Mapping[str, Any], out: Path, *, config: str | None, resume: bool, as_json: bool) -> int:
     """Train, and tell. 0: done · 1: it could not go on · 2: wrong data or options · 128 + n: stopped by a signal."""
+    keep_memory()
     try:
         found = {} if config is None else read_yaml(Path(config))
         if found.pop("task", task) != task:
