@@ -43,12 +43,13 @@ def told(done: Mapping[str, Figures]) -> str:
             f"{own['test']['bleu']:.1f}",
             f"{own['tokens_per_second']:,.0f}",
             f"{own['seconds'] / 60:.0f}",
+            f"{own['padding']:.1%}",
             f"`{own['command']}`",
         ]
         for name, own in done.items()
     ]
     signature = next(iter(done.values()))["test"]["signature"]
-    head = ["model", "parameters", "BLEU", "tokens/s", "minutes", "command"]
+    head = ["model", "parameters", "BLEU", "tokens/s", "minutes", "padding", "command"]
     lines = [table(head, rows), "", f"Tokens are those of both sides, without padding. sacreBLEU: `{signature}`."]
     if ATTENTIVE in done and PEER in done:
         ours, theirs = done[ATTENTIVE], done[PEER]

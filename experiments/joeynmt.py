@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from experiments.trial import Figures
@@ -62,6 +63,7 @@ def work(folder: Path, data: str, options: dict[str, Any], minutes: float) -> Fi
         "wall_seconds": round(whole, 1),
         "tokens_per_second": round(material.rows * material.tokens / seconds, 1),
         "rows": material.rows,
+        "padding": round(padding(material), 4),
         "test": {"bleu": score.score, "signature": score.signature},
     }
 
@@ -100,6 +102,15 @@ def prepared(home: Path, options: Translate) -> Material:
     lengths = task.batches.lengths  # (pairs, sides)
     rows = round(len(lengths) / len(task.batches.epoch(0)))
     return Material(home, task, rows, float(lengths.sum(1).double().mean()))
+
+
+def padding(material: Material) -> float:
+    """The share of its batches that is padding: it takes pairs as they come."""
+    lengths = material.task.batches.lengths  # (pairs, sides)
+    order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(0))
+    batches = lengths[order].split(material.rows)
+    cells = sum(len(own) * int(own.amax(0).sum()) for own in batches)
+    return 1 - int(lengths.sum()) / cells
 
 
 def pace(python: Path, folder: Path, material: Material) -> float:

@@ -66,7 +66,7 @@ def judge(folder: Path, begun: str, size: int, seed: int) -> Figures:
     pace = {"steps": 300 if size else 600, "learning_rate": 5e-4, "evaluate_every": 50, "warmup": 30}
     pace |= {"batch": 2_048, "longest": 64, "dropout": 0.2, "layer_decay": 0.8 if begun == "reader" else 1.0}
     found = train(folder, "text", str(learn), **given, **pace)
-    metrics = measured(Request(folder, aside, None, "text", "label", 1, as_json=True))
+    metrics = measured(Request(folder, aside))
     command = found["command"].replace(str(home) + "/", "")
     return {**found, "command": command, "judged": metrics}
 

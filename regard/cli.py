@@ -138,11 +138,9 @@ def _add_uses(commands: Any) -> None:
     evaluate.add_argument("model", metavar="MODEL", type=Path, help="a model folder")
     evaluate.add_argument("data", metavar="DATA", nargs="?", help="a file or folder, as for `regard train`")
     evaluate.add_argument("target", metavar="TARGET", nargs="?", help="the target's file, for a translator")
-    evaluate.add_argument("--text", metavar="COL", default="text", help="the column of the texts; default: %(default)s")
-    evaluate.add_argument(
-        "--label", metavar="COL", default="label", help="the column of the classes; default: %(default)s"
-    )
-    evaluate.add_argument("--beam", metavar="N", type=int, default=1, help="for a translator; default: %(default)s")
+    evaluate.add_argument("--text", metavar="COL", help="the column of the texts; default: text")
+    evaluate.add_argument("--label", metavar="COL", help="the column of their classes; default: label")
+    evaluate.add_argument("--beam", metavar="N", type=int, help="hypotheses at once, for a translator; default: 1")
     evaluate.add_argument("--json", action="store_true", help="for a program to read")
     evaluate.set_defaults(run=_evaluate, optional=("data", "target"))
 

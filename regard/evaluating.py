@@ -33,12 +33,19 @@ class Request:
     """What the command line asked for."""
 
     model: Path
-    data: Path | None
-    target: Path | None
-    text: str
-    label: str
-    beam: int
-    as_json: bool
+    data: Path | None = None
+    target: Path | None = None
+    text: str | None = None
+    label: str | None = None
+    beam: int | None = None
+    as_json: bool = False
+
+    def only(self, *names: str) -> None:
+        """Refuse options other than these: they would change nothing."""
+        for name, flag in (("target", "TARGET"), ("text", "--text"), ("label", "--label"), ("beam", "--beam")):
+            if getattr(self, name) is not None and name not in names:
+                on = "the data it was trained with" if self.data is None else self.data
+                raise UseError(f"{self.model}: {flag} means nothing for this model on {on}")
 
 
 def run(request: Request) -> int:
@@ -57,24 +64,31 @@ def run(request: Request) -> int:
 def measured(request: Request) -> dict[str, Any]:
     """The metrics of a model on data, or on the test part of what it was trained on."""
     model: Any = load(request.model)
+    beam = 1 if request.beam is None else request.beam
     if request.data is None:
         if not has_run(request.model):
             raise UseError(f"{request.model}: was not trained by regard, so say which data to evaluate it on")
+        request.only(*(["beam"] if isinstance(model, Translator) else []))
         task, options = read_options(request.model)
         kept = Tokenizers(model.tokenizer, model.target_tokenizer)
         ready: Any = prepare(task, dataclasses.replace(options, init_from=None), kept)
         if isinstance(model, Translator):
-            return translate.measured(model, ready.parts.test, beam=request.beam)
+            return translate.measured(model, ready.parts.test, beam=beam)
         metrics: dict[str, Any] = ready.evaluate(model, "test")
         return metrics
     if isinstance(model, Translator):
-        return translate.measured(model, read_pairs(request.data, request.target), beam=request.beam)
+        request.only("target", "beam")
+        return translate.measured(model, read_pairs(request.data, request.target), beam=beam)
     if isinstance(model, ImageClassifier):
+        request.only()
         data = read_images(request.data, _edge(model))
         return images.measured(model, data.test or data.train)
     if isinstance(model, TextClassifier) and model.config["classes"]:
-        return text.measured(model, read_labelled(request.data, request.text, request.label))
+        request.only("text", "label")
+        columns = {name: own for name in ("text", "label") if (own := getattr(request, name)) is not None}
+        return text.measured(model, read_labelled(request.data, **columns))
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.guesser is not None):
+        request.only()
         return language.measured(model, read_documents(request.data))
     raise UseError(f"{request.model}: a {type(model).__name__} has nothing that can be evaluated on data")
 

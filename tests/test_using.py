@@ -119,6 +119,10 @@ WRONG = {
     "no beam": (["translate", "{home}/translate", "ant", "--beam", "0"], "beam"),
     "other data": (["evaluate", "{home}/translate", "{home}/texts.csv"], "texts.csv"),
     "a folder as data": (["evaluate", "{home}/translate", "{home}"], "folder"),
+    "a beam for a classifier": (["evaluate", "{home}/text", "--beam", "3"], "--beam means nothing"),
+    "a target for a language model": (["evaluate", "{home}/language", "{home}/text.txt", "x"], "TARGET means nothing"),
+    "a column for a translator": (["evaluate", "{home}/translate", "{home}/pairs.tsv", "--text", "a"], "--text means"),
+    "a column where none is read": (["evaluate", "{home}/text", "--label", "a"], "--label means nothing"),
     "no data": (["evaluate", "{home}/text", "{home}/nothing.csv"], "nothing.csv"),
 }
 

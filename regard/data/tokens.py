@@ -17,6 +17,7 @@ __all__ = ["BEGIN", "END", "MARKS", "MASK", "PADDING", "UNKNOWN", "train_tokeniz
 
 MARKS = ("<padding>", "<begin>", "<end>", "<unknown>", "<mask>")
 PADDING, BEGIN, END, UNKNOWN, MASK = range(len(MARKS))
+BYTES = 256
 
 
 def train_tokenizer(
@@ -81,8 +82,13 @@ def _characters(vocabulary: int, sentences: bool) -> Parts:
 def _byte_pairs(vocabulary: int, sentences: bool) -> Parts:
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
+    if vocabulary < BYTES + len(MARKS):
+        raise ValueError(
+            f"vocabulary: expected {BYTES + len(MARKS)} or more for bpe, every byte and every mark being a token, "
+            f"got {vocabulary}"
+        )
     trainer = trainers.BpeTrainer(
-        vocab_size=max(vocabulary, 256 + len(MARKS)),
+        vocab_size=vocabulary,
         special_tokens=list(MARKS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

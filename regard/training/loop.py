@@ -124,8 +124,7 @@ def _step(
             loss.backward()
         total += float(loss.detach())
     (total,) = world.total(total / world.size)
-    norm = nn.utils.clip_grad_norm_(trainee.parameters(), options.clip or math.inf)
-    length = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    length = world.clip(trainee, options.clip or math.inf)
     if not math.isfinite(total) or not math.isfinite(length):
         raise Diverged(
             f"at step {state.step + 1:,} the loss is {total} and its gradient's length {length}: training stops before "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import PrefixStore
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.rendezvous import rendezvous
+from torch.distributed.tensor import DTensor
 
 from regard.models.model import Model
 from regard.training.options import OptionError
@@ -72,6 +76,23 @@ class World:
             trainee.set_requires_gradient_sync(not wanted)
         return nullcontext()
 
+    def clip(self, trainee: nn.Module, longest: float) -> float:
+        """Shorten the gradient to `longest` if it is longer, and say how long it was.
+
+        Rows are added up in float64: over a whole tensor float32 is wrong by 1e-5, and differently for its parts, so
+        that after a hundred steps two processes would have another model than one.
+        """
+        gradients = [parameter.grad for parameter in trainee.parameters() if parameter.grad is not None]
+        parts = [own.to_local() if isinstance(own, DTensor) else own for own in gradients]
+        rows = [torch.linalg.vector_norm(own, dim=-1).double().square().sum() for own in parts]
+        squares = float(torch.stack(rows).sum()) if rows else 0.0
+        if isinstance(trainee, FSDPModule):  # each process has a part of it; otherwise all have the same
+            (squares,) = self.total(squares)
+        length = math.sqrt(squares)
+        if math.isfinite(length) and length > longest:
+            torch._foreach_mul_(parts, longest / length)
+        return length
+
     def whole(self, model: Model) -> dict[str, Tensor] | None:
         """All tensors of a model, put together again if it is in parts; for the first process only."""
         state = {}
@@ -93,10 +114,14 @@ def joined(device: str, *, shard: bool) -> Iterator[World]:
     if size == 1 and not shard:
         yield World(device=torch.device(device))
         return
-    if "MASTER_ADDR" not in os.environ:  # --shard without torchrun: one process that talks to itself
-        options: dict[str, Any] = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
-    else:
-        options = {}
+    if "MASTER_ADDR" in os.environ:
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        # torchrun keeps its store when it starts the processes again. What those before them left there, where each of
+        # them was to be found, must not be read again.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        options: dict[str, Any] = {"store": PrefixStore(f"{attempt}/{size}", store), "rank": rank, "world_size": size}
+    else:  # --shard without torchrun: one process that talks to itself
+        options = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
     own = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
     if device == "cuda":
         torch.cuda.set_device(own)

@@ -135,6 +135,7 @@ def _ended(task: Task, folder: Path, world: World, state: loop.State) -> Trained
             "seconds": round(state.seconds, 1),
             "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
             "unit": task.unit,
+            "padding": round(task.batches.padding(), 4),
             "parameters": task.model.parameter_count,
         }
         write_results(folder, results)

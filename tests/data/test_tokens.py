@@ -55,6 +55,12 @@ def test_the_vocabulary_has_its_limit():
     assert train_tokenizer(TEXTS, "word", 11).encode("tapis").ids[0] in range(11)
 
 
+def test_byte_pairs_need_room_for_every_byte():
+    assert train_tokenizer(TEXTS, "bpe", 261).get_vocab_size() == 261
+    with pytest.raises(ValueError, match=r"expected 261 or more for bpe.*got 260"):
+        train_tokenizer(TEXTS, "bpe", 260)
+
+
 def test_capitals_can_be_read_over():
     tokenizer = train_tokenizer(TEXTS, "word", 400, lowercase=True)
     assert tokenizer.encode("The CAT").ids == tokenizer.encode("the cat").ids

@@ -38,6 +38,17 @@ def alone(tmp_path_factory):
     return data, losses(home / "run")
 
 
+@pytest.fixture(scope="module", params=["copies", "parts"])
+def together(request, alone, tmp_path_factory):
+    """The same run with two processes, which have copies of the model, or parts of it."""
+    out = tmp_path_factory.mktemp(request.param) / "run"
+    given = {**SAME, "shard": request.param == "parts"}
+    done = tiny.run(torchrun(2, tiny.command(TASK, alone[0], out, "--json", **given)))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 200  # told once, not by each
+    return out, given
+
+
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory):
     """The same with a learning rate that does not depend on how many steps are to come."""
@@ -63,16 +74,10 @@ def test_what_is_random_about_batches_does_not_depend_on_the_processes(task, tmp
     assert max(abs(found[0][step] - found[1][step]) for step in found[0]) < 1e-5
 
 
-@pytest.mark.parametrize("shard", [False, True])
-def test_two_processes_learn_what_one_learns(alone, tmp_path, shard):
-    data, expected = alone
-    arguments = tiny.command(TASK, data, tmp_path / "run", "--json", **SAME, shard=shard)
-    done = tiny.run(torchrun(2, arguments))
-    assert done.returncode == 0, done.stderr
-    found = losses(tmp_path / "run")
+def test_two_processes_learn_what_one_learns(alone, together):
+    expected, found = alone[1], losses(together[0])
     assert found.keys() == expected.keys() == set(range(1, 201))
     assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
-    assert json.loads(done.stdout)["steps"] == 200  # told once, not by each
 
 
 @pytest.mark.parametrize(
@@ -90,18 +95,17 @@ def test_a_run_goes_on_with_another_number_of_processes(steady, tmp_path, before
     assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
 
 
-def test_the_death_of_a_process_is_survived(alone, tmp_path):
+def test_the_death_of_a_process_changes_no_bit(alone, together, tmp_path):
     """torchrun starts the processes again, and they go on from the last checkpoint by themselves."""
-    data, expected = alone
+    expected, given = together
     out = tmp_path / "run"
-    arguments = torchrun(2, tiny.command(TASK, data, out, **SAME), "--max-restarts", "2")
+    arguments = torchrun(2, tiny.command(TASK, alone[0], out, **given), "--max-restarts", "2")
     child = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=tiny.ROOT)
     victim = _worker_after_a_checkpoint(child.pid, out)
     os.kill(victim, signal.SIGKILL)
     _, told = child.communicate(timeout=240)
     assert child.returncode == 0, told
-    found = losses(out)
-    assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
+    assert tiny.outcome(out) == tiny.outcome(expected)
 
 
 def _worker_after_a_checkpoint(launcher, out):
