@@ -6,12 +6,15 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from experiments.trial import Experiment, Figures, Trial, spread, steps_within, table, train
 from regard.data.fetching import cache, fetch
 from regard.data.split import part
 from regard.evaluating import Request, measured
 
 SIZES = (50, 100, 200, 500, 1_000, 2_000, 0)  # labels; 0: all of them
+STEPS = {2_000: 300, 0: 600}  # otherwise 150
 SEEDS = (0, 1, 2)
 MINUTES = 30  # of pretraining, on one thread
 TEST = 0.3  # of the labelled reviews are set aside here, for a test part large enough
@@ -63,9 +66,10 @@ def judge(folder: Path, begun: str, size: int, seed: int) -> Figures:
     _, learn, aside = prepared()
     home = cache() / HOME
     given = {"init_from": home / begun, "examples": size, "seed": seed}
-    pace = {"steps": 300 if size else 600, "learning_rate": 5e-4, "evaluate_every": 50, "warmup": 30}
-    pace |= {"batch": 2_048, "longest": 64, "dropout": 0.2, "layer_decay": 0.8 if begun == "reader" else 1.0}
+    pace = {"steps": STEPS.get(size, 150), "learning_rate": 5e-4, "evaluate_every": 25, "warmup": 20, "threads": 1}
+    pace |= {"batch": 1_024, "longest": 64, "dropout": 0.0, "layer_decay": 0.8 if begun == "reader" else 1.0}
     found = train(folder, "text", str(learn), **given, **pace)
+    torch.set_num_threads(1)
     metrics = measured(Request(folder, aside))
     command = found["command"].replace(str(home) + "/", "")
     return {**found, "command": command, "judged": metrics}
