@@ -48,7 +48,7 @@ def work(folder: Path, data: str, options: dict[str, Any], minutes: float) -> Fi
     seconds = pace(python, folder, material)
     updates = int(60 * minutes / seconds)
     began = time.monotonic()
-    log = run(python, folder / "run", material, updates, max(1, updates // 10))
+    log = run(python, folder / "run", material, updates, validations=10)
     whole = time.monotonic() - began
     parameters = PARAMETERS.search(log)
     if parameters is None:
@@ -117,16 +117,18 @@ def pace(python: Path, folder: Path, material: Material) -> float:
     """Seconds for an update, from the times in its log; measured once."""
     path = folder / "pace.txt"
     if not path.exists():
-        log = run(python, folder / "pace", material, 2 * PACE, 1_000_000)
+        log = run(python, folder / "pace", material, 2 * PACE, validations=0)
         times = {int(step): datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f") for at, step in LINE.findall(log)}
         path.write_text(str((times[2 * PACE] - times[PACE]).total_seconds() / PACE))
     return float(path.read_text())
 
 
-def run(python: Path, folder: Path, material: Material, updates: int, validate: int) -> str:
+def run(python: Path, folder: Path, material: Material, updates: int, validations: int) -> str:
     """Train anew, and take what it wrote into its log."""
     path = material.home / f"{folder.name}.yaml"
-    path.write_text(yaml.safe_dump(described(folder, material, updates, validate)), encoding="utf-8")
+    # It wants a multiple of the steps between two lines of its log.
+    every = max(1, updates // (validations * PACE)) * PACE if validations else 1_000 * updates * PACE
+    path.write_text(yaml.safe_dump(described(folder, material, updates, every)), encoding="utf-8")
     _call(python, "train", str(path), "--skip-test")
     return (folder / "train.log").read_text(encoding="utf-8")
 
