@@ -221,4 +221,5 @@ def described(folder: Path, material: Material, updates: int, validate: int) -> 
 
 def _decoding(options: Translate) -> dict[str, Any]:
     """The likeliest word each time, as ours."""
-    return {"beam_size": 1, "batch_size": 64, "batch_type": "sentence", "max_output_length": options.longest}
+    taken = {"batch_size": 64, "batch_type": "sentence", "max_output_length": options.longest}
+    return {"beam_size": 1, "eval_metrics": ["bleu"], **taken}
