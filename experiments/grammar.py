@@ -43,7 +43,7 @@ def told(done: Mapping[str, Figures]) -> str:
             [
                 kind,
                 len(own),
-                spread([each["seconds"] for each in own], ".0f"),
+                spread([each["wall_seconds"] for each in own], ".0f"),
                 spread([each["test"]["bleu"] for each in own]),
                 spread(errors, ".3f") if errors else "",
                 *lengths,
@@ -51,7 +51,7 @@ def told(done: Mapping[str, Figures]) -> str:
             ]
         )
     first = next(iter(done.values()))
-    head = ["model", "seeds", "seconds of training", "BLEU", "alignment error rate"]
+    head = ["model", "seeds", "seconds, from start to end", "BLEU", "alignment error rate"]
     head += [f"BLEU, {group} words" for group in first["by_length"]] + [f"“{CAT}”"]
     commands = sorted({each["command"].rpartition(" --seed")[0] for each in done.values()})
     lines = [f"    {command}" for command in commands]
