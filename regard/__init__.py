@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.models.transformer import Transformer
     from regard.models.vision import ViT
     from regard.training.run import train
+    from regard.view.capture import capture
     from regard.view.regression import KernelRegressionDisplay
 
 __version__ = "0.1.0"
@@ -56,6 +57,7 @@ __all__ = [
     "attend",
     "average_pool",
     "bias",
+    "capture",
     "causal",
     "drop",
     "keep",
@@ -92,6 +94,7 @@ _HOME = {
     "max_pool": "regard.attention.pooling",
     "KernelRegressor": "regard.kernel.regressor",
     "KernelRegressionDisplay": "regard.view.regression",
+    "capture": "regard.view.capture",
     "Block": "regard.models.block",
     "FeedForward": "regard.models.block",
     "Encoder": "regard.models.encoder",

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from regard.attention.watch import Look, watching
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.folders import load
 from regard.models.generation import Choice
@@ -23,7 +24,6 @@ from regard.models.tensors import FolderError
 from regard.models.texts import tokens
 from regard.models.translator import Translator
 from regard.models.vision import ViT
-from regard.models.watch import Look, watching
 from regard.training.alignment import align
 from regard.view.terminal import heat_map, shown
 

