@@ -80,7 +80,7 @@ def attend(
     """
     if not isinstance(need_weights, bool):
         raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
-    found = attended(query, key, value, score, mask, dropout, need_weights)
+    found: Tensor | tuple[Tensor, Tensor] = attended(query, key, value, score, mask, dropout, need_weights)
     tell(None, query, key, score, mask)
     return found
 

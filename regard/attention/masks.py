@@ -43,6 +43,11 @@ class Mask:
     def has_bias(self) -> bool:
         return False
 
+    @property
+    def sequences(self) -> tuple[list[int], list[int]] | None:
+        """Where sequences that lie end to end have their ends, among the queries and among the keys; None: none do."""
+        return None
+
     def __and__(self, other: object) -> Mask:
         return _Both(_flat(_Both, self) + _flat(_Both, require_mask("&", other)))
 
@@ -217,6 +222,10 @@ class _Segments(Mask):
     def __repr__(self) -> str:
         return f"segments({len(self.rows)} sequences)"
 
+    @property
+    def sequences(self) -> tuple[list[int], list[int]]:
+        return self.rows, self.keys
+
     def bind(self, frame: Frame) -> Bound:
         for name, ends, size in (("queries", self.rows, frame.n), ("keys", self.keys, frame.m)):
             total = ends[-1] if ends else 0
@@ -302,6 +311,10 @@ class _Join(Mask):
 class _Both(_Join):
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts))
+
+    @property
+    def sequences(self) -> tuple[list[int], list[int]] | None:
+        return next((part.sequences for part in self.parts if part.sequences is not None), None)
 
     def bind(self, frame: Frame) -> Bound:
         return BoundBoth([part.bind(frame) for part in self.parts])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import overload
@@ -15,27 +14,15 @@ from typing import overload
 import torch
 from torch import Tensor, nn
 
+from regard.models.seq2seq import Seq2Seq
 from regard.view.hearing import Heard, listening
+from regard.view.seen import Seen, joined
+from regard.view.summary import Summary
 
 __all__ = ["Capture", "Seen", "capture"]
 
 CROSS = ("cross", "encoder_attn", "encdec", "multihead_attn")  # in the names of layers that look at another sequence
 SHOWN = 8  # names in an error
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """One look of one layer: weights (batch, heads, n, m), a row for each query that looks, a column for each key."""
-
-    name: str  # the path of the module that looked
-    kind: str  # self, causal (a query sees no later key) or cross
-    weights: Tensor
-    heads: tuple[int, ...]  # which heads these are
-    queries: tuple[int, ...]  # which queries
-    layer: int  # how many other layers looked before it
-
-    def __repr__(self) -> str:
-        return f"Seen({self.name!r}, {self.kind}, weights {tuple(self.weights.shape)})"
 
 
 class Capture(Sequence[Seen]):
@@ -92,7 +79,7 @@ class Capture(Sequence[Seen]):
         weights = heard.weights(
             None if self.queries is None else queries, None if self.heads is None else heads
         ).detach()
-        self._seen.append(Seen(name, _kind(name, weights, queries), weights, heads, queries, layer))
+        self._seen.append(Seen(name, _kind(heard.module, name, weights, queries), weights, heads, queries, layer))
 
     def _check(self) -> None:
         """Say why nothing was seen, rather than leave an empty list behind."""
@@ -116,6 +103,15 @@ class Capture(Sequence[Seen]):
 
     def __iter__(self) -> Iterator[Seen]:
         return iter(self._seen)
+
+    def layered(self) -> list[Seen]:
+        """One for each layer: what it saw in several steps, as a decoder does, is put together."""
+        names = list(dict.fromkeys(own.name for own in self._seen))
+        return [joined([own for own in self._seen if own.name == name]) for name in names]
+
+    def summary(self) -> Summary:
+        """Entropy, effective width, distance and weight on the first key, of every head."""
+        return Summary(self.layered())
 
     def __repr__(self) -> str:
         return f"Capture of {type(self.model).__name__}: {len(self)} looks of {len(self._order)} layers"
@@ -141,7 +137,7 @@ def capture(
     >>> with regard.capture(model, heads=[0, 2]) as seen:
     ...     _ = model(torch.tensor([[5, 6, 7]]))
     >>> [(look.name, look.kind, tuple(look.weights.shape)) for look in seen]
-    [('blocks.0.attention', 'causal', (1, 2, 3, 3)), ('blocks.1.attention', 'causal', (1, 2, 3, 3))]
+    [('blocks.0.mixer', 'causal', (1, 2, 3, 3)), ('blocks.1.mixer', 'causal', (1, 2, 3, 3))]
     """
     return Capture(model, layers, heads, queries)
 
@@ -173,9 +169,9 @@ def _chosen(name: str, wanted: tuple[int | str, ...] | None, count: int, layer: 
     return tuple(int(one) % count for one in wanted)
 
 
-def _kind(name: str, weights: Tensor, queries: tuple[int, ...]) -> str:
+def _kind(layer: nn.Module | None, name: str, weights: Tensor, queries: tuple[int, ...]) -> str:
     """By its name, and by what it does not look at."""
-    if any(part in name.lower() for part in CROSS):
+    if isinstance(layer, Seq2Seq) or any(part in name.lower() for part in CROSS):
         return "cross"
     m = weights.shape[-1]
     if m < 2 or max(queries, default=0) >= m:

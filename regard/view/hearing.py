@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -63,16 +64,43 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def _told(listener: Listener, look: Look) -> None:
-    """A look of regard's own. Layers are told of in four dimensions, others as their query is."""
-    shape = (1,) * (4 - look.query.dim()) + look.query.shape[:-1]
+    """A look of regard's own."""
+    several = look.query.dim() > 3
+    queries = int(look.query.shape[-2])
+    sequences = None if look.mask is None else look.mask.sequences
+    if sequences is not None:
+        queries = max(_counts(sequences[0]), default=0)
 
     def weights(rows: Choice, heads: Choice) -> Tensor:
-        with_heads = look.query.dim() > 3
-        found = look.weights(rows, heads if with_heads else None)
-        return found if with_heads else found.reshape(-1, 1, *found.shape[-2:])  # one head
+        if sequences is not None:
+            return _side_by_side(look, *sequences, range(queries) if rows is None else rows, heads)
+        return _with_heads(look.weights(rows, heads if several else None), several)
 
-    heads = int(shape[-2]) if look.query.dim() > 3 else 1
-    listener(Heard(look.layer or _innermost(), "", heads, int(look.query.shape[-2]), _quietly(weights)))
+    heads = int(look.query.shape[-3]) if several else 1
+    listener(Heard(look.layer or _innermost(), "", heads, queries, _quietly(weights)))
+
+
+def _side_by_side(look: Look, ends: list[int], key_ends: list[int], rows: Sequence[int], heads: Choice) -> Tensor:
+    """Sequences that lie end to end, (1, heads, total, size), as a padded batch (batch, heads, n, m) of weights."""
+    counts, key_counts = _counts(ends), _counts(key_ends)
+    found = []
+    for end, count, key_end, key_count in zip(ends, counts, key_ends, key_counts, strict=True):
+        own = [place for place, row in enumerate(rows) if row < count]
+        some = [end - count + rows[place] for place in own]
+        block = look.weights(some, heads)[0, :, :, key_end - key_count : key_end]
+        whole = block.new_zeros(len(block), len(rows), max(key_counts))
+        whole[:, own, :key_count] = block
+        found.append(whole)
+    return torch.stack(found)
+
+
+def _counts(ends: list[int]) -> list[int]:
+    return [end - start for start, end in pairwise([0, *ends])]
+
+
+def _with_heads(weights: Tensor, several: bool) -> Tensor:
+    """(batch, heads, n, m), with one head where there are none."""
+    return weights if several else weights.reshape(-1, 1, *weights.shape[-2:])
 
 
 def _tell(within: str, heads: int, queries: int, weights: Callable[[Choice, Choice], Tensor]) -> None:
@@ -125,7 +153,7 @@ def _tell_of_dots(query: Tensor, key: Tensor, mask: Mask | None, scale: float | 
 
     def weights(rows: Choice, heads: Choice) -> Tensor:
         found = weights_of(query, key, score=Dot(scale), mask=mask, rows=rows, heads=heads if several else None)
-        return found if several else found.reshape(-1, 1, *found.shape[-2:])
+        return _with_heads(found, several)
 
     _tell(within, int(query.shape[-3]) if several else 1, int(query.shape[-2]), weights)
 
@@ -150,11 +178,11 @@ def _of_native(
     """The fast path of nn.MultiheadAttention: inputs (batch, n, size), which it projects itself."""
     rows, keys = (_padded(own) for own in (query, key))
     weight, added = qkv_weight.split(embed_dim)[:2], qkv_bias.split(embed_dim)[:2]
-    heads = [
+    looking, looked_at = (
         functional.linear(own, *both).unflatten(-1, (num_head, -1)).transpose(1, 2)
         for own, both in zip((rows, keys), zip(weight, added, strict=True), strict=True)
-    ]
-    _tell_of_dots(*heads, _dropped(mask, mask_type, key), within=within)
+    )
+    _tell_of_dots(looking, looked_at, _dropped(mask, mask_type, key), within=within)
 
 
 def _of_encoder_layer(
@@ -272,8 +300,8 @@ class _Patches:
             for (place, name), around in self.replaced.items():
                 original = getattr(place, name)
                 own = name in vars(place)  # else it is inherited, and comes back by itself
-                back = (setattr, place, name, original) if own else (delattr, place, name)
-                self.undo.append(functools.partial(*back))
+                back: Any = functools.partial(setattr, place, name, original) if own else None
+                self.undo.append(back or functools.partial(delattr, place, name))
                 setattr(place, name, around(original))
             self.undo.append(register_module_forward_pre_hook(_enter).remove)
             self.undo.append(register_module_forward_hook(_leave, always_call=True).remove)

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from regard import Additive
+from regard.attention.watch import watching
 from regard.models import Seq2Seq, Transformer, recurrence
 from regard.models.multihead import SCORES
-from regard.attention.watch import watching
 from tests.models.test_layers import block_state
 from tests.models.test_properties import shaken
 
