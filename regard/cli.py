@@ -144,6 +144,20 @@ def _add_uses(commands: Any) -> None:
     evaluate.add_argument("--json", action="store_true", help="for a program to read")
     evaluate.set_defaults(run=_evaluate, optional=("data", "target"))
 
+    text = "see what a model looks at, in the terminal or as a picture"
+    look = commands.add_parser(
+        "look",
+        help=text,
+        description=text.capitalize() + ".",
+        epilog='example: regard look regard-translate "the cat is on the mat" --out looks.html',
+    )
+    look.add_argument("model", metavar="MODEL", type=Path, help="a model folder, regard's or Hugging Face's")
+    look.add_argument("given", metavar="TEXT", help="to read or to translate; for a ViT or a ResNet, a picture")
+    look.add_argument("--layer", metavar="N", type=int, help="one layer; default: the last one, in pictures all")
+    look.add_argument("--head", metavar="N", type=int, help="one head of it; default: their mean, in pictures all")
+    look.add_argument("--out", metavar="FILE", type=Path, help="write .html (a page), .png, .svg, .pdf or .json")
+    look.set_defaults(run=_look)
+
 
 def _use(commands: Any, name: str, text: str, inputs: str, example: str) -> argparse.ArgumentParser:
     """A command with a model, inputs, and ways to show what comes out."""
@@ -250,6 +264,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     values = {name: getattr(options, name) for name in names}
     paths = {name: Path(values[name]) for name in ("data", "target") if values[name] is not None}
     return evaluating.run(evaluating.Request(**(values | paths), as_json=options.json))
+
+
+def _look(options: argparse.Namespace) -> int:
+    from regard import looking
+
+    names = ("model", "given", "layer", "head", "out")
+    return looking.run(looking.Request(**{name: getattr(options, name) for name in names}))
 
 
 def _data(options: argparse.Namespace) -> int:

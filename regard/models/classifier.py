@@ -89,7 +89,7 @@ class ImageClassifier(Classifier):
         if isinstance(images, Tensor) and images.dim() == 3:
             images = images[None]
         found = [torch.empty(0, self.config["classes"])]
-        for some in _batches([own if isinstance(own, Tensor) else self._read(Path(own)) for own in images]):
+        for some in _batches([own if isinstance(own, Tensor) else self.read(Path(own)) for own in images]):
             inputs = some if some.is_floating_point() else self.prepared(some)
             found.append(masked_softmax(self(inputs.to(device))))
         return torch.cat(found)
@@ -102,7 +102,7 @@ class ImageClassifier(Classifier):
             return self.classify(image[None])[0]
         return self.named(self.probabilities(image))
 
-    def _read(self, path: Path) -> Tensor:
+    def read(self, path: Path) -> Tensor:
         """A picture, brought to the model's size if it reads one size only."""
         size = self.config.get("image_size")
         sides = (size, size) if isinstance(size, int) else None if size is None else (int(size[0]), int(size[1]))

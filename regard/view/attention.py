@@ -190,11 +190,11 @@ class AttentionDisplay:
                     tables.append(pandas.DataFrame(columns))
         return pandas.concat(tables, ignore_index=True)
 
-    def print(self, layer: int = -1, head: int | None = None) -> None:
-        """The heat map in the terminal."""
+    def print(self, layer: int = -1, head: int | None = None, *, most: int = 0) -> None:
+        """The heat map in the terminal; of the last `most` tokens, if that is not 0."""
         own, weights = self._chosen(layer, head)
         print(self._named(own, head))
-        print(heat_map(weights, own.rows, own.columns))
+        print(heat_map(weights[-most:, -most:], own.rows[-most:], own.columns[-most:]))
 
     # --------------------------------------------------------------------------------------------------------- details
 

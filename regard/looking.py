@@ -1,0 +1,96 @@
+"""`regard look`: what a model looks at, in the terminal or as a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.models.classifier import ImageClassifier
+from regard.models.folders import load
+from regard.models.model import Model
+from regard.models.pictures import ImageError
+from regard.models.tensors import FolderError
+from regard.using import UseError
+from regard.view.attention import AttentionDisplay
+from regard.view.images import ImageAttentionDisplay
+from regard.view.reading import read
+
+__all__ = ["Request", "run"]
+
+ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
+SHOWN = 40  # tokens that a terminal has room for; of more, the last
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    model: Path
+    given: str
+    layer: int | None = None
+    head: int | None = None
+    out: Path | None = None
+
+
+def run(request: Request) -> int:
+    """Show or write. Exit code 2 where model, text and options do not fit, 1 where nothing can be written."""
+    try:
+        if request.out is not None and request.out.suffix.lower() not in ENDINGS:
+            raise UseError(f"--out: expected a name that ends in {', '.join(ENDINGS)}, got {request.out}")
+        model = load(request.model)
+        _shown(request, model) if request.out is None else _written(request, request.out, model)
+    except (FolderError, ImageError, UseError, ValueError, IndexError) as error:
+        print(f"regard: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"regard: {request.out}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _seen(request: Request, model: Model) -> AttentionDisplay | ImageAttentionDisplay:
+    if isinstance(model, ImageClassifier):
+        return ImageAttentionDisplay.from_model(model, request.given)
+    return read(model, request.given)
+
+
+def _shown(request: Request, model: Model) -> None:
+    display = _seen(request, model)
+    if isinstance(display, ImageAttentionDisplay):
+        display.print(request.layer, request.head)
+        return
+    display.print(-1 if request.layer is None else request.layer, request.head, most=SHOWN)
+    print()
+    display.summary().print()
+
+
+def _written(request: Request, out: Path, model: Model) -> None:
+    display = _seen(request, model)
+    if out.suffix.lower() == ".json":
+        out.write_text(json.dumps(_record(request, display), ensure_ascii=False) + "\n", encoding="utf-8")
+    else:
+        display.save(out, request.layer, request.head)
+    print(f"wrote {out}", file=sys.stderr)
+
+
+def _record(request: Request, display: AttentionDisplay | ImageAttentionDisplay) -> dict[str, Any]:
+    """For a program to read."""
+    if isinstance(display, ImageAttentionDisplay):
+        places = display.place(request.layer, request.head).tolist()
+        return {"label": display.label, "probability": display.chance, "kind": display.kind, "places": places}
+    layers = [
+        {
+            "layer": own.look.layer,
+            "name": own.look.name,
+            "kind": own.look.kind,
+            "queries": own.rows,
+            "keys": own.columns,
+            "weights": {str(head): own.weights[place].tolist() for place, head in enumerate(own.look.heads)},
+        }
+        for own in display.maps
+        if request.layer in (None, own.look.layer)
+    ]
+    return {"layers": layers}
