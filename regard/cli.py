@@ -158,6 +158,16 @@ def _add_uses(commands: Any) -> None:
     look.add_argument("--out", metavar="FILE", type=Path, help="write .html (a page), .png, .svg, .pdf or .json")
     look.set_defaults(run=_look)
 
+    text = "open a page on this machine to see and touch attention"
+    explore = commands.add_parser(
+        "explore", help=text, description=text.capitalize() + ".", epilog="example: regard explore regard-translate"
+    )
+    explore.add_argument("models", metavar="MODEL", nargs="*", type=Path, help="model folders to look into")
+    explore.add_argument(
+        "--port", metavar="N", type=int, default=8_417, help="or the next free one; default: %(default)s"
+    )
+    explore.set_defaults(run=_explore)
+
 
 def _use(commands: Any, name: str, text: str, inputs: str, example: str) -> argparse.ArgumentParser:
     """A command with a model, inputs, and ways to show what comes out."""
@@ -271,6 +281,17 @@ def _look(options: argparse.Namespace) -> int:
 
     names = ("model", "given", "layer", "head", "out")
     return looking.run(looking.Request(**{name: getattr(options, name) for name in names}))
+
+
+def _explore(options: argparse.Namespace) -> int:
+    from regard.models.tensors import FolderError
+    from regard.web import server
+
+    try:
+        return server.serve(options.models, options.port)
+    except (FolderError, ValueError) as error:
+        print(f"regard: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
 
 
 def _data(options: argparse.Namespace) -> int:

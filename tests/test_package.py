@@ -37,6 +37,7 @@ COMMANDS = {
     "generate": ["--help", "--json", "--most", "--seed", "--show", "--temperature", "--top-k", "--top-p"],
     "classify": ["--help", "--json", "--show"],
     "evaluate": ["--beam", "--help", "--json", "--label", "--text"],
+    "explore": ["--help", "--port"],
     "look": ["--head", "--help", "--layer", "--out"],
     "data": ["--help"],
     "doctor": ["--help", "--json"],

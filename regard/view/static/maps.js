@@ -23,8 +23,10 @@ export function fromPage(document) {
   };
 }
 
-async function inflated(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const inflated = (text) => inflatedBytes(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)));
+
+/** Bytes that were deflated. */
+export async function inflatedBytes(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

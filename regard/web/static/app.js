@@ -1,0 +1,109 @@
+// The tabs, and where the page stands: #tab?name=value&…, so that links and the back button work.
+
+import { curveTab } from "./curve.js";
+import { formulaTab } from "./formula.js";
+import { textTab } from "./model.js";
+
+const TABS = {
+  curve: ["Curve", curveTab],
+  formula: ["Formula", formulaTab],
+  translate: ["Translate", (root, page) => textTab(root, page, "translate")],
+  language: ["Language", (root, page) => textTab(root, page, "language")],
+  model: ["Model", (root, page) => textTab(root, page, "model")],
+};
+const token = document.querySelector('meta[name="regard-token"]').content;
+const trouble = document.getElementById("trouble");
+
+/** Ask the server. What goes wrong is shown at the top of the page, and is an error here. */
+export async function ask(name, fields) {
+  let answer;
+  try {
+    answer = await fetch(`/api/${name}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", "x-regard-token": token },
+      body: JSON.stringify(fields),
+    });
+  } catch {
+    return say("The server does not answer. Is `regard explore` still running? Start it again and load this page anew.");
+  }
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+    return say(told.error);
+  }
+  trouble.hidden = true;
+  const binary = answer.headers.get("content-type") === "application/octet-stream";
+  return binary ? new Uint8Array(await answer.arrayBuffer()) : answer.json();
+}
+
+function say(text) {
+  trouble.textContent = text;
+  trouble.hidden = false;
+  return null;
+}
+
+/** Ask again and again, but only ever for the newest: what is asked meanwhile waits for the answer before it. */
+export function latest(name, show) {
+  let waiting = null;
+  let busy = false;
+  return async (fields) => {
+    waiting = fields;
+    if (busy) return;
+    busy = true;
+    while (waiting) {
+      const asked = waiting;
+      waiting = null;
+      const found = await ask(name, asked);
+      if (found) show(found, asked);
+    }
+    busy = false;
+  };
+}
+
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const place = () => {
+  const [name, query = ""] = location.hash.slice(1).split("?");
+  return { name: name in TABS ? name : "curve", values: new URLSearchParams(query) };
+};
+
+/** What a tab knows of the page: its values in the address, and how to change them. */
+const pageOf = (name, values) => ({
+  values,
+  set(changes, { step = false } = {}) {
+    for (const [key, value] of Object.entries(changes)) {
+      if (value === null) values.delete(key);
+      else values.set(key, value);
+    }
+    const address = `#${name}${values.size ? `?${values}` : ""}`;
+    if (step) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+  },
+});
+
+function show() {
+  const { name, values } = place();
+  const root = document.getElementById("tab");
+  trouble.hidden = true;
+  root.replaceChildren();
+  root.setAttribute("aria-label", TABS[name][0]);
+  document.title = `${TABS[name][0]} · regard`;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  TABS[name][1](root, pageOf(name, values));
+}
+
+document.querySelector("nav").append(
+  ...Object.entries(TABS).map(([name, [title]]) => element("a", { href: `#${name}` }, title)),
+);
+addEventListener("popstate", show);
+show();

@@ -1,0 +1,193 @@
+// Nadaraya–Watson regression to touch: drag samples, choose the kernel, slide the bandwidth, let it learn.
+
+import { element, latest } from "./app.js";
+import { chart, table } from "./charts.js";
+import { colour } from "./maps.js";
+
+const KERNELS = ["gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight",
+  "tricube", "cosine"];
+const truth = (x) => 2 * Math.sin(x) + x ** 0.8; // the course notes' example
+
+function random(seed) { // mulberry32
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+function drawn(count, seed, noise = 0.5) {
+  const chance = random(seed);
+  const normal = () => Math.sqrt(-2 * Math.log(1 - chance())) * Math.cos(2 * Math.PI * chance());
+  return Array.from({ length: count }, () => {
+    const x = 5 * chance();
+    return [x, truth(x) + noise * normal()];
+  });
+}
+
+export function curveTab(root, page) {
+  const get = (name, other) => page.values.get(name) ?? other;
+  const state = {
+    kernel: KERNELS.includes(get("kernel")) ? get("kernel") : "gaussian",
+    bandwidth: Math.min(10, Math.max(0.01, Number(get("bandwidth", 0.4)) || 0.4)),
+    count: Math.min(2000, Math.max(2, Math.round(Number(get("samples", 50))) || 50)),
+    seed: Math.round(Number(get("seed", 0))) || 0,
+    chosen: -1,
+  };
+  let samples = drawn(state.count, state.seed);
+  for (const moved of (get("moved", "") || "").split(";").filter(Boolean)) {
+    const [index, x, y] = moved.split(",").map(Number);
+    if (samples[index] && Number.isFinite(x) && Number.isFinite(y)) samples[index] = [x, y];
+  }
+  let found = null;
+
+  const bandwidth = element("input", {
+    id: "bandwidth", type: "range", min: "-2", max: "1", step: "0.01", value: String(Math.log10(state.bandwidth)),
+    oninput: () => { state.bandwidth = 10 ** Number(bandwidth.value); changed(); },
+  });
+  const kernel = element("select", { id: "kernel", onchange: () => { state.kernel = kernel.value; changed(); } },
+    ...KERNELS.map((name) => element("option", { value: name, selected: name === state.kernel }, name)));
+  const count = element("input", {
+    id: "count", type: "number", min: "2", max: "2000", value: String(state.count),
+    onchange: () => again({ count: Math.min(2000, Math.max(2, Math.round(Number(count.value)) || 50)) }),
+  });
+  const learn = element("button", { type: "button", onclick: () => request({ bandwidth_by: "gradient" }) }, "learn w");
+  const anew = element("button", { type: "button", onclick: () => again({ seed: state.seed + 1 }) }, "other samples");
+  const numbers = element("output", { id: "numbers", "aria-live": "polite" });
+  const picture = element("canvas", { class: "wide", id: "curve", tabindex: "0", role: "img", "aria-label":
+    "Samples, the curve through them and its window. Arrow keys: left and right choose a sample, with Shift they move it." });
+  const weights = element("canvas", { class: "square", id: "weights", role: "img", "aria-label":
+    "Weight map: rows are queries (look), columns are samples (looked at)" });
+  const data = element("details", {}, element("summary", {}, "the numbers behind the pictures"), element("div"));
+  root.append(
+    element("p", { class: "lead" }, "The curve is a weighted average of the samples: near ones count more. ",
+      "Drag a sample, or slide the bandwidth."),
+    element("div", { class: "controls" },
+      element("label", { for: "kernel" }, "kernel "), kernel,
+      element("label", { for: "bandwidth" }, "bandwidth "), bandwidth, learn,
+      element("label", { for: "count" }, "samples "), count, anew),
+    numbers,
+    element("div", { class: "side" }, picture, weights),
+    element("p", { class: "legend" }, "● samples", element("i", { class: "truth" }), "truth",
+      element("i", { class: "attention" }), "curve", element("i", { class: "window" }), "holds 90 % of the weight"),
+    data,
+  );
+
+  const ask = latest("curve", (answer) => {
+    found = answer;
+    state.bandwidth = answer.bandwidth;
+    bandwidth.value = String(Math.log10(answer.bandwidth));
+    page.set({ kernel: state.kernel, bandwidth: answer.bandwidth.toPrecision(4), samples: state.count, seed: state.seed });
+    draw();
+  });
+  const request = (more = {}) => ask({ samples, kernel: state.kernel, bandwidth: state.bandwidth, ...more });
+  const changed = () => request();
+
+  function again(change) {
+    Object.assign(state, change);
+    samples = drawn(state.count, state.seed);
+    count.value = String(state.count);
+    page.set({ moved: null });
+    request();
+  }
+
+  function draw() {
+    if (!found) return;
+    const ys = [...samples.map((own) => own[1]), ...found.y];
+    const reach = { x: [Math.min(...found.x), Math.max(...found.x)], y: [Math.min(...ys) - 0.3, Math.max(...ys) + 0.3] };
+    view = chart(picture, reach);
+    // What holds 90 % of the weight of the query in the middle, as a band.
+    const middle = Math.floor(found.x.length / 2);
+    view.context.fillStyle = view.ink.attention;
+    view.context.globalAlpha = 0.12;
+    const from = view.toX(found.low[middle]);
+    view.context.fillRect(from, 8, view.toX(found.high[middle]) - from, picture.clientHeight - 34);
+    view.context.globalAlpha = 1;
+    view.line([[found.x[middle], reach.y[0]], [found.x[middle], reach.y[1]]], view.ink.attention, 1, [3, 3]);
+    view.line(found.x.map((x) => [x, truth(x)]), view.ink.truth, 1.5);
+    view.dots(samples, view.ink.samples, samples.length > 300 ? 2 : 3.5, state.chosen);
+    view.line(found.x.map((x, index) => [x, found.y[index]]), view.ink.attention, 2.5);
+    drawWeights();
+    numbers.textContent = `bandwidth ${found.bandwidth.toPrecision(3)} (w = ${(1 / found.bandwidth).toPrecision(3)}) · `
+      + `${found.effective[middle].toFixed(1)} samples count for the middle · error ${found.error.toFixed(3)} on the `
+      + `samples, ${found.left_out_error.toFixed(3)} on samples left out`;
+    numbers.dataset.bandwidth = String(found.bandwidth);
+    if (data.open) fill();
+    picture.dataset.drawn = String(Number(picture.dataset.drawn || 0) + 1);
+  }
+  let view = null;
+
+  function drawWeights() {
+    const side = weights.clientWidth || 260;
+    weights.width = found.keys.length;
+    weights.height = found.queries.length;
+    weights.style.height = `${side}px`;
+    const most = Math.max(...found.weights.flat(), 1e-12);
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const image = new ImageData(found.keys.length, found.queries.length);
+    found.weights.flat().forEach((weight, index) => {
+      image.data.set([...colour(Math.sqrt(weight / most), dark), 255], 4 * index);
+    });
+    weights.getContext("2d").putImageData(image, 0, 0);
+  }
+
+  function fill() {
+    const every = Math.ceil(found.x.length / 20);
+    const rows = found.x.filter((_, index) => index % every === 0).map((x, index) => {
+      const at = index * every;
+      return [x, found.y[at], found.low[at], found.high[at], found.effective[at]].map((value) => value.toFixed(2));
+    });
+    data.lastChild.replaceChildren(
+      table("The curve and its window", ["x", "curve", "90 % from", "to", "samples that count"], rows),
+    );
+  }
+  data.addEventListener("toggle", () => data.open && found && fill());
+
+  const nearest = (event) => {
+    const box = picture.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    let best = -1;
+    let least = 18 ** 2;
+    samples.forEach((own, index) => {
+      const far = (view.toX(own[0]) - x) ** 2 + (view.toY(own[1]) - y) ** 2;
+      if (far < least) [best, least] = [index, far];
+    });
+    return best;
+  };
+  const move = (index, x, y) => {
+    samples[index] = [x, y];
+    const moved = (page.values.get("moved") ?? "").split(";").filter((own) => own && !own.startsWith(`${index},`));
+    page.set({ moved: [...moved, `${index},${x.toFixed(3)},${y.toFixed(3)}`].slice(-40).join(";") });
+    request();
+  };
+  picture.addEventListener("pointerdown", (event) => {
+    if (!view) return;
+    state.chosen = nearest(event);
+    if (state.chosen >= 0) picture.setPointerCapture(event.pointerId);
+    draw();
+  });
+  picture.addEventListener("pointermove", (event) => {
+    if (state.chosen < 0 || !picture.hasPointerCapture(event.pointerId)) return;
+    const box = picture.getBoundingClientRect();
+    move(state.chosen, view.fromX(event.clientX - box.left), view.fromY(event.clientY - box.top));
+  });
+  picture.addEventListener("keydown", (event) => {
+    const along = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const up = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (event.key === "Escape") state.chosen = -1;
+    else if (event.shiftKey && state.chosen >= 0 && (along || up)) {
+      const [x, y] = samples[state.chosen];
+      move(state.chosen, x + 0.1 * (along ?? 0), y + 0.1 * (up ?? 0));
+    } else if (along) {
+      const order = samples.map((_, index) => index).sort((one, two) => samples[one][0] - samples[two][0]);
+      const at = order.indexOf(state.chosen);
+      state.chosen = order[(at + along + order.length) % order.length];
+    } else return;
+    event.preventDefault();
+    draw();
+  });
+  new ResizeObserver(draw).observe(picture);
+  request();
+}

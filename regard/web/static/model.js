@@ -1,0 +1,83 @@
+// A text, what a model makes of it, and what it looks at: for translators, language models, and any folder.
+
+import { ask, element, latest } from "./app.js";
+import { inflatedBytes, showMaps } from "./maps.js";
+
+const LEADS = {
+  translate: "Type a sentence: its translation, and which words looked at which.",
+  language: "Type a text: what may come next, and what every word looks back at.",
+  model: "Type a text: every layer, every head, every token.",
+};
+const START = {
+  translate: "the cat is on the mat",
+  language: "Once upon a time",
+  model: "The animal didn't cross the street because it was too tired.",
+};
+
+export async function textTab(root, page, tab) {
+  root.append(element("p", { class: "lead" }, LEADS[tab]));
+  const offered = await ask("models", {});
+  if (!offered) return;
+  const fits = offered.models.filter((own) => (tab === "model" ? own.kind !== "images" : own.kind === tab));
+  if (!fits.length) {
+    const kind = tab === "model" ? "language" : tab;
+    root.append(element("p", {}, "No model for this was given. Start the page with one: ",
+      element("code", {}, `regard explore FOLDER`), ", after ", element("code", {}, `regard train ${kind}`), "."));
+    return;
+  }
+  const model = element("select", { id: "model", onchange: () => request(true) }, ...fits.map((own) =>
+    element("option", { value: own.name, selected: own.name === page.values.get("model") }, own.name)));
+  const text = element("textarea", { id: "text", rows: "2", maxlength: "20000", oninput: () => soon() });
+  text.value = page.values.get("text") ?? START[tab];
+  const result = element("div", { id: "result", "aria-live": "polite" });
+  const maps = element("div", { id: "maps" });
+  root.append(element("div", { class: "controls" }, element("label", { for: "model" }, "model "), model),
+    element("label", { for: "text" }, "text"), text, result, maps);
+
+  const show = latest("text", (found) => {
+    result.replaceChildren(...told(found));
+    const packs = new Map();
+    const source = {
+      ...found,
+      weights(layer, head) {
+        const name = `${layer}.${head}`;
+        if (!packs.has(name)) {
+          packs.set(name, ask("weights", { display: found.display, layer, head }).then((bytes) => inflatedBytes(bytes)));
+        }
+        return packs.get(name);
+      },
+    };
+    const number = (name, other) => (page.values.has(name) ? Number.parseInt(page.values.get(name), 10) || 0 : other);
+    showMaps(maps, source, {
+      state: { layer: number("layer", 0), head: number("head", 0), row: number("row", null) },
+      changed: ({ layer, head, row }) => page.set({ layer, head, row }),
+    });
+  });
+
+  function request(step = false) {
+    if (!text.value.trim()) return;
+    page.set({ model: model.value, text: text.value }, { step });
+    show({ model: model.value, text: text.value });
+  }
+  let timer = 0;
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(request, 300);
+  };
+  request();
+}
+
+function told(found) {
+  const parts = [];
+  if (found.translation !== undefined) parts.push(element("p", { class: "translation" }, found.translation));
+  if (found.next) {
+    parts.push(element("table", { class: "next" }, element("caption", {}, "what may come next"),
+      ...found.next.map(({ word, probability }) => {
+        const bar = element("span", { class: "bar" });
+        bar.style.width = `${Math.round(160 * probability)}px`;
+        return element("tr", {}, element("td", {}, JSON.stringify(word).slice(1, -1)),
+          element("td", {}, `${(100 * probability).toFixed(1)} %`), element("td", {}, bar));
+      })));
+  }
+  return parts;
+}
