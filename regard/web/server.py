@@ -19,20 +19,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from regard.view.page import static
-from regard.web import curve, formula, texts
+from regard.web import curve, formula, pictures, texts
 from regard.web.asked import Asked
 from regard.web.guard import Guard, TooMuch, read_json
 from regard.web.shelf import Shelf
+from regard.web.training import RECIPES, Trainer
 
 __all__ = ["PORT", "application", "free_socket", "serve"]
 
 PORT = 8_417
-OWN = ("index.html", "app.js", "charts.js", "curve.js", "formula.js", "model.js", "style.css")
+OWN = ("index.html", "app.js", "charts.js", "curve.js", "formula.js", "image.js", "model.js", "offer.js", "style.css")
 SHARED = ("maps.js", "maps.css")  # which pages of one file are made of too
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
-def application(shelf: Shelf, token: str, port: int) -> Guard:
+def application(shelf: Shelf, trainer: Trainer, token: str, port: int) -> Guard:
     """The whole of it, behind its guard."""
     lock = threading.Lock()  # models and numba are asked one thing at a time
     answers: dict[str, Callable[[Asked], Any]] = {
@@ -41,6 +42,10 @@ def application(shelf: Shelf, token: str, port: int) -> Guard:
         "text": lambda asked: texts.answer(shelf, asked),
         "weights": lambda asked: texts.weights(shelf, asked),
         "models": lambda asked: {"models": shelf.listed()},
+        "picture": lambda asked: pictures.answer(shelf, asked),
+        "examples": lambda asked: pictures.examples(),
+        "train": lambda asked: trainer.start(asked.choice("kind", list(RECIPES))),
+        "training": lambda asked: trainer.status(),
     }
 
     async def ask(request: Request) -> Response:
@@ -103,13 +108,15 @@ def serve(folders: Sequence[Path], port: int = PORT) -> int:
     """Serve until Ctrl-C."""
     import uvicorn
 
-    shelf = Shelf.of(folders)
+    shelf, trainer = Shelf.of(folders), Trainer()
     own = free_socket(port)
     number = own.getsockname()[1]
-    config = uvicorn.Config(
-        application(shelf, secrets.token_urlsafe(24), number), log_level="warning", lifespan="off", server_header=False
-    )
+    answering = application(shelf, trainer, secrets.token_urlsafe(24), number)
+    config = uvicorn.Config(answering, log_level="warning", lifespan="off", server_header=False)
     print(f"http://127.0.0.1:{number}/", flush=True)
     print("regard: open that page; Ctrl-C ends", file=sys.stderr)
-    uvicorn.Server(config).run(sockets=[own])
+    try:
+        uvicorn.Server(config).run(sockets=[own])
+    finally:
+        trainer.stop()
     return 0

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.data.fetching import cache
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.folders import load
@@ -17,6 +16,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
+from regard.web.training import RECIPES, is_trained, trained_folder
 
 __all__ = ["KINDS", "Shelf", "kind_of"]
 
@@ -35,11 +35,6 @@ def kind_of(model: Model) -> str:
     if isinstance(model, TextClassifier | Encoder | LanguageModel):
         return "text"
     raise ValueError(f"a {type(model).__name__} has nothing to be explored")
-
-
-def trained_folder(kind: str) -> Path:
-    """Where the explorer keeps the model that it trained on the embedded data."""
-    return cache() / "explore" / kind
 
 
 @dataclass
@@ -74,17 +69,6 @@ class Shelf:
                 self.models[name] = load(folder).eval()
             return self.models[name]
 
-    def first(self, kind: str) -> str | None:
-        """The name of a model of this kind; one that was trained here before counts."""
-        for name in self.folders:
-            if kind_of(self.model(name)) == kind:
-                return name
-        folder = trained_folder(kind)
-        if (folder / "results.json").exists():
-            self.folders[f"embedded {kind}"] = folder
-            return f"embedded {kind}"
-        return None
-
     def keep(self, display: AttentionDisplay) -> int:
         """A number under which a display can be asked for."""
         with self.lock:
@@ -102,5 +86,10 @@ class Shelf:
             return self.displays[number]
 
     def listed(self) -> list[dict[str, Any]]:
-        """What the page offers."""
+        """What the page offers: what it was given, and what was trained here meanwhile or before."""
+        with self.lock:
+            for names in RECIPES.values():
+                for name in names:
+                    if is_trained(name):
+                        self.folders.setdefault(f"embedded {name}", trained_folder(name))
         return [{"name": name, "kind": kind_of(self.model(name))} for name in self.folders]

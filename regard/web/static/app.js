@@ -2,6 +2,7 @@
 
 import { curveTab } from "./curve.js";
 import { formulaTab } from "./formula.js";
+import { imageTab } from "./image.js";
 import { textTab } from "./model.js";
 
 const TABS = {
@@ -9,6 +10,7 @@ const TABS = {
   formula: ["Formula", formulaTab],
   translate: ["Translate", (root, page) => textTab(root, page, "translate")],
   language: ["Language", (root, page) => textTab(root, page, "language")],
+  image: ["Image", imageTab],
   model: ["Model", (root, page) => textTab(root, page, "model")],
 };
 const token = document.querySelector('meta[name="regard-token"]').content;

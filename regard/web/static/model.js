@@ -2,6 +2,7 @@
 
 import { ask, element, latest } from "./app.js";
 import { inflatedBytes, showMaps } from "./maps.js";
+import { offer } from "./offer.js";
 
 const LEADS = {
   translate: "Type a sentence: its translation, and which words looked at which.",
@@ -20,9 +21,7 @@ export async function textTab(root, page, tab) {
   if (!offered) return;
   const fits = offered.models.filter((own) => (tab === "model" ? own.kind !== "images" : own.kind === tab));
   if (!fits.length) {
-    const kind = tab === "model" ? "language" : tab;
-    root.append(element("p", {}, "No model for this was given. Start the page with one: ",
-      element("code", {}, `regard explore FOLDER`), ", after ", element("code", {}, `regard train ${kind}`), "."));
+    offer(root, tab === "model" ? "language" : tab, () => { root.replaceChildren(); textTab(root, page, tab); });
     return;
   }
   const model = element("select", { id: "model", onchange: () => request(true) }, ...fits.map((own) =>

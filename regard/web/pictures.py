@@ -1,0 +1,80 @@
+"""The tab *Image*: a picture, what a model takes it for, and where it looks for that."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import tempfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.data.digits import digits
+from regard.models.classifier import ImageClassifier
+from regard.models.pictures import ImageError
+from regard.view.images import ImageAttentionDisplay
+from regard.web.asked import Asked
+from regard.web.shelf import Shelf
+
+__all__ = ["answer", "examples"]
+
+LONGEST = 7_000_000  # characters of base64
+EXAMPLES = 10
+
+
+def answer(shelf: Shelf, asked: Asked) -> dict[str, Any]:
+    """What a model takes a picture for, and how much it looks at each place: through all layers, and by each head."""
+    name = asked.text("model", 1_000)
+    model = shelf.model(name)
+    if not isinstance(model, ImageClassifier):
+        raise ValueError(f"model: {name} reads no pictures")
+    picture = _read(model, asked.text("picture", LONGEST))
+    display = ImageAttentionDisplay.from_model(model, picture)
+    heads = [
+        [display.place(layer, head).tolist() for head in range(look.weights.shape[1])]
+        for layer, look in enumerate(display.looks)
+    ]
+    return {
+        "model": name,
+        "label": display.label,
+        "probability": display.chance,
+        "kind": display.kind,
+        "picture": _url(picture),
+        "whole": display.place().tolist(),
+        "layers": [display.place(layer).tolist() for layer in range(len(display.looks))],
+        "heads": heads,
+    }
+
+
+def examples() -> dict[str, Any]:
+    """Pictures to begin with: handwritten digits, one of each."""
+    data = digits().train
+    first = [int((data.labels == number).nonzero()[0]) for number in range(EXAMPLES)]
+    return {"pictures": [_url(data.pixels[place]) for place in first]}
+
+
+def _read(model: ImageClassifier, text: str) -> Tensor:
+    """A picture from the page, as the model reads it."""
+    try:
+        content = base64.b64decode(text.partition("base64,")[2] or text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("picture: expected a file's content") from error
+    with tempfile.NamedTemporaryFile(prefix="regard-") as file:
+        file.write(content)
+        file.flush()
+        try:
+            return model.read(Path(file.name))
+        except ImageError as error:
+            raise ValueError(str(error).replace(file.name, "the picture")) from error
+
+
+def _url(pixels: Tensor) -> str:
+    """Pixels (channels, height, width) as an address that holds them."""
+    from PIL import Image
+
+    array = pixels.permute(1, 2, 0).numpy()
+    file = BytesIO()
+    Image.fromarray(array if array.shape[-1] > 1 else array[..., 0]).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
