@@ -1,0 +1,91 @@
+"""A server of its own for a test, on a free port."""
+
+import http.client
+import json
+import secrets
+import threading
+import time
+from contextlib import contextmanager
+
+import torch
+import uvicorn
+
+import regard
+from regard.data.tokens import train_tokenizer
+from regard.web.server import application, free_socket
+from regard.web.shelf import Shelf
+from regard.web.training import Trainer
+
+TEXTS = ["the cat is on the mat", "a dog sees <b>the</b> cat", "tom & jerry", "le chat est sur le tapis", "猫 在 垫子"]
+LABELS = [str(number) for number in range(10)]
+
+
+def folders(home):
+    """Untrained models of every kind, saved."""
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(TEXTS * 3, "word", 60)
+    count = tokenizer.get_vocab_size()
+    models = {
+        "translator": regard.Transformer(count, count, 24, 2, 3, begin=1, end=2),
+        "rnn": regard.Seq2Seq(count, count, 16, 12),
+        "language": regard.LanguageModel(count, 24, 2, 3, maximum=600),
+        "vit": regard.ViT(8, 2, 24, 2, 3, 10, channels=1, pooling="mean", labels=LABELS),
+        "resnet": regard.ResNet([1, 1], 10, width=4, stem="cifar", channels=1, labels=LABELS),
+    }
+    for name, model in models.items():
+        if not name.endswith("net") and name != "vit":
+            model.tokenizer = tokenizer
+        model.save(home / name)
+    return [home / name for name in models]
+
+
+class Served:
+    """Where it is, and how to ask it."""
+
+    def __init__(self, port, token):
+        self.port, self.token = port, token
+        self.address = f"http://127.0.0.1:{port}"
+
+    def send(self, method, path, body=b"", **headers):
+        """The status, the headers and the body of the answer. Headers are given with _ for -; None leaves one out."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        given = {"host": f"127.0.0.1:{self.port}", "x_regard_token": self.token, **headers}
+        link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in given.items():
+            if value is not None:
+                link.putheader(name.replace("_", "-"), value)
+        link.putheader("content-length", str(len(body)))
+        link.endheaders(body)
+        answer = link.getresponse()
+        content = answer.read()
+        link.close()
+        return answer.status, dict(answer.getheaders()), content
+
+    def ask(self, name, **fields):
+        """The status, and the answer."""
+        status, headers, content = self.send("POST", f"/api/{name}", json.dumps(fields).encode())
+        binary = headers["content-type"] == "application/octet-stream"
+        return status, content if binary else json.loads(content)
+
+
+@contextmanager
+def serving(models=(), port=8_600):
+    """Within this block a server runs in this process."""
+    own, token = free_socket(port), secrets.token_urlsafe(8)
+    number = own.getsockname()[1]
+    trainer = Trainer()
+    config = uvicorn.Config(
+        application(Shelf.of(models), trainer, token, number), log_level="error", lifespan="off", server_header=False
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [own]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield Served(number, token)
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        own.close()
+        trainer.stop()

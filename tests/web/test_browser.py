@@ -1,0 +1,225 @@
+"""The explorer as a person uses it, in a real browser. Errors of the page, and requests to anywhere else, fail."""
+
+import re
+import time
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+import regard
+from regard.view.attention import AttentionDisplay
+from tests.web.serving import folders, serving
+
+SCREENS = Path("build/screens")  # kept, to be looked at
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(folders(tmp_path_factory.mktemp("models"))) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, server):
+    """A page that minds its manners, which is checked at the end."""
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    opened = context.new_page()
+    wrong = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on("request", lambda own: wrong.append(own.url) if not own.url.startswith(allowed) else None)
+    allowed = (server.address, "data:", "blob:", "file:")
+    yield opened
+    context.close()
+    assert wrong == []
+
+
+def until(page, expression):
+    """Wait for something to be true. (Playwright's own way evaluates text in the page, which its policy forbids.)"""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"it never came to {expression}"
+        page.wait_for_timeout(20)
+
+
+def go(page, server, place):
+    page.goto("about:blank")
+    page.goto(f"{server.address}/#{place}")
+
+
+def kept(page, name):
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENS / f"{name}.png")
+
+
+def values(page):
+    return {name: own[0] for name, own in parse_qs(urlsplit(page.url).fragment.partition("?")[2]).items()}
+
+
+def drawn(page, least=1):
+    until(page, f"Number(document.querySelector('#curve').dataset.drawn || 0) >= {least}")
+    return int(page.locator("#curve").get_attribute("data-drawn"))
+
+
+def test_curve_by_slider_and_learning(page, server):
+    go(page, server, "curve?samples=37&bandwidth=2")
+    count = drawn(page)
+    assert page.locator("#numbers").inner_text().startswith("bandwidth 2.00")
+    slider = page.locator("#bandwidth")
+    slider.focus()
+    slider.press("ArrowLeft")
+    drawn(page, count + 1)
+    assert float(values(page)["bandwidth"]) < 2
+    page.get_by_role("button", name="learn w").click()
+    until(page, "Number(document.querySelector('#numbers').dataset.bandwidth) < 1")
+    page.locator("#kernel").select_option("epanechnikov")
+    until(page, "location.hash.includes('epanechnikov')")
+    kept(page, "curve")
+    page.get_by_text("the numbers behind the pictures").click()
+    page.locator("details table tr").nth(10).wait_for()
+
+
+def test_a_sample_is_dragged(page, server):
+    go(page, server, "curve?samples=5&bandwidth=0.5")
+    count = drawn(page)
+    canvas = page.locator("#curve")
+    canvas.focus()
+    canvas.press("ArrowRight")  # chooses the first one from the left
+    canvas.press("Shift+ArrowUp")
+    drawn(page, count + 1)
+    moved = values(page)["moved"]
+    assert re.fullmatch(r"\d,-?[\d.]+,-?[\d.]+", moved)
+    page.reload()  # a link keeps it
+    drawn(page)
+    assert values(page)["moved"] == moved
+
+
+def test_formula_follows_every_number(page, server):
+    go(page, server, "formula")
+    cells = page.locator("#weights td")
+    cells.nth(1).wait_for()
+    before = cells.nth(1).inner_text()
+    page.get_by_label("queries 0, 0").fill("4")
+    until(page, f"document.querySelectorAll('#weights td')[1].textContent !== {before!r}")
+    page.locator("#mask").select_option("causal")
+    until(page, "document.querySelector('#restricted').textContent.includes('−∞')")
+    assert page.locator("#weights tr").nth(1).locator("td").all_inner_texts() == ["1.000", "0.000", "0.000", "0.000"]
+    page.get_by_label("keys: one row more").click()
+    until(page, "document.querySelectorAll('#weights tr')[1].querySelectorAll('td').length === 5")
+    kept(page, "formula")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator("#weights td").nth(5).wait_for()
+    assert page.get_by_label("queries 0, 0").input_value() == "4"
+
+
+@pytest.mark.parametrize("tab", ["translate", "language", "model"])
+def test_texts(page, server, tab):
+    go(page, server, tab)
+    page.locator(".maps-canvas").wait_for()
+    page.locator("#text").fill("a dog sees <b>the</b> cat")
+    until(page, "location.hash.includes('dog')")
+    until(page, "document.querySelector('#maps h2').textContent.startsWith('layer 0, head 0')")
+    if tab == "language":
+        assert page.locator(".next tr").count() == 12
+    page.locator(".maps-row button").last.click()
+    until(page, "document.querySelector('.maps-row:last-child button:last-child').ariaCurrent === 'true'")
+    page.locator(".maps-canvas").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    until(page, "document.querySelectorAll('.maps-table tr').length > 1")
+    assert values(page)["row"] == "1"
+    kept(page, tab)
+    page.keyboard.press("Escape")
+    until(page, "document.querySelectorAll('.maps-table tr').length === 0")
+    assert "row" not in values(page)
+
+
+def test_images(page, server):
+    go(page, server, "image")
+    until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")
+    page.get_by_label("the digit 7").click()
+    until(page, "location.hash.includes('example=7')")
+    page.locator("#layer").select_option("1")
+    page.locator("#head").select_option("2")
+    until(page, "document.querySelector('figcaption').textContent.includes('layer 1, head 2')")
+    kept(page, "image")
+    page.go_back()
+
+
+def test_back_and_forth(page, server):
+    go(page, server, "curve")
+    drawn(page)
+    page.get_by_role("link", name="Formula").click()
+    page.locator("#weights").wait_for()
+    page.go_back()
+    drawn(page)
+    assert page.get_by_role("link", name="Curve").get_attribute("aria-current") == "page"
+
+
+def test_nothing_is_ever_markup(page, server):
+    """A text that would be a script, were it one."""
+    evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    page.on("dialog", lambda dialog: pytest.fail("a script of the text ran"))
+    go(page, server, "model")
+    page.locator("#text").fill(evil)
+    until(page, "location.hash.includes('onerror')")
+    page.locator(".maps-canvas").wait_for()
+    assert page.locator("main img").count() == 0
+    assert page.locator("main script").count() == 0
+
+
+def test_a_server_that_is_gone_is_told(browser):
+    """Not a blank page: a line that says what to do."""
+    with serving() as server:
+        page = browser.new_page()
+        go(page, server, "formula")
+        page.locator("#weights").wait_for()
+    page.get_by_label("queries 0, 0").fill("3")
+    page.get_by_role("alert").get_by_text("The server does not answer").wait_for()
+    page.close()
+
+
+def test_a_page_of_an_older_server_says_so(browser):
+    with serving() as first:
+        page = browser.new_page()
+        go(page, first, "formula")
+        page.locator("#weights").wait_for()
+        port = first.port
+    with serving(port=port) as second:
+        assert second.port == port
+        page.get_by_label("queries 0, 0").fill("3")
+        page.get_by_role("alert").get_by_text("load the page again").wait_for()
+    page.close()
+
+
+def test_without_a_model_one_is_offered(browser, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with serving() as server:
+        page = browser.new_page()
+        for tab in ("translate", "language", "image", "model"):
+            go(page, server, tab)
+            page.get_by_role("button", name="train it now").wait_for()
+        page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_of_one_file(page, server, browser, tmp_path, scheme):
+    """It opens from the disk, with nothing else around it, and its tokens are text."""
+    import torch
+
+    model = regard.LanguageModel(31, 24, 2, 3).eval()
+    with regard.capture(model) as seen:
+        model(torch.tensor([[3, 4, 5, 6]]))
+    path = AttentionDisplay(seen, ["<b>", "</script>", "猫", "&amp;"], title="<i>title</i>").save(
+        tmp_path / "looks.html"
+    )
+    page.emulate_media(color_scheme=scheme)
+    page.goto(path.as_uri() + "#layer=1&head=2&row=1")
+    page.locator(".maps-table tr").first.wait_for()
+    assert page.locator("h1").inner_text() == "<i>title</i>"
+    assert page.locator(".maps-words b").inner_text() == "</script>"
+    assert page.locator("h2").inner_text().startswith("layer 1, head 2")
+    kept(page, f"looks-{scheme}")

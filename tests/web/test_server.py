@@ -1,0 +1,228 @@
+"""The explorer's server: who may ask, how much, and what comes back."""
+
+import base64
+import json
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy
+import pytest
+import torch
+
+import regard
+from regard.web.server import OWN, SHARED, free_socket
+from tests.web.serving import folders, serving
+
+SAMPLES = [[0.1, 1.0], [0.7, 2.0], [1.9, 0.5], [3.1, 1.5]]
+QUESTION = json.dumps({"samples": SAMPLES, "kernel": "gaussian", "bandwidth": 0.5}).encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(folders(tmp_path_factory.mktemp("models"))) as found:
+        yield found
+
+
+# ---------------------------------------------------------------------------------------------------------- strangers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1"},
+        {"host": "127.0.0.1:1"},
+        {"host": "localhost.evil.example:8600"},
+        {"host": None},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"x_regard_token": None},
+        {"x_regard_token": ""},
+        {"x_regard_token": "guessed"},
+    ],
+    ids=str,
+)
+def test_strangers_are_refused(server, headers):
+    status, _, content = server.send("POST", "/api/curve", QUESTION, **headers)
+    assert status in ((403,) if headers.get("host", "x") is not None else (400, 403))
+    assert b"weights" not in content
+
+
+def test_the_page_itself_is_for_this_host_only(server):
+    assert server.send("GET", "/", host="evil.example")[0] == 403
+    assert server.send("GET", "/", origin="http://evil.example")[0] == 403
+    for name in ("127.0.0.1", "localhost"):
+        status, _, content = server.send(
+            "GET", "/", host=f"{name}:{server.port}", origin=f"http://{name}:{server.port}"
+        )
+        assert status == 200
+        assert server.token.encode() in content
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_other_methods_are_refused(server, method):
+    assert server.send(method, "/api/curve", QUESTION)[0] in (403, 405)
+
+
+def test_it_listens_on_this_machine_only():
+    own = free_socket(8_700)
+    assert own.getsockname()[0] == "127.0.0.1"
+    own.close()
+
+
+def test_a_port_that_is_taken_is_passed_over():
+    first = free_socket(8_710)
+    second = free_socket(first.getsockname()[1])
+    assert second.getsockname()[1] > first.getsockname()[1]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../server.py",
+        "/static/..%2fserver.py",
+        "/static/%2e%2e/server.py",
+        "/static//etc/passwd",
+        "/static/%00",
+        "/server.py",
+        "/static/",
+        "/api/",
+        "/../../etc/passwd",
+        "/static/maps.js/..",
+    ],
+)
+def test_nothing_else_is_served(server, path):
+    status, _, content = server.send("GET", path)
+    assert status in (404, 405)
+    assert b"import" not in content
+
+
+@pytest.mark.parametrize("name", [*OWN, *SHARED])
+def test_browsers_are_told_what_the_page_may_do(server, name):
+    status, headers, content = server.send("GET", f"/static/{name}")
+    assert status == 200
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http:" not in policy.replace("'self'", "")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert b"://" not in content.replace(b"http://www.w3.org", b"")  # nothing is loaded from anywhere else
+    if name.endswith(".html"):
+        assert b"<script>" not in content
+        assert b"style=" not in content
+
+
+# ---------------------------------------------------------------------------------------------------------- too much
+
+
+def test_bodies_are_bounded(server):
+    status, _, content = server.send("POST", "/api/curve", b" " * 8_000_001)
+    assert status == 413, content
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("curve", {"samples": [[0.0, 1.0]] * 2_001}, "samples: expected 2 to 2000 rows"),
+        ("curve", {"samples": SAMPLES, "kernel": "none"}, "kernel: expected one of"),
+        ("curve", {"samples": SAMPLES, "kernel": "boxcar", "bandwidth": 0}, "bandwidth: expected a number from"),
+        ("curve", {"samples": SAMPLES, "kernel": "boxcar", "bandwidth": "x"}, "bandwidth: expected a number, got"),
+        ("curve", {"samples": [[0, 1], [2]]}, "samples: expected rows of 2"),
+        ("curve", {"samples": [[0, 1], [2, None]]}, "samples: expected numbers below a million"),
+        ("formula", {"q": [[1.0]], "k": [[1.0, 2.0]], "v": [[1.0]]}, "k: expected as many numbers"),
+        ("formula", {"q": [[1.0]], "k": [[1.0]], "v": [[1.0], [2.0]]}, "v: expected a value for each of 1 keys"),
+        ("formula", {"q": [[1.0]] * 13, "k": [[1.0]], "v": [[1.0]]}, "q: expected 1 to 12 rows"),
+        ("text", {"model": "rnn", "text": "a" * 1_000_000}, "text: expected at most 20,000 characters"),
+        ("text", {"model": "rnn", "text": " "}, "text: expected some words"),
+        ("text", {"model": "../rnn", "text": "cat"}, "model: expected one of"),
+        ("text", {"model": "vit", "text": "cat"}, "reads no text"),
+        ("weights", {"display": 99, "layer": 0, "head": 0}, "no longer kept"),
+        ("picture", {"model": "rnn", "picture": ""}, "reads no pictures"),
+        ("picture", {"model": "vit", "picture": "?"}, "picture: expected a file's content"),
+        ("picture", {"model": "vit", "picture": base64.b64encode(b"nothing").decode()}, "the picture: is no picture"),
+        ("train", {"kind": "everything"}, "kind: expected one of"),
+    ],
+)
+def test_what_cannot_be_answered_is_told(server, name, fields, message):
+    status, found = server.ask(name, **fields)
+    assert status == 400
+    assert message in found["error"]
+    assert "/" not in found["error"].replace("../rnn", "")  # no path of this machine
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"a": NaN', b"[" * 100_000, b"\xff"])
+def test_what_is_no_question_is_told(server, body):
+    status, _, content = server.send("POST", "/api/curve", body)
+    assert status == 400
+    assert b"JSON" in content
+
+
+def test_fifty_at_once(server):
+    with ThreadPoolExecutor(50) as pool:
+        jobs = [pool.submit(server.ask, "curve", **json.loads(QUESTION)) for _ in range(25)]
+        jobs += [pool.submit(server.ask, "text", model="rnn", text="the cat") for _ in range(25)]
+        assert [job.result()[0] for job in jobs] == [200] * 50
+    assert server.ask("models")[0] == 200
+
+
+# ------------------------------------------------------------------------------------------------------------ answers
+
+
+def test_curve_is_the_regressor(server):
+    status, found = server.ask("curve", samples=SAMPLES, kernel="epanechnikov", bandwidth=1.3)
+    assert status == 200
+    x, y = numpy.array(SAMPLES)[:, :1], numpy.array(SAMPLES)[:, 1]
+    model = regard.KernelRegressor("epanechnikov", 1.3, empty="mean").fit(x, y)
+    numpy.testing.assert_allclose(found["y"], model.predict(numpy.array(found["x"])[:, None]))
+    numpy.testing.assert_allclose(numpy.array(found["weights"]).sum(1), 1)
+    learned = server.ask("curve", samples=SAMPLES, kernel="gaussian", bandwidth=1.0, bandwidth_by="gradient")[1]
+    assert (
+        learned["left_out_error"]
+        <= server.ask("curve", samples=SAMPLES, kernel="gaussian", bandwidth=1.0)[1]["left_out_error"]
+    )
+
+
+@pytest.mark.parametrize("score", ["dot", "scaled dot", "cosine", "additive", "gaussian"])
+@pytest.mark.parametrize("mask", ["none", "causal", "lengths"])
+def test_formula_is_attend(server, score, mask):
+    tables = {"q": [[1.0, 2.0], [0.5, -1.0]], "k": [[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]], "v": [[1.0], [2.0], [4.0]]}
+    status, found = server.ask("formula", **tables, score=score, mask=mask, length=2, temperature=0.7)
+    assert status == 200
+    weights, scores, seen = (torch.tensor(found[name]) for name in ("weights", "scores", "seen"))
+    torch.testing.assert_close(weights, regard.masked_softmax(scores, regard.keep(seen)))
+    torch.testing.assert_close(torch.tensor(found["output"]), weights @ torch.tensor(tables["v"]))
+
+
+@pytest.mark.parametrize("model", ["translator", "rnn", "language"])
+def test_texts_and_their_weights(server, model):
+    status, found = server.ask("text", model=model, text="the cat is on the mat")
+    assert status == 200
+    assert ("translation" in found) == (model != "language")
+    if model == "language":
+        assert sum(own["probability"] for own in found["next"]) <= 1 + 1e-6
+        assert found["next"] == sorted(found["next"], key=lambda own: -own["probability"])
+    for number, layer in enumerate(found["layers"]):
+        for head in range(len(layer["heads"])):
+            status, packed = server.ask("weights", display=found["display"], layer=number, head=head)
+            assert status == 200
+            steps = numpy.frombuffer(zlib.decompress(packed, -15), numpy.uint8)
+            rows = (steps.reshape(len(layer["rows"]), len(layer["columns"])) / found["levels"]) ** 2
+            numpy.testing.assert_allclose(rows.sum(1), 1, atol=0.05)
+
+
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_pictures(server, model):
+    pictures = server.ask("examples")[1]["pictures"]
+    assert len(pictures) == 10
+    status, found = server.ask("picture", model=model, picture=pictures[3])
+    assert status == 200
+    assert found["label"] in "0123456789"
+    assert len(found["layers"]) == (2 if model == "vit" else 0)
+    if model == "vit":
+        assert abs(sum(map(sum, found["whole"])) - 1) < 1e-5
+        mean = torch.tensor(found["heads"][0]).mean(0)
+        torch.testing.assert_close(mean, torch.tensor(found["layers"][0]), rtol=1e-3, atol=1e-4)
