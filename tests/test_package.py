@@ -47,7 +47,7 @@ TRAINING = [
     *("--accumulate", "--batch", "--clip", "--config", "--device", "--dropout", "--evaluate-every", "--freeze"),
     *("--help", "--init-from", "--json", "--layer-decay", "--learning-rate", "--minutes", "--out", "--patience"),
     *("--resume", "--save-every", "--schedule", "--seed", "--shard", "--smoothing", "--steps", "--tensorboard"),
-    *("--threads", "--warmup", "--weight-decay"),
+    *("--threads", "--warmup", "--weight-decay", "--widths"),
 ]
 TASKS = {
     "translate": [

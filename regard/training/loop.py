@@ -29,6 +29,7 @@ from regard.training.schedule import rate
 from regard.training.signals import Signals, Stopped
 from regard.training.task import Batch, Task, Trainee
 from regard.training.transfer import groups
+from regard.training.widths import head_widths
 
 __all__ = ["Diverged", "Run", "State", "run", "until"]
 
@@ -256,7 +257,8 @@ def _evaluate(own: Run, state: State, model: Model) -> None:
         told = (metrics[task.goal.name], better, seal(own.folder))
         if own.log is not None:
             records = [asdict(sample) for sample in samples]
-            own.log.add(step=state.step, validation=metrics, samples=records, seconds=round(state.seconds, 3))
+            more = {"widths": head_widths(task, plain)} if own.options.widths else {}
+            own.log.add(step=state.step, validation=metrics, samples=records, **more, seconds=round(state.seconds, 3))
             own.log.flush()
         if own.report is not None:
             own.report.evaluated(state.step, metrics, samples, better)

@@ -69,6 +69,7 @@ class Options:
     freeze: str | None = option(None, "layers that stay as they are: beginnings of names, joined by commas")
     layer_decay: float = option(1.0, "factor of the learning rate for each layer further from the output")
     tensorboard: bool = option(False, "write events for TensorBoard as well", later=True)
+    widths: bool = option(False, "write into the log how wide each head looks, at each evaluation", later=True)
 
 
 @dataclass(frozen=True, kw_only=True)

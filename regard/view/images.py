@@ -14,11 +14,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
+from regard.attention import numbers
 from regard.models.classifier import ImageClassifier
 from regard.models.model import evaluation
 from regard.models.resnet import ResNet
 from regard.models.vision import ViT
-from regard.view import numbers, pictures
+from regard.view import pictures
 from regard.view.capture import capture
 from regard.view.seen import Seen
 from regard.view.terminal import heat_map

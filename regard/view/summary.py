@@ -11,7 +11,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.view import numbers, pictures
+from regard.attention import numbers
+from regard.view import pictures
 from regard.view.seen import Seen
 
 __all__ = ["HeadNumbers", "Summary"]

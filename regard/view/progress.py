@@ -1,0 +1,75 @@
+"""How wide the heads of a model look while it learns, from the log of a run that was trained with --widths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regard.training.folder import read_log
+from regard.view import pictures
+
+__all__ = ["TrainingWidthsDisplay"]
+
+
+class TrainingWidthsDisplay:
+    """A line for each head: its effective width, in keys, by the steps of training; made by `from_run`."""
+
+    ax_: Axes
+    figure_: Figure | None
+
+    def __init__(self, steps: list[int], widths: dict[str, list[list[float]]]) -> None:
+        self.steps = steps
+        self.widths = widths  # layer → a list for each step → a number for each head
+
+    @classmethod
+    def from_run(cls, folder: str | Path, *, ax: Axes | None = None) -> TrainingWidthsDisplay:
+        """Read a run's log, and draw."""
+        records = [own for own in read_log(Path(folder)) if own.get("widths")]
+        if not records:
+            raise ValueError(f"{folder}: its log has no widths: train with --widths")
+        layers = list(records[0]["widths"])
+        widths = {layer: [own["widths"][layer] for own in records] for layer in layers}
+        return cls([own["step"] for own in records], widths).plot(ax=ax)
+
+    def plot(self, *, ax: Axes | None = None) -> TrainingWidthsDisplay:
+        """Draw on these axes, or on a figure of its own."""
+        axes = pictures.figure(3.4).subplots() if ax is None else ax
+        self._draw(axes)
+        self.ax_, self.figure_ = axes, axes.get_figure(root=True)
+        return self
+
+    def save(self, path: str | Path) -> Path:
+        """Write .png, .svg, .pdf or .html, by the name's ending."""
+        return pictures.write(self._figure, path)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: step, layer, head, width."""
+        import pandas
+
+        rows = [
+            {"step": step, "layer": layer, "head": head, "width": width}
+            for layer, each in self.widths.items()
+            for step, own in zip(self.steps, each, strict=True)
+            for head, width in enumerate(own)
+        ]
+        return pandas.DataFrame(rows)
+
+    def _repr_html_(self) -> str:
+        return pictures.html(self._figure)
+
+    def _figure(self) -> Figure:
+        figure = pictures.figure(3.4)
+        self._draw(figure.subplots())
+        return figure
+
+    def _draw(self, axes: Axes) -> None:
+        for number, (layer, each) in enumerate(self.widths.items()):
+            for head in range(len(each[0])):
+                label = f"{layer}, {len(each[0])} heads" if head == 0 else None
+                axes.plot(self.steps, [own[head] for own in each], color=f"C{number % 10}", linewidth=1.2, label=label)
+        axes.set(xlabel="step", ylabel="effective width (keys)")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, columnspacing=1.4, borderaxespad=0)
