@@ -58,8 +58,7 @@ class AttentionDisplay:
         if not seen:
             raise ValueError("looks: expected one or more, got none")
         self.title, self.signed = title, False
-        several = any(look.kind == "cross" for look in seen)
-        self.maps = [_map(look, entry, tokens, key_tokens, several) for look in seen]
+        self.maps = [_map(look, entry, tokens, key_tokens) for look in seen]
 
     @classmethod
     def from_capture(cls, capture: Capture, *given: Any, **more: Any) -> AttentionDisplay:
@@ -90,7 +89,7 @@ class AttentionDisplay:
     ) -> AttentionDisplay:
         """One head of a layer, or the mean of its heads. by_row: colours relative to the largest weight of each row."""
         chosen, weights = self._chosen(layer, head)
-        with _written(chosen):
+        with _written([*chosen.rows, *chosen.columns]):
             axes = _alone(weights) if ax is None else ax
             image = self._draw(axes, chosen, weights, by_row=by_row)
             axes.set(xlabel=KEY, ylabel=QUERY, title=self._named(chosen, head))
@@ -134,6 +133,10 @@ class AttentionDisplay:
     def _grid(self) -> Figure:
         """All maps on one axes, for layout takes a second for a dozen axes and there may be hundreds of maps."""
         most = max(len(own.weights) for own in self.maps)
+        with _written([self.title]):
+            return self._gridded(most)
+
+    def _gridded(self, most: int) -> Figure:
         figure = pictures.figure(0.9 + 0.85 * len(self.maps), max(3.2, 1.7 + 0.85 * most))
         axes = figure.subplots()
         for row, own in enumerate(self.maps):
@@ -224,13 +227,14 @@ class AttentionDisplay:
         return page.Content(self.title or "Attention", layers)
 
 
-def _map(look: Seen, entry: int, tokens: Sequence[str] | None, key_tokens: Sequence[str] | None, several: bool) -> Map:
+def _map(look: Seen, entry: int, tokens: Sequence[str] | None, key_tokens: Sequence[str] | None) -> Map:
     """The weights of an entry, without its padding, and the names of both axes."""
     if not -len(look.weights) <= entry < len(look.weights):
         raise IndexError(f"entry: expected a number below {len(look.weights)}, got {entry}")
     weights = look.weights[entry].detach().float().cpu()
     other = key_tokens if key_tokens is not None else tokens
-    reads = other if several and look.kind == "self" else tokens  # of an encoder beside a decoder
+    # An encoder beside a decoder reads the other sequence; a decoder of one word looks like one, but for the length.
+    reads = other if look.kind == "self" and other is not None and len(other) == weights.shape[-1] else tokens
     queries = None if reads is None else [shown(name) for name in reads]
     keys = None if other is None else [shown(name) for name in (other if look.kind == "cross" else reads or ())]
     if queries is not None:
@@ -259,8 +263,8 @@ def _label(axis: Any, names: Sequence[str], rotation: float) -> None:
     axis.set_ticks(places, [names[place] for place in places], rotation=rotation)
 
 
-def _written(own: Map) -> Any:
+def _written(texts: Sequence[str]) -> Any:
     """Within this block letters come from fonts that have them."""
     from matplotlib import rc_context
 
-    return rc_context({"font.family": fonts.families([*own.rows, *own.columns])})
+    return rc_context({"font.family": fonts.families(texts)})

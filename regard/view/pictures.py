@@ -5,7 +5,9 @@ not bring along. Labels are English in both languages for the same reason.
 """
 
 import base64
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -124,7 +126,7 @@ def _cells(shape: tuple[int, ...]) -> list[tuple[int, int]]:
 
 def png(drawing: Callable[[], Figure], theme: str) -> bytes:
     """The picture in one of the THEMES, whatever the user's own matplotlib settings are."""
-    with style.context(["default", THEMES[theme]]):
+    with style.context(["default", THEMES[theme]]), _told_once():
         file = BytesIO()
         canvas: Any = FigureCanvasAgg(drawing())  # Any: print_png has no types
         canvas.print_png(file, metadata={"Software": None})  # unlike savefig, this draws once and not twice
@@ -132,6 +134,15 @@ def png(drawing: Callable[[], Figure], theme: str) -> bytes:
 
 
 ENDINGS = (".png", ".svg", ".pdf", ".html")
+SVG = {"svg.hashsalt": "regard", "svg.fonttype": "path"}
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """Letters that no font has are told of once, by fonts.py, and not again by matplotlib for each of them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
 
 
 def write(drawing: Callable[[], Figure], path: str | Path) -> Path:
@@ -145,7 +156,7 @@ def write(drawing: Callable[[], Figure], path: str | Path) -> Path:
         content = png(drawing, "light")
     else:
         file = BytesIO()
-        with style.context(["default", THEMES["light"], {"svg.hashsalt": "regard", "svg.fonttype": "path"}]):
+        with style.context(["default", THEMES["light"], SVG]), _told_once():
             figure = drawing()
             date = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {"Date": None}
             figure.savefig(file, format=path.suffix.lower()[1:], metadata=date)
