@@ -137,7 +137,7 @@ class AttentionDisplay:
             return self._gridded(most)
 
     def _gridded(self, most: int) -> Figure:
-        figure = pictures.figure(0.9 + 0.85 * len(self.maps), max(3.2, 1.7 + 0.85 * most))
+        figure = pictures.figure(1.3 + 0.85 * len(self.maps), max(5.0, 1.7 + 0.85 * most))
         axes = figure.subplots()
         for row, own in enumerate(self.maps):
             for column, weights in enumerate(own.weights):
@@ -148,8 +148,12 @@ class AttentionDisplay:
         axes.set_xticks([place + 0.5 for place in range(most)], [str(head) for head in heads])
         axes.set_yticks([place + 0.5 for place in range(len(numbers))], numbers)
         axes.set(xlim=(0, most), ylim=(len(numbers), 0), xlabel="head", ylabel="layer", aspect="equal")
-        title = f"{self.title}: " if self.title else ""
-        axes.set_title(f"{title}in each map rows are queries, which look, columns are keys", fontsize=9)
+        lines = [
+            *([self.title] if self.title else []),
+            "in each map: rows look (queries), columns are looked at (keys)",
+        ]
+        title = axes.set_title("\n".join(lines), fontsize=9)
+        title.set_in_layout(False)  # or a long text would leave the maps no room
         figure.colorbar(image, ax=axes, label="change" if self.signed else "weight", shrink=0.8)
         return figure
 
