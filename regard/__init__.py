@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from regard.models.transformer import Transformer
     from regard.models.vision import ViT
     from regard.training.run import train
+    from regard.view.attention import AttentionDisplay
     from regard.view.capture import capture
+    from regard.view.images import ImageAttentionDisplay
+    from regard.view.progress import TrainingWidthsDisplay
     from regard.view.regression import KernelRegressionDisplay
 
 __version__ = "0.1.0"
@@ -34,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Additive",
     "Attention",
+    "AttentionDisplay",
     "Bilinear",
     "Block",
     "Choice",
@@ -42,6 +46,7 @@ __all__ = [
     "Encoder",
     "FeedForward",
     "FolderError",
+    "ImageAttentionDisplay",
     "Kernel",
     "KernelRegressionDisplay",
     "KernelRegressor",
@@ -51,6 +56,7 @@ __all__ = [
     "ResNet",
     "Score",
     "Seq2Seq",
+    "TrainingWidthsDisplay",
     "Transformer",
     "ViT",
     "__version__",
@@ -95,6 +101,9 @@ _HOME = {
     "KernelRegressor": "regard.kernel.regressor",
     "KernelRegressionDisplay": "regard.view.regression",
     "capture": "regard.view.capture",
+    "AttentionDisplay": "regard.view.attention",
+    "ImageAttentionDisplay": "regard.view.images",
+    "TrainingWidthsDisplay": "regard.view.progress",
     "Block": "regard.models.block",
     "FeedForward": "regard.models.block",
     "Encoder": "regard.models.encoder",

@@ -22,11 +22,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 NAMES = [
-    *("Additive", "Attention", "Bilinear", "Block", "Choice", "Cosine", "Dot", "Encoder", "FeedForward"),
-    *("FolderError", "Kernel", "KernelRegressionDisplay", "KernelRegressor", "LanguageModel", "Mask"),
-    *("MultiHead", "ResNet", "Score", "Seq2Seq", "Transformer", "ViT", "__version__", "attend"),
-    *("average_pool", "bias", "causal", "drop", "keep", "lengths", "load", "masked_softmax", "max_pool"),
-    *("segments", "train", "weights", "window"),
+    *("Additive", "Attention", "AttentionDisplay", "Bilinear", "Block", "Choice", "Cosine", "Dot", "Encoder"),
+    *("FeedForward", "FolderError", "ImageAttentionDisplay", "Kernel", "KernelRegressionDisplay", "KernelRegressor"),
+    *("LanguageModel", "Mask", "MultiHead", "ResNet", "Score", "Seq2Seq", "TrainingWidthsDisplay", "Transformer"),
+    *("ViT", "__version__", "attend", "average_pool", "bias", "capture", "causal", "drop", "keep", "lengths", "load"),
+    *("masked_softmax", "max_pool", "segments", "train", "weights", "window"),
 ]
 COMMANDS = {
     "tour": ["--help", "--language", "--out"],

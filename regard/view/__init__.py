@@ -1,5 +1,1 @@
-"""Weights as numbers and pictures."""
-
-from regard.view.regression import KernelRegressionDisplay
-
-__all__ = ["KernelRegressionDisplay"]
+"""Weights as numbers and pictures. What is public is in `regard`, and imported when it is first used."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from regard.attention import numbers
-from regard.view import pictures
 from regard.view.seen import Seen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["HeadNumbers", "Summary"]
 
@@ -53,6 +53,8 @@ class Summary(Sequence[HeadNumbers]):
 
     def plot(self, *, ax: Axes | None = None) -> Summary:
         """Every head a dot, by layer, at its effective width; the line is their mean."""
+        from regard.view import pictures
+
         axes = pictures.figure(3.2).subplots() if ax is None else ax
         self._draw(axes)
         self.ax_, self.figure_ = axes, axes.get_figure(root=True)
@@ -60,6 +62,8 @@ class Summary(Sequence[HeadNumbers]):
 
     def save(self, path: str | Path) -> Path:
         """Write the picture: .png, .svg, .pdf or .html, by the name's ending."""
+        from regard.view import pictures
+
         return pictures.write(self._figure, path)
 
     def to_frame(self) -> Any:
@@ -104,11 +108,15 @@ class Summary(Sequence[HeadNumbers]):
         ]
 
     def _figure(self) -> Figure:
+        from regard.view import pictures
+
         figure = pictures.figure(3.2)
         self._draw(figure.subplots())
         return figure
 
     def _draw(self, axes: Axes) -> None:
+        from regard.view import pictures
+
         layers = sorted({own.layer for own in self.heads})
         axes.plot([own.layer for own in self.heads], [own.width for own in self.heads], "o", color=pictures.TRUTH,
                   alpha=0.7, markeredgewidth=0, label="a head")  # fmt: skip

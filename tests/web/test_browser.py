@@ -45,7 +45,7 @@ def until(page, expression):
 
 def go(page, server, place):
     page.goto("about:blank")
-    page.goto(f"{server.address}/#{place}")
+    page.goto(f"{server.address}/#/{place}")
 
 
 def kept(page, name):

@@ -1,4 +1,4 @@
-// The tabs, and where the page stands: #tab?name=value&…, so that links and the back button work.
+// The tabs, and where the page stands: #/tab?name=value&…, so that links and the back button work.
 
 import { curveTab } from "./curve.js";
 import { formulaTab } from "./formula.js";
@@ -72,7 +72,7 @@ export function element(name, attributes = {}, ...children) {
 }
 
 const place = () => {
-  const [name, query = ""] = location.hash.slice(1).split("?");
+  const [name, query = ""] = location.hash.replace(/^#\//, "").split("?");
   return { name: name in TABS ? name : "curve", values: new URLSearchParams(query) };
 };
 
@@ -84,7 +84,7 @@ const pageOf = (name, values) => ({
       if (value === null) values.delete(key);
       else values.set(key, value);
     }
-    const address = `#${name}${values.size ? `?${values}` : ""}`;
+    const address = `#/${name}${values.size ? `?${values}` : ""}`;
     if (step) history.pushState(null, "", address);
     else history.replaceState(null, "", address);
   },
@@ -98,14 +98,14 @@ function show() {
   root.setAttribute("aria-label", TABS[name][0]);
   document.title = `${TABS[name][0]} · regard`;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   TABS[name][1](root, pageOf(name, values));
 }
 
 document.querySelector("nav").append(
-  ...Object.entries(TABS).map(([name, [title]]) => element("a", { href: `#${name}` }, title)),
+  ...Object.entries(TABS).map(([name, [title]]) => element("a", { href: `#/${name}` }, title)),
 );
 addEventListener("popstate", show);
 show();
