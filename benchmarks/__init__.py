@@ -3,4 +3,4 @@
 A subject is one file here with a function `rows()` that yields Rows, and one word in `SUBJECTS`.
 """
 
-SUBJECTS = ("additive", "dot", "gaussian", "kernel", "models", "start")
+SUBJECTS = ("additive", "dot", "gaussian", "kernel", "models", "seeing", "start")
