@@ -41,6 +41,12 @@ export function colour(weight, dark) {
   return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * (place - low)));
 }
 
+/** The colour of letters that can be read on it. */
+export function readable(weight, dark) {
+  const [red, green, blue] = colour(weight, dark);
+  return 0.3 * red + 0.59 * green + 0.11 * blue < 140 ? "#fff" : "#111";
+}
+
 const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
 /** Steps (n × m) as an image, a pixel each. */
@@ -240,8 +246,7 @@ function showRow(words, table, layer, steps, levels, row) {
     ...weights.map((weight, key) => {
       const word = element("span", { title: weight.toFixed(3) }, layer.columns[key]);
       word.style.background = `rgb(${colour(weight, isDark())})`;
-      word.style.color = weight > 0.55 !== isDark() ? "#fff" : "#111";
-      if (isDark() && weight <= 0.55) word.style.color = "#eee";
+      word.style.color = readable(weight, isDark());
       return word;
     }),
   );

@@ -1,7 +1,7 @@
 // The formula, step by step, on tables that one can edit.
 
 import { element, latest } from "./app.js";
-import { colour } from "./maps.js";
+import { colour, readable } from "./maps.js";
 
 const SCORES = ["scaled dot", "dot", "cosine", "additive", "gaussian"];
 const MASKS = ["none", "causal", "lengths"];
@@ -122,7 +122,7 @@ function shown(title, rows, columns, numbers, coloured = false) {
         const cell = element("td", {}, value === null ? "−∞" : value.toFixed(3));
         if (coloured) {
           cell.style.background = `rgb(${colour(value, dark)})`;
-          cell.style.color = dark ? (value > 0.7 ? "#111" : "#eee") : (value > 0.55 ? "#fff" : "#111");
+          cell.style.color = readable(value, dark);
         }
         return cell;
       }))));

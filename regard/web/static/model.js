@@ -1,7 +1,7 @@
 // A text, what a model makes of it, and what it looks at: for translators, language models, and any folder.
 
 import { ask, element, latest } from "./app.js";
-import { inflatedBytes, showMaps } from "./maps.js";
+import { colour, inflatedBytes, readable, showMaps } from "./maps.js";
 import { offer } from "./offer.js";
 
 const LEADS = {
@@ -9,6 +9,7 @@ const LEADS = {
   language: "Type a text: what may come next, and what every word looks back at.",
   model: "Type a text: every layer, every head, every token.",
 };
+const NEXT = 8; // words
 const START = {
   translate: "the cat is on the mat",
   language: "Once upon a time",
@@ -69,9 +70,10 @@ export async function textTab(root, page, tab) {
 function told(found) {
   const parts = [];
   if (found.translation !== undefined) parts.push(element("p", { class: "translation" }, found.translation));
+  if (found.alignment) parts.push(aligned(found.alignment));
   if (found.next) {
     parts.push(element("table", { class: "next" }, element("caption", {}, "what may come next"),
-      ...found.next.map(({ word, probability }) => {
+      ...found.next.slice(0, NEXT).map(({ word, probability }) => {
         const bar = element("span", { class: "bar" });
         bar.style.width = `${Math.round(160 * probability)}px`;
         return element("tr", {}, element("td", {}, JSON.stringify(word).slice(1, -1)),
@@ -79,4 +81,21 @@ function told(found) {
       })));
   }
   return parts;
+}
+
+/** Which words looked at which: a row for each word of the translation, marked where it looked most. */
+function aligned({ source, target, weights }) {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  return element("table", { class: "aligned" },
+    element("caption", {}, "words: who looked at whom, over all layers and heads"),
+    element("tr", {}, element("td"), ...source.map((word) => element("th", { scope: "col" }, word))),
+    ...target.map((word, i) => {
+      const most = Math.max(...weights[i]);
+      return element("tr", {}, element("th", { scope: "row" }, word), ...weights[i].map((weight) => {
+        const cell = element("td", weight === most ? { class: "most" } : {}, weight.toFixed(2));
+        cell.style.background = `rgb(${colour(weight, dark)})`;
+        cell.style.color = readable(weight, dark);
+        return cell;
+      }));
+    }));
 }
