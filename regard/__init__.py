@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.models.transformer import Transformer
     from regard.models.vision import ViT
     from regard.training.run import train
+    from regard.view.alignment import AlignmentDisplay
     from regard.view.attention import AttentionDisplay
     from regard.view.capture import capture
     from regard.view.images import ImageAttentionDisplay
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Additive",
+    "AlignmentDisplay",
     "Attention",
     "AttentionDisplay",
     "Bilinear",
@@ -101,6 +103,7 @@ _HOME = {
     "KernelRegressor": "regard.kernel.regressor",
     "KernelRegressionDisplay": "regard.view.regression",
     "capture": "regard.view.capture",
+    "AlignmentDisplay": "regard.view.alignment",
     "AttentionDisplay": "regard.view.attention",
     "ImageAttentionDisplay": "regard.view.images",
     "TrainingWidthsDisplay": "regard.view.progress",

@@ -22,8 +22,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 NAMES = [
-    *("Additive", "Attention", "AttentionDisplay", "Bilinear", "Block", "Choice", "Cosine", "Dot", "Encoder"),
-    *("FeedForward", "FolderError", "ImageAttentionDisplay", "Kernel", "KernelRegressionDisplay", "KernelRegressor"),
+    *("Additive", "AlignmentDisplay", "Attention", "AttentionDisplay", "Bilinear", "Block", "Choice", "Cosine", "Dot"),
+    *("Encoder", "FeedForward", "FolderError", "ImageAttentionDisplay", "Kernel", "KernelRegressionDisplay"),
+    *("KernelRegressor",),
     *("LanguageModel", "Mask", "MultiHead", "ResNet", "Score", "Seq2Seq", "TrainingWidthsDisplay", "Transformer"),
     *("ViT", "__version__", "attend", "average_pool", "bias", "capture", "causal", "drop", "keep", "lengths", "load"),
     *("masked_softmax", "max_pool", "segments", "train", "weights", "window"),

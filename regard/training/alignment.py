@@ -16,7 +16,7 @@ from regard.models.translator import Translator
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-__all__ = ["Alignment", "align"]
+__all__ = ["Alignment", "align", "align_heads"]
 
 LEAST = 0.1  # weight with which a source word has to be looked at, to be linked for that alone
 
@@ -44,6 +44,13 @@ class Alignment:
 
 def align(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
     """The alignments of translations, by the model's attention (the mean over layers and heads of a Transformer)."""
+    return [found[()] for found in align_heads(model, sources, targets, each=False)]
+
+
+def align_heads(
+    model: Translator, sources: Sequence[str], targets: Sequence[str], *, each: bool = True
+) -> list[dict[tuple[int, ...], Alignment]]:
+    """For each translation its alignments: by every (layer, head), and under () by the mean of all; or that alone."""
     if not sources:
         return []
     read = plain(model.need_tokenizer()).encode_batch(list(sources))
@@ -56,13 +63,20 @@ def align(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> 
     target, _ = padded([[begin, *own.ids] for own in written])
     device = next(model.parameters()).device
     looks = model.align(source.to(device), target.to(device), lengths).cpu()  # (batch, …, n, m)
-    looks = looks.flatten(1, -3).mean(1) if looks.dim() > 3 else looks
+    looks = looks if looks.dim() > 3 else looks[:, None, None]  # (batch, layers, heads, n, m)
     return [
-        _by_words(own, *texts, *tokens)
+        {place: _by_words(table, *texts, *tokens) for place, table in _chosen(own, each=each).items()}
         for own, texts, tokens in zip(
             looks, zip(sources, targets, strict=True), zip(read, written, strict=True), strict=True
         )
     ]
+
+
+def _chosen(looks: Tensor, *, each: bool) -> dict[tuple[int, ...], Tensor]:
+    """Looks (layers, heads, n, m) by layer and head, and their mean."""
+    layers, heads = looks.shape[:2]
+    single = [(layer, head) for layer in range(layers) for head in range(heads)] if each else []
+    return {(): looks.mean((0, 1)), **{place: looks[place] for place in single}}
 
 
 def _by_words(looks: Tensor, source: str, target: str, read: Encoding, written: Encoding) -> Alignment:

@@ -6,19 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from regard.training.folder import read_log
-from regard.view import pictures
+from regard.view.display import Display
 
 __all__ = ["TrainingWidthsDisplay"]
 
 
-class TrainingWidthsDisplay:
+class TrainingWidthsDisplay(Display):
     """A line for each head: its effective width, in keys, by the steps of training; made by `from_run`."""
-
-    ax_: Axes
-    figure_: Figure | None
 
     def __init__(self, steps: list[int], widths: dict[str, list[list[float]]]) -> None:
         self.steps = steps
@@ -34,17 +30,6 @@ class TrainingWidthsDisplay:
         widths = {layer: [own["widths"][layer] for own in records] for layer in layers}
         return cls([own["step"] for own in records], widths).plot(ax=ax)
 
-    def plot(self, *, ax: Axes | None = None) -> TrainingWidthsDisplay:
-        """Draw on these axes, or on a figure of its own."""
-        axes = pictures.figure(3.4).subplots() if ax is None else ax
-        self._draw(axes)
-        self.ax_, self.figure_ = axes, axes.get_figure(root=True)
-        return self
-
-    def save(self, path: str | Path) -> Path:
-        """Write .png, .svg, .pdf or .html, by the name's ending."""
-        return pictures.write(self._figure, path)
-
     def to_frame(self) -> Any:
         """A pandas DataFrame: step, layer, head, width."""
         import pandas
@@ -56,14 +41,6 @@ class TrainingWidthsDisplay:
             for head, width in enumerate(own)
         ]
         return pandas.DataFrame(rows)
-
-    def _repr_html_(self) -> str:
-        return pictures.html(self._figure)
-
-    def _figure(self) -> Figure:
-        figure = pictures.figure(3.4)
-        self._draw(figure.subplots())
-        return figure
 
     def _draw(self, axes: Axes) -> None:
         for number, (layer, each) in enumerate(self.widths.items()):

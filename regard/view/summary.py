@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import numbers
+from regard.view.display import Display
 from regard.view.seen import Seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["HeadNumbers", "Summary"]
 
@@ -36,11 +35,8 @@ class HeadNumbers:
 HEADS = ("layer", "head", "kind", "effective width", "90 % within", "mean distance", "on first", "module")
 
 
-class Summary(Sequence[HeadNumbers]):
-    """The numbers of every head that was seen. `plot` draws the widths by layer."""
-
-    ax_: Axes
-    figure_: Figure | None
+class Summary(Display, Sequence[HeadNumbers]):
+    """The numbers of every head that was seen. `plot` draws the widths by layer, a dot for each head."""
 
     def __init__(self, looks: Sequence[Seen]) -> None:
         self.heads = [head for look in looks for head in _heads(look)]
@@ -50,21 +46,6 @@ class Summary(Sequence[HeadNumbers]):
 
     def __len__(self) -> int:
         return len(self.heads)
-
-    def plot(self, *, ax: Axes | None = None) -> Summary:
-        """Every head a dot, by layer, at its effective width; the line is their mean."""
-        from regard.view import pictures
-
-        axes = pictures.figure(3.2).subplots() if ax is None else ax
-        self._draw(axes)
-        self.ax_, self.figure_ = axes, axes.get_figure(root=True)
-        return self
-
-    def save(self, path: str | Path) -> Path:
-        """Write the picture: .png, .svg, .pdf or .html, by the name's ending."""
-        from regard.view import pictures
-
-        return pictures.write(self._figure, path)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row for each head."""
@@ -106,13 +87,6 @@ class Summary(Sequence[HeadNumbers]):
             ]
             for own in self.heads
         ]
-
-    def _figure(self) -> Figure:
-        from regard.view import pictures
-
-        figure = pictures.figure(3.2)
-        self._draw(figure.subplots())
-        return figure
 
     def _draw(self, axes: Axes) -> None:
         from regard.view import pictures
