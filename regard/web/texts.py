@@ -70,8 +70,6 @@ def _next(model: LanguageModel, text: str) -> list[dict[str, Any]]:
     """The likeliest next words."""
     tokenizer = model.need_tokenizer()
     (ids,) = tokens(tokenizer, [text], model.config["maximum"])
-    if model.config["end"] is not None and ids[-1:] == [model.config["end"]]:
-        ids = ids[:-1]
     with torch.inference_mode(), evaluation(model):
         chances = masked_softmax(model(torch.tensor([ids]))[0, -1:])[0]
     best = chances.topk(min(NEXT, len(chances)))

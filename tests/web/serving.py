@@ -33,7 +33,9 @@ def folders(home):
         "resnet": regard.ResNet([1, 1], 10, width=4, stem="cifar", channels=1, labels=LABELS),
     }
     for name, model in models.items():
-        if not name.endswith("net") and name != "vit":
+        if name == "language":
+            model.tokenizer = train_tokenizer(TEXTS * 3, "word", 60, ended=False)
+        elif name in ("translator", "rnn"):
             model.tokenizer = tokenizer
         model.save(home / name)
     return [home / name for name in models]

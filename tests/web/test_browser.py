@@ -95,6 +95,27 @@ def test_a_sample_is_dragged(page, server):
     assert values(page)["moved"] == moved
 
 
+def test_a_sample_is_dragged_by_the_mouse(page, server):
+    """Down near one, along, and up: with so many there is one near the middle, at some height."""
+    go(page, server, "curve?samples=200&bandwidth=0.5")
+    count = drawn(page)
+    box = page.locator("#curve").bounding_box()
+    across = box["x"] + box["width"] / 2
+    for down in range(int(box["y"]) + 20, int(box["y"] + box["height"]) - 40, 20):
+        page.mouse.move(across, down)
+        page.mouse.down()
+        page.mouse.move(across + 40, down + 20, steps=3)
+        page.mouse.up()
+        if "moved" in values(page):
+            break
+    drawn(page, count + 1)
+    moved = values(page)["moved"]
+    page.mouse.move(across, box["y"] + 30)  # released: it stays where it is
+    page.wait_for_timeout(100)
+    assert values(page)["moved"] == moved
+    assert len(moved.split(";")) == 1
+
+
 def test_formula_follows_every_number(page, server):
     go(page, server, "formula")
     cells = page.locator("#weights td")
@@ -149,6 +170,68 @@ def test_images(page, server):
     until(page, "document.querySelector('figcaption').textContent.includes('layer 1, head 2')")
     kept(page, "image")
     page.go_back()
+
+
+def test_an_image_of_ones_own(page, server, tmp_path):
+    from PIL import Image
+
+    path = tmp_path / "own.png"
+    Image.new("L", (23, 19), 200).save(path)
+    go(page, server, "image")
+    until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")
+    page.evaluate("document.querySelectorAll('figure').forEach((own) => { own.dataset.old = '1'; })")
+    page.locator("#file").set_input_files(path)
+    until(page, "document.querySelectorAll('figure:not([data-old]) canvas[data-drawn]').length === 2")
+
+
+def test_a_spoilt_image_is_told(browser, server, tmp_path):
+    path = tmp_path / "spoilt.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    page = browser.new_page()
+    go(page, server, "image")
+    page.locator("#file").set_input_files(path)
+    page.get_by_role("alert").get_by_text("is no picture").wait_for()
+    page.close()
+
+
+def test_six_hundred_tokens(page, server):
+    """The page answers while they are there: a head is drawn, another one chosen, a token followed, in little time."""
+    go(page, server, "model?model=language")
+    page.locator(".maps-canvas").wait_for()
+    page.locator("#text").fill("the cat is on the mat " * 95)
+    until(page, "document.querySelector('.maps-canvas').width >= 500")
+    page.locator(".maps-row button").last.click()
+    until(page, "document.querySelector('#maps h2').textContent.startsWith('layer 1, head 2')")
+    page.locator(".maps-canvas").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    until(page, "document.querySelectorAll('.maps-table tr').length > 1")
+
+
+def test_two_tabs_at_once(browser, server):
+    """Each has its own text, and weights that belong to it."""
+    first, second = browser.new_page(), browser.new_page()
+    for page, text in ((first, "the cat"), (second, "a dog sees the mat")):
+        go(page, server, f"model?model=language&text={text.replace(' ', '%20')}")
+    for page, count in ((first, 2), (second, 5)):
+        page.locator(".maps-canvas").focus()
+        page.keyboard.press("Enter")
+        until(page, f"document.querySelectorAll('.maps-words span').length === {count}")
+        page.locator(".maps-row button").last.click()
+        until(page, "document.querySelector('#maps h2').textContent.startsWith('layer 1, head 2')")
+        page.close()
+
+
+@pytest.mark.parametrize("tab", ["curve", "formula", "translate", "language", "image", "model"])
+def test_dark_and_narrow(page, server, tab):
+    """On a phone in the dark: nothing sticks out to the side."""
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 800})
+    go(page, server, tab)
+    until(page, "document.querySelectorAll('main canvas, main table').length > 0")
+    page.wait_for_timeout(300)
+    kept(page, f"{tab}-dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_back_and_forth(page, server):

@@ -121,7 +121,8 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     box.style.background = `rgb(${colour(index / 23, isDark())})`;
     return box;
   });
-  legend.append("weight 0 ", element("span", { "aria-hidden": "true" }, ...scale), " 1");
+  legend.append("weight 0 ", element("span", { "aria-hidden": "true" }, ...scale), " 1 · rows: query (looks) · ",
+    "columns: key (looked at)");
 
   let turn = 0;
   async function draw() {

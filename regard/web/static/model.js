@@ -86,7 +86,7 @@ function told(found) {
 /** Which words looked at which: a row for each word of the translation, marked where it looked most. */
 function aligned({ source, target, weights }) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  return element("table", { class: "aligned" },
+  return element("div", { class: "scrolled" }, element("table", { class: "aligned" },
     element("caption", {}, "words: who looked at whom, over all layers and heads"),
     element("tr", {}, element("td"), ...source.map((word) => element("th", { scope: "col" }, word))),
     ...target.map((word, i) => {
@@ -97,5 +97,5 @@ function aligned({ source, target, weights }) {
         cell.style.color = readable(weight, dark);
         return cell;
       }));
-    }));
+    })));
 }
