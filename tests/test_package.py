@@ -81,8 +81,10 @@ def test_public_names_are_frozen():
 def test_every_public_name_is_found_in_its_room():
     for name in set(NAMES) - {"__version__"}:
         home = importlib.import_module(regard._HOME[name])
+        assert getattr(regard, name) is getattr(home, name), name
         room = importlib.import_module(home.__name__.rpartition(".")[0])
-        assert getattr(regard, name) is getattr(home, name) is getattr(room, name), name
+        if hasattr(room, "__all__"):  # a room that is expensive to open as a whole has no names of its own
+            assert getattr(room, name) is getattr(home, name), name
         assert name in dir(regard)
 
 

@@ -215,6 +215,7 @@ def test_nan_in_the_gradient_stays_where_it_belongs(path):
 
 @pytest.fixture(params=["openmp", "pool"])
 def threads(request, monkeypatch):
+    torch.set_num_threads(2)
     if request.param == "pool":
         monkeypatch.setattr(threads_module, "_openmp", None)
     elif threads_module._openmp is None:
@@ -255,6 +256,7 @@ def test_eight_callers_at_once_get_the_same_bits_as_one(threads):
 
 
 def test_without_a_thread_to_help_the_caller_does_it_all(monkeypatch):
+    torch.set_num_threads(2)
     tensors = large()
     truth = results(additive_scores, *tensors)
 

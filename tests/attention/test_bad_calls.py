@@ -29,9 +29,6 @@ from regard.attention import (
 from tests.attention.wrong_calls import COMPLEX, INT, KEY, QUERY, VALUE, Wrong, ask, t, yes
 from tests.attention.wrong_masks import BANDS, BARE, DENSE, JOINS, LENGTHS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 TENSORS = {
     "query is a list": (ask(query=[[1.0, 2.0]]), TypeError, "query", "torch.Tensor", "list"),
     "query is None": (ask(query=None), TypeError, "query", "torch.Tensor", "NoneType"),

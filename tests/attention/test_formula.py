@@ -26,8 +26,6 @@ from tests.attention.cases import (
     tensors,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 FORWARD, BACKWARD = 1e-12, 1e-11
 
 

@@ -7,8 +7,6 @@ from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, attend, ma
 from regard.attention.kernels import KERNELS
 from tests.attention.cases import CUTS, MASKS, SCORES, SOME_SCORES, Shape, cut, in_turn, tensors
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def agrees(function, inputs, fast=True):
     """gradcheck of a function of tensors, parameters among them."""

@@ -10,8 +10,6 @@ from regard.attention.kernels import KERNELS
 from tests.attention import reference
 from tests.attention.cases import CUTS, assert_near, cut, gradients
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "triweight", "tricube", "cosine"]
 
 

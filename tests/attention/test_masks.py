@@ -25,8 +25,6 @@ from regard.attention.frames import Frame
 from tests.attention import reference
 from tests.attention.cases import MASKS, SHAPES, Meaning, Shape, assert_near
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seen(mask, shape):
     """Which pairs a mask lets through, read off the weights of equal scores."""

@@ -23,8 +23,6 @@ from tests.attention.cases import (
     tensors,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SHAPE = SHAPES["more-keys"]
 
 

@@ -6,8 +6,6 @@ import torch
 from regard.attention import average_pool, bias, causal, drop, keep, lengths, max_pool, window
 from tests.attention.cases import assert_near, gradients
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 BATCH, HEADS, M, SIZE = 3, 2, 7, 5
 ALLOWED = torch.rand(BATCH, HEADS, 1, M, generator=torch.Generator().manual_seed(2)) < 0.5
 ALLOWED[1, 0] = False

@@ -1,6 +1,5 @@
 """Properties that hold for any shapes and numbers (FAULTS 4), searched by hypothesis."""
 
-import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,8 +22,6 @@ from regard.attention import (
 )
 from regard.attention.kernels import KERNELS
 from tests.attention.cases import assert_near
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 # The fixture only sets the number of threads, which may stay from one example to the next.
 examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,6 +12,7 @@ import pytest
 from tests.training import tiny
 
 TASK = "translate"
+LONG = pytest.mark.faults  # one of each kind is enough for every day
 SAME = {"dropout": 0.0, "steps": 200, "evaluate_every": 100, "save_every": 50, "learning_rate": 1e-3}
 
 STEADY = {**SAME, "schedule": "constant", "steps": 60, "evaluate_every": 30, "save_every": 30}
@@ -59,7 +60,7 @@ def steady(tmp_path_factory):
     return data, losses(home / "run")
 
 
-@pytest.mark.parametrize("task", ["language", "images"])
+@pytest.mark.parametrize("task", ["language", pytest.param("images", marks=LONG)])
 def test_what_is_random_about_batches_does_not_depend_on_the_processes(task, tmp_path):
     data = tiny.make(task, tmp_path)
     given = {**STEADY, "steps": 20, "evaluate_every": 20}
@@ -81,7 +82,8 @@ def test_two_processes_learn_what_one_learns(alone, together):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [((2, False), (1, False)), ((1, False), (2, True)), ((2, True), (1, False))]
+    ("before", "after"),
+    [((2, False), (1, False)), ((1, False), (2, True)), pytest.param((2, True), (1, False), marks=LONG)],
 )
 def test_a_run_goes_on_with_another_number_of_processes(steady, tmp_path, before, after):
     data, expected = steady
@@ -95,6 +97,7 @@ def test_a_run_goes_on_with_another_number_of_processes(steady, tmp_path, before
     assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
 
 
+@pytest.mark.parametrize("together", ["copies", pytest.param("parts", marks=LONG)], indirect=True)
 def test_the_death_of_a_process_changes_no_bit(alone, together, tmp_path):
     """torchrun starts the processes again, and they go on from the last checkpoint by themselves."""
     expected, given = together
