@@ -20,7 +20,7 @@ tour: $(VENV)/.installed ## run every idea of the course notes, with its picture
 	@$(BIN)/regard tour --out $(TOUR)
 
 test: check weights browser ## lint, types, import order and the whole test suite
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadgroup
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
 weights: $(VENV)/.installed

@@ -19,14 +19,6 @@ hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Tests of one file run in one process, for they share what their fixtures make; those of the tour share one."""
-    for item in items:
-        folder = item.path.parent
-        item.add_marker(pytest.mark.xdist_group(folder.name if folder.name == "tour" else str(item.path)))
-
-
 @pytest.fixture(autouse=True)
 def _same_seed_and_threads():
     """The number of threads changes the last bits of a result, so it is the same on every machine; one, because tests
