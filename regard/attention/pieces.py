@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from regard.attention.bound import Bound, BoundBand, BoundBoth, Piece
 
-# Scores of a streamed piece: 4 MB of float32, so that softmax and the product with the values find them in cache.
-STREAMED = 1 << 20
+# Scores of a streamed piece: 2 MB of float32, so that softmax and the product with the values find them in cache.
+STREAMED = 1 << 19
 # Below this many scores a sequence is not worth a call of its own, and its padding is masked instead of skipped.
 WORTH_A_CALL = 1 << 16
 # Rows of a piece under a mask that differs from row to row: enough for a fused call, few enough to skip hidden keys.

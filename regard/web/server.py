@@ -92,7 +92,8 @@ def _own(name: str) -> str:
 def free_socket(port: int) -> socket.socket:
     """A socket on this machine's own address: at this port, or where it is taken at the next free one."""
     for number in range(port, port + 100):
-        own = socket.socket()
+        # Named as TCP, it is one whose small packets asyncio sends at once; else each answer would wait for 40 ms.
+        own = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             own.bind(("127.0.0.1", number))

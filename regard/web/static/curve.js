@@ -6,6 +6,7 @@ import { colour } from "./maps.js";
 
 const KERNELS = ["gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight",
   "tricube", "cosine"];
+const SHADES = 64; // of the weight map
 const truth = (x) => 2 * Math.sin(x) + x ** 0.8; // the course notes' example
 
 function random(seed) { // mulberry32
@@ -124,12 +125,12 @@ export function curveTab(root, page) {
     weights.width = found.keys.length;
     weights.height = found.queries.length;
     weights.style.height = `${side}px`;
-    const most = Math.max(...found.weights.flat(), 1e-12);
+    const all = found.weights.flat();
+    const most = all.reduce((one, two) => Math.max(one, two), 1e-12);
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const shades = Array.from({ length: SHADES }, (_, step) => [...colour(step / (SHADES - 1), dark), 255]);
     const image = new ImageData(found.keys.length, found.queries.length);
-    found.weights.flat().forEach((weight, index) => {
-      image.data.set([...colour(Math.sqrt(weight / most), dark), 255], 4 * index);
-    });
+    all.forEach((weight, index) => image.data.set(shades[Math.round(Math.sqrt(weight / most) * (SHADES - 1))], 4 * index));
     weights.getContext("2d").putImageData(image, 0, 0);
   }
 
