@@ -59,8 +59,9 @@ def told(done: Mapping[str, Figures]) -> str:
             "",
             f"Beside JoeyNMT, with the same pairs, pieces of words, sizes, dropout, smoothing and highest learning "
             f"rate, {theirs['rows']} pairs in a batch as ours have on average: {faster:.1f} × its tokens/s, "
-            f"{more:+.1f} BLEU. In its time it changes its weights {theirs['steps']:,} times and ours {ours['steps']:,} "
-            f"times, because {theirs['padding']:.0%} of its batches is padding: it draws sentences whatever their length.",
+            f"{more:+.1f} BLEU. In its time it changes its weights {theirs['steps']:,} times and ours "
+            f"{ours['steps']:,} times, because {theirs['padding']:.0%} of its batches is padding: it draws sentences "
+            "whatever their length.",
         ]
     return "\n".join(lines)
 
