@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -122,9 +121,10 @@ def one_layer() -> Row:
 def in_a_browser() -> Iterator[Row]:
     from playwright.sync_api import sync_playwright
 
-    path = shutil.which("chromium")
+    from tests.web.serving import launched
+
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = launched(playwright)
         yield from large_page(browser, Path(folder))
         yield slider(browser)
         browser.close()
