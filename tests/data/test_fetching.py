@@ -240,7 +240,7 @@ def test_of_two_fetches_at_once_the_second_waits(shop):
 
 
 FETCH = """
-import pathlib, sys
+import pathlib, signal, sys
 from regard.data.catalog import SETS, Archive, Row
 from regard.data.fetching import Lines, fetch
 
@@ -249,6 +249,7 @@ class Seen(Lines):
         pathlib.Path(sys.argv[1]).touch()
 
 SETS["tiny"] = Row("a test", "free", (Archive("npm", "first", "first.tgz", 7, 64 * "0"),), ("joined",), 7, print)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell turns off for what it runs in the background
 fetch("tiny", Seen())
 """
 

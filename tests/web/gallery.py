@@ -15,7 +15,7 @@ SENTENCE = "The%20animal%20didn%27t%20cross%20the%20street%20because%20it%20was%
 TABS = {
     "curve": ("curve?samples=60&bandwidth=0.35&kernel=gaussian", "#curve[data-drawn]"),
     "translate": ("translate?text=the%20cat%20is%20on%20the%20mat", ".aligned"),
-    "model": (f"model?model={{model}}&text={SENTENCE}&layer=3&head=6&row=9", ".maps-table tr"),
+    "model": (f"model?model={{model}}&text={SENTENCE}&layer=2&head=10&row=10", ".maps-table tr"),
 }
 
 
@@ -24,7 +24,7 @@ def main(out: Path, models: list[Path]) -> None:
     with serving(models) as server, sync_playwright() as playwright:
         browser = launched(playwright)
         for name, (place, drawn) in TABS.items():
-            page = browser.new_page(viewport={"width": 1100, "height": 720}, device_scale_factor=1.5)
+            page = browser.new_page(viewport={"width": 1200, "height": 740}, device_scale_factor=1.5)
             page.goto(f"{server.address}/#/{place.format(model=models[-1].name)}")
             page.locator(drawn).first.wait_for()
             page.wait_for_timeout(700)  # the small maps come when they are seen
