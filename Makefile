@@ -38,6 +38,7 @@ check: $(VENV)/.installed ## lint, format, types, import order: the fast half of
 	@$(BIN)/ruff format --check --quiet . || { echo 'The files above are not formatted: run `make fix`.' >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports 2>&1) || { echo "$$report" >&2; exit 1; }
+	@echo "lint, format, types and import order are fine" >&2
 
 fix: $(VENV)/.installed ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .

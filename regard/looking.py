@@ -21,6 +21,7 @@ from regard.view.reading import read
 __all__ = ["Request", "run"]
 
 ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
+PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 SHOWN = 40  # tokens that a terminal has room for; of more, the last
 
 
@@ -40,6 +41,8 @@ def run(request: Request) -> int:
     try:
         if request.out is not None and request.out.suffix.lower() not in ENDINGS:
             raise UseError(f"--out: expected a name that ends in {', '.join(ENDINGS)}, got {request.out}")
+        if request.out is not None and not request.out.parent.is_dir():
+            raise UseError(f"--out: there is no folder {request.out.parent}; make it first")
         model = load(request.model)
         _shown(request, model) if request.out is None else _written(request, request.out, model)
     except (FolderError, ImageError, UseError, ValueError, IndexError) as error:
@@ -53,7 +56,11 @@ def run(request: Request) -> int:
 
 def _seen(request: Request, model: Model) -> AttentionDisplay | ImageAttentionDisplay:
     if isinstance(model, ImageClassifier):
+        if not Path(request.given).exists():
+            raise UseError(f"a {type(model).__name__} reads pictures: expected the path of one, got {request.given!r}")
         return ImageAttentionDisplay.from_model(model, request.given)
+    if Path(request.given).suffix.lower() in PICTURES and Path(request.given).is_file():
+        raise UseError(f"a {type(model).__name__} reads text, and {request.given} is a picture")
     return read(model, request.given)
 
 
@@ -62,9 +69,9 @@ def _shown(request: Request, model: Model) -> None:
     if isinstance(display, ImageAttentionDisplay):
         display.print(request.layer, request.head)
         return
-    display.print(-1 if request.layer is None else request.layer, request.head, most=SHOWN)
+    display.summary().print()  # first: it may be long, and what is asked for should not scroll away
     print()
-    display.summary().print()
+    display.print(-1 if request.layer is None else request.layer, request.head, most=SHOWN)
 
 
 def _written(request: Request, out: Path, model: Model) -> None:

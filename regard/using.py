@@ -25,7 +25,7 @@ from regard.models.texts import tokens
 from regard.models.translator import Translator
 from regard.models.vision import ViT
 from regard.training.alignment import align
-from regard.view.terminal import heat_map, shown
+from regard.view.terminal import print_map, shown
 
 __all__ = ["UseError", "loaded", "run_classify", "run_generate", "run_translate"]
 
@@ -65,7 +65,7 @@ def run_translate(request: Request) -> int:
                 _tell(request, {"source": text, "translation": found}, found)
                 if request.show and found:
                     (own,) = align(model, [text], [found])
-                    print(heat_map(own.weights, own.target, own.source), file=sys.stderr)
+                    print_map(own.weights, own.target, own.source, file=sys.stderr)
 
     return _guarded(work)
 
@@ -203,13 +203,13 @@ def _show_looks(model: Model, given: str) -> None:
         raise UseError(f"a {type(model).__name__} has no attention to show")
     (weights,) = looks
     if isinstance(model, ViT):
-        print(_patches(model, weights), file=sys.stderr)
+        _print_patches(model, weights)
     else:
-        print(heat_map(weights[-SHOWN:, -SHOWN:], names[-SHOWN:], names[-SHOWN:]), file=sys.stderr)
+        print_map(weights[-SHOWN:, -SHOWN:], names[-SHOWN:], names[-SHOWN:], file=sys.stderr)
 
 
-def _patches(model: ViT, weights: Tensor) -> str:
+def _print_patches(model: ViT, weights: Tensor) -> None:
     """How much each place of an image is looked at, as a share of the most."""
     received = weights.mean(0)[0 if model.token is None else 1 :].unflatten(0, model.grid)
     rows, columns = (list(map(str, range(count))) for count in model.grid)
-    return heat_map(received / received.max(), rows, columns)
+    print_map(received / received.max(), rows, columns, legend="rows and columns of the image", file=sys.stderr)

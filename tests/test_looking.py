@@ -80,5 +80,32 @@ def test_what_does_not_fit_is_one_line(home, capsys, arguments, message):
 
 
 def test_a_place_that_cannot_be_written(home, capsys):
-    assert main(["look", str(home / "language"), "the cat", "--out", "/dev/null/looks.png"]) == 1
+    assert main(["look", str(home / "language"), "the cat", "--out", "/sys/looks.png"]) == 1  # not even by root
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "out", "message"),
+    [
+        ("language", "picture.png", None, "reads text, and"),
+        ("vit", "no-such.png", None, "expected the path of one"),
+        ("language", "the cat", "nowhere/looks.png", "there is no folder"),
+    ],
+)
+def test_what_does_not_fit_is_told(home, capsys, model, given, out, message):
+    given = str(home / given) if given.endswith(".png") else given
+    assert main(["look", str(home / model), given, *(["--out", str(home / out)] if out else [])]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_colours_where_the_terminal_has_them(home, capsys, monkeypatch, forbidden):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    if forbidden:
+        monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["look", str(home / "rnn"), "the cat"]) == 0
+    assert ("\x1b[38;2;" in capsys.readouterr().out) != forbidden

@@ -89,7 +89,7 @@ def test_classify_images(home, run, tmp_path):
     found = [line.split("\t")[0] for line in out.splitlines()]
     assert (code, found[0]) == (0, model.classify(torch.from_numpy(pixels)[None]))
     assert found == model.classify([tmp_path / "one.png", tmp_path / "two.png"])
-    assert "query (looks)" in err
+    assert "rows and columns of the image" in err
 
 
 @pytest.mark.parametrize("task", list(tiny.SHAPES))

@@ -88,7 +88,7 @@ def _rows(path: Path, rows: Iterator[tuple[int, list[str]]], text: str, label: s
     _, header = next(rows, (1, []))
     if not any(name.strip() for name in header):
         raise TableError(f"{path}: line 1: expected a header with the columns {text!r} and {label!r}, got none")
-    chosen = [find_column(path, header, name) for name in (text, label)]
+    chosen = [find_column(path, header, name, option) for name, option in ((text, "--text"), (label, "--label"))]
     for line, cells in rows:
         if len(cells) > 1 or any(cell.strip() for cell in cells):
             if len(cells) != len(header):

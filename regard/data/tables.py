@@ -58,7 +58,7 @@ def separator(header: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def find_column(place: Path | str, header: Sequence[str], name: str) -> int:
+def find_column(place: Path | str, header: Sequence[str], name: str, option: str = "") -> int:
     """Where a column stands; if there is none of this name, the error says which there are and which is near."""
     known = [each.strip() for each in header]
     if name in known:
@@ -68,7 +68,8 @@ def find_column(place: Path | str, header: Sequence[str], name: str) -> int:
     if all(part.strip() in known for part in name.split(",")):
         hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
     columns = textwrap.shorten(", ".join(known), 300)  # on one line, whatever stands in the header
-    raise TableError(f"{place}: no column {name!r}{hint} (columns: {columns})")
+    told = f"; name another one by {option}" if option else ""
+    raise TableError(f"{place}: no column {name!r}{hint} (columns: {columns}){told}")
 
 
 def _is_parquet(path: Path) -> bool:

@@ -36,7 +36,7 @@ class RunError(ValueError):
 def locked(folder: Path, launch: str) -> Iterator[None]:
     """Within this block nobody else trains in this folder. The lock goes with the process, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as file:
+    with (folder / LOCK).open("a+") as file, _left_as_it_was(folder):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -45,6 +45,17 @@ def locked(folder: Path, launch: str) -> Iterator[None]:
         file.write(launch)
         file.flush()
         yield
+
+
+@contextmanager
+def _left_as_it_was(folder: Path) -> Iterator[None]:
+    """A run that ends before it wrote anything, because of a file that is not there, say, leaves no folder behind."""
+    try:
+        yield
+    finally:
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
 
 
 def is_of(folder: Path, launch: str) -> bool:

@@ -102,7 +102,11 @@ def _train(
         silent = quiet or not world.first
         report = stack.enter_context(reporting(options.steps, state.step, ready.unit, quiet=silent))
         if report is not None:
-            for note in [*(f"not whole, so passed over: {reason}" for reason in reasons), *ready.notes]:
+            for note in [
+                *(f"not whole, so passed over: {reason}" for reason in reasons),
+                *ready.notes,
+                *_warnings(options),
+            ]:
                 report.say(note)
             count = ready.model.parameter_count
             report.say(f"{type(ready.model).__name__} with {count:,} parameters" + _whence(options, state))
@@ -198,6 +202,13 @@ def _kept(folder: Path) -> Tokenizers | None:
     except FolderError:
         return None
     return Tokenizers(model.tokenizer, model.target_tokenizer)
+
+
+def _warnings(options: Options) -> list[str]:
+    """What was asked for, and may not be meant."""
+    if options.warmup < options.steps or options.steps < 2:
+        return []
+    return [f"the warm-up of {options.warmup} steps is longer than the run: try --warmup {options.steps // 5}"]
 
 
 def _whence(options: Options, state: loop.State) -> str:

@@ -15,7 +15,7 @@ from regard.training.alignment import Alignment, align, align_heads
 from regard.training.metrics import alignment_error_rate
 from regard.view import fonts, pictures
 from regard.view.display import Display
-from regard.view.terminal import heat_map
+from regard.view.terminal import print_map
 
 __all__ = ["AlignmentDisplay", "heads_by_alignment"]
 
@@ -61,7 +61,7 @@ class AlignmentDisplay(Display):
 
     def print(self) -> None:
         """The heat map in the terminal."""
-        print(heat_map(self.alignment.weights, self.alignment.target, self.alignment.source))
+        print_map(self.alignment.weights, self.alignment.target, self.alignment.source)
 
     def _draw(self, axes: Axes) -> None:
         own = self.alignment

@@ -15,7 +15,7 @@ from regard.view import fonts, page, pictures
 from regard.view.capture import Capture
 from regard.view.seen import Seen
 from regard.view.summary import Summary
-from regard.view.terminal import heat_map, shown
+from regard.view.terminal import print_map, shown
 
 __all__ = ["AttentionDisplay"]
 
@@ -201,7 +201,7 @@ class AttentionDisplay:
         """The heat map in the terminal; of the last `most` tokens, if that is not 0."""
         own, weights = self._chosen(layer, head)
         print(self._named(own, head))
-        print(heat_map(weights[-most:, -most:], own.rows[-most:], own.columns[-most:]))
+        print_map(weights[-most:, -most:], own.rows[-most:], own.columns[-most:])
 
     # --------------------------------------------------------------------------------------------------------- details
 

@@ -22,12 +22,12 @@ from regard.models.vision import ViT
 from regard.view import pictures
 from regard.view.capture import capture
 from regard.view.seen import Seen
-from regard.view.terminal import heat_map
+from regard.view.terminal import print_map
 
 __all__ = ["ImageAttentionDisplay"]
 
 ROLLOUT, ACTIVATION = "rollout", "class activation"
-LEGEND = "looked at, as a share of the most"
+LEGEND = "share of the most"
 MOST = 7  # pictures side by side
 
 
@@ -113,7 +113,7 @@ class ImageAttentionDisplay:
         places = self.place(layer, head)
         print(f"{self.label} ({self.chance:.1%}), {self._named(layer, head)}, as a share of the most")
         rows, columns = ([str(number) for number in range(count)] for count in places.shape)
-        print(heat_map(places / places.max().clamp(min=1e-12), rows, columns))
+        print_map(places / places.max().clamp(min=1e-12), rows, columns, legend="rows and columns of the image")
 
     def _repr_html_(self) -> str:
         return pictures.html(self._drawing(None, None))
@@ -162,7 +162,7 @@ class ImageAttentionDisplay:
         if places is not None:
             share = (places / places.max().clamp(min=1e-12)).numpy()
             image = axes.imshow(share, extent=(-0.5, width - 0.5, height - 0.5, -0.5), vmin=0, vmax=1)
-            image.set_alpha(0.25 + 0.5 * share)
+            image.set_alpha(0.65)  # the same everywhere, so that colours are those of the legend over white ink
         axes.grid(False)
         axes.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
         axes.set_title(name, fontsize=9)

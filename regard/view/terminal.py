@@ -1,20 +1,38 @@
-"""Weights in the terminal, in characters: the darker the box, the larger the weight."""
+"""Weights in the terminal, in characters: the darker the box, the larger the weight. Colours are an addition, where the
+terminal has them and NO_COLOR does not forbid them: nothing is told by them alone."""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Sequence
+from typing import TextIO
 
+from rich.console import Console
+from rich.text import Text
 from torch import Tensor
 
-__all__ = ["heat_map", "shown"]
+__all__ = ["LOOKS", "heat_map", "print_map", "shown"]
+
+LOOKS = "query (looks) at the left, key (looked at) above"
+COLOURS = ("", "#f0b27a", "#ee8f5b", "#e4584b", "#c92a35")  # from light to dark in grey as well, one for each shade
 
 SHADES = " ░▒▓█"
 EDGES = (0.05, 0.2, 0.4, 0.7)  # of the weight, from one shade to the next
 CELL = 3  # characters
 
 
-def heat_map(weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> str:
+def print_map(
+    weights: Tensor, rows: Sequence[str], columns: Sequence[str], *, legend: str = LOOKS, file: TextIO | None = None
+) -> None:
+    """Print a heat map, in colours where there may be some."""
+    text = Text(heat_map(weights, rows, columns, legend))
+    for shade, colour in zip(SHADES[1:], COLOURS[1:], strict=True):
+        text.highlight_regex(f"{shade}+", colour)
+    Console(file=file or sys.stdout, highlight=False).print(text, soft_wrap=True)
+
+
+def heat_map(weights: Tensor, rows: Sequence[str], columns: Sequence[str], legend: str = LOOKS) -> str:
     """Weights (rows, columns) as a table: who looks stands at the left, what is looked at stands above, downwards."""
     names = [shown(name) for name in rows]
     heads = [shown(name) for name in columns]
@@ -23,8 +41,7 @@ def heat_map(weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> st
     for name, row in zip(names, weights.tolist(), strict=True):
         lines.append(" " * (margin - width(name)) + name + " " + "".join(_shade(weight) * CELL for weight in row))
     bounds = "  ".join(f"{shade * 2} ≥ {edge:g}" for shade, edge in zip(SHADES[1:], EDGES, strict=True))
-    legend = f"query (looks) at the left, key (looked at) above: {bounds}"
-    return "\n".join([*(line.rstrip() for line in lines), legend])
+    return "\n".join([*(line.rstrip() for line in lines), f"{legend}: {bounds}"])
 
 
 def shown(text: str) -> str:

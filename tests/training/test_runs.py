@@ -182,6 +182,12 @@ def test_wrong_options_are_named(given, message, tmp_path):
         regard.train(task, data, out=tmp_path / "run", **{**tiny.options(task), **given})
 
 
+def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):
+    with pytest.raises((OSError, ValueError)):
+        regard.train("translate", tmp_path / "nowhere.tsv", out=tmp_path / "deep" / "run")
+    assert not (tmp_path / "deep" / "run").exists()
+
+
 def test_a_run_is_not_begun_over_another_nor_changed_on_the_way(tmp_path):
     data = tiny.make("text", tmp_path)
     regard.train("text", data, out=tmp_path / "run", **tiny.options("text"))
