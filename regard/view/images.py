@@ -158,11 +158,13 @@ class ImageAttentionDisplay:
     def _draw(self, axes: Axes, places: Tensor | None, name: str) -> Any:
         height, width = self.image.shape[1:]
         picture = self.image.permute(1, 2, 0).numpy()
+        if places is not None:  # paler, so that the colours over it are those of the legend
+            picture = 160 + picture // 8 * 3
         image = axes.imshow(picture if picture.shape[-1] > 1 else picture[..., 0], cmap="gray", vmin=0, vmax=255)
         if places is not None:
             share = (places / places.max().clamp(min=1e-12)).numpy()
             image = axes.imshow(share, extent=(-0.5, width - 0.5, height - 0.5, -0.5), vmin=0, vmax=1)
-            image.set_alpha(0.65)  # the same everywhere, so that colours are those of the legend over white ink
+            image.set_alpha(0.65)
         axes.grid(False)
         axes.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
         axes.set_title(name, fontsize=9)

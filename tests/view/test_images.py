@@ -65,7 +65,9 @@ def test_files(vit, tmp_path, ending):
 def test_the_overlay_lies_on_the_image(vit):
     axes = ImageAttentionDisplay.from_model(vit, picture()).plot(0).ax_
     under, over = axes.get_images()
-    numpy.testing.assert_array_equal(under.get_array(), picture()[0].numpy())
+    paler, pixels = under.get_array().astype(int), picture()[0].numpy().astype(int)
+    assert paler.min() >= 160  # light enough for the colours over it
+    numpy.testing.assert_allclose(paler, 160 + pixels * 3 / 8, atol=3)
     assert over.get_extent() == [-0.5, 7.5, 7.5, -0.5]
 
 

@@ -189,6 +189,7 @@ def test_a_spoilt_image_is_told(browser, server, tmp_path):
     path.write_bytes(b"\x89PNG\r\n\x1a\n and no more")
     page = browser.new_page()
     go(page, server, "image")
+    until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")  # the example's
     page.locator("#file").set_input_files(path)
     page.get_by_role("alert").get_by_text("is no picture").wait_for()
     page.close()
