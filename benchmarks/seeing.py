@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.measure import Row, Work, compare, milliseconds, peak_extra_memory
+from benchmarks.measure import Row, compare, milliseconds, peak_extra_memory
 from regard.view.attention import AttentionDisplay
 from regard.view.seen import Seen
 
@@ -46,7 +46,7 @@ def inputs(count: int = TOKENS, batch: int = 8) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.randint(1_000, 20_000, (batch, count), generator=chance)}
 
 
-def asked() -> Work:
+def asked() -> Callable[[], Any]:
     """The slow way, which can say its weights."""
     model, given = minilm("eager"), inputs()
 
@@ -57,7 +57,7 @@ def asked() -> Work:
     return work
 
 
-def captured() -> Work:
+def captured() -> Callable[[], Any]:
     """The fast way, captured."""
     model, given = minilm("sdpa"), inputs()
 
@@ -72,7 +72,7 @@ def captured() -> Work:
 
 def all_layers() -> Row:
     peer, ours = asked(), captured()
-    for one, other in zip(peer(), ours(), strict=True):  # type: ignore[call-overload]
+    for one, other in zip(peer(), ours(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     return compare(
         f"capture of all layers, MiniLM, {TOKENS} tokens, batch 8",

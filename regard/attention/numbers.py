@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -64,14 +65,16 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
     """
     if not layers:
         raise ValueError("layers: expected the weights of one layer or more, got none")
-    through: Tensor | None = None
     for number, weights in enumerate(layers):
         if weights.dim() != 4 or weights.shape[-1] != weights.shape[-2]:
             raise ValueError(f"layers[{number}]: expected weights (batch, heads, n, n), got {tuple(weights.shape)}")
-        mixed = weights.double().mean(1) + torch.eye(weights.shape[-1], dtype=torch.float64, device=weights.device)
-        mixed = mixed / mixed.sum(-1, keepdim=True)
-        through = mixed if through is None else mixed @ through
-    return through  # type: ignore[return-value]
+    return functools.reduce(lambda before, after: after @ before, map(_with_itself, layers))
+
+
+def _with_itself(weights: Tensor) -> Tensor:
+    """Weights (batch, heads, n, n) → (batch, n, n): as much from the place itself as from where it looks."""
+    mixed = weights.double().mean(1) + torch.eye(weights.shape[-1], dtype=torch.float64, device=weights.device)
+    return mixed / mixed.sum(-1, keepdim=True)
 
 
 def _real(weights: Tensor) -> Tensor:

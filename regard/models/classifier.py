@@ -74,6 +74,10 @@ class TextClassifier(Classifier):
 class ImageClassifier(Classifier):
     """Classes of images: calling the model gives logits. `mean` and `deviation` are those of its training images."""
 
+    @property
+    def example(self) -> str:
+        return "classify('picture.png')"
+
     def prepared(self, images: Tensor) -> Tensor:
         """Images of bytes (batch, channels, height, width) as the model wants them."""
         mean, deviation = (

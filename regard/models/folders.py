@@ -216,13 +216,9 @@ def _check_plain(name: str, arguments: Mapping[str, Any]) -> None:
 def _card(model: Model) -> str:
     """README.md: what this is, how big, how to use it."""
     arguments = "\n".join(f"| {name} | {json.dumps(value)} |" for name, value in model.config.items())
-    works = {"translate": "a sentence", "generate": "a beginning", "embed": "a text", "classify": "a text"}
-    use = next((f"print(model.{name}({what!r}))\n" for name, what in works.items() if hasattr(model, name)), "")
-    if model.config.get("image_size") is not None or type(model).__name__ == "ResNet":
-        use = "print(model.classify('picture.png'))\n"
     return (
         f"# {type(model).__name__}\n\n"
         f"A model of regard with {model.parameter_count:,} parameters.\n\n"
-        f"```python\nimport regard\n\nmodel = regard.load('this folder')\n{use}```\n\n"
+        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{model.example})\n```\n\n"
         f"| argument | value |\n|---|---|\n{arguments}\n"
     )

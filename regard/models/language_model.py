@@ -123,6 +123,10 @@ class LanguageModel(TextClassifier):
                 deep = name.endswith("outward.weight")
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if deep else 0.02)
 
+    @property
+    def example(self) -> str:
+        return "classify('a text')" if self.config["classes"] else "generate('a beginning')"
+
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""
         rows, laid = self._rows(ids, lengths)

@@ -57,6 +57,11 @@ class Model(nn.Module):
         self.tokenizer = self.target_tokenizer = None
 
     @property
+    def example(self) -> str:
+        """How it is used, for its card."""
+        return "config"
+
+    @property
     def parameter_count(self) -> int:
         """How many numbers are learned; tied ones count once."""
         return sum(parameter.numel() for parameter in self.parameters())

@@ -22,6 +22,10 @@ __all__ = ["Translator"]
 class Translator(Model):
     """A model that reads a source and takes steps: subclasses give `read`, `step` and `align`."""
 
+    @property
+    def example(self) -> str:
+        return "translate('a sentence')"
+
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Any:
         """The state of a decoder that has written nothing yet."""
         raise NotImplementedError(f"{type(self).__name__} must define read")

@@ -35,8 +35,9 @@ class RunError(ValueError):
 @contextmanager
 def locked(folder: Path, launch: str) -> Iterator[None]:
     """Within this block nobody else trains in this folder. The lock goes with the process, however it ends."""
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as file, _left_as_it_was(folder):
+    with (folder / LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -44,18 +45,21 @@ def locked(folder: Path, launch: str) -> Iterator[None]:
         file.truncate(0)
         file.write(launch)
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            if made:
+                _forget_if_bare(folder)
 
 
-@contextmanager
-def _left_as_it_was(folder: Path) -> Iterator[None]:
-    """A run that ends before it wrote anything, because of a file that is not there, say, leaves no folder behind."""
-    try:
-        yield
-    finally:
-        if [path.name for path in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
-            folder.rmdir()
+def _forget_if_bare(folder: Path) -> None:
+    """A run that ends before it wrote anything, because of a file that is not there, say, leaves no folder behind.
+
+    Only for who holds the lock: to anybody else the folder of a run that has just begun looks the same.
+    """
+    if folder.exists() and [path.name for path in folder.iterdir()] == [LOCK]:
+        (folder / LOCK).unlink()
+        folder.rmdir()
 
 
 def is_of(folder: Path, launch: str) -> bool:

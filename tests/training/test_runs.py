@@ -8,7 +8,7 @@ import torch
 import regard
 from regard.data.batches import Batches
 from regard.training import loop, options
-from regard.training.folder import RunError, read_log, read_options
+from regard.training.folder import RunError, locked, read_log, read_options
 from regard.training.options import OptionError
 from regard.training.task import TaskError
 from tests.training import tiny
@@ -186,6 +186,16 @@ def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path):
     with pytest.raises((OSError, ValueError)):
         regard.train("translate", tmp_path / "nowhere.tsv", out=tmp_path / "deep" / "run")
     assert not (tmp_path / "deep" / "run").exists()
+
+
+def test_who_is_refused_leaves_the_other_ones_lock_alone(tmp_path):
+    """Also where that one has only begun, and has nothing but its lock in the folder."""
+    with locked(tmp_path / "run", ""):
+        for _ in range(2):
+            with pytest.raises(RunError, match="already"), locked(tmp_path / "run", ""):
+                pytest.fail("two at once")
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_is_not_begun_over_another_nor_changed_on_the_way(tmp_path):

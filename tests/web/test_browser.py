@@ -62,6 +62,14 @@ def drawn(page, least=1):
     return int(page.locator("#curve").get_attribute("data-drawn"))
 
 
+def follow_a_token(page):
+    """By the keys, to the second row of a map."""
+    page.locator(".maps-canvas").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    until(page, "document.querySelectorAll('.maps-table tr').length > 1")
+
+
 def test_curve_by_slider_and_learning(page, server):
     go(page, server, "curve?samples=37&bandwidth=2")
     count = drawn(page)
@@ -149,10 +157,7 @@ def test_texts(page, server, tab):
         assert page.locator(".aligned tr").count() > 1
     page.locator(".maps-row button").last.click()
     until(page, "document.querySelector('.maps-row:last-child button:last-child').ariaCurrent === 'true'")
-    page.locator(".maps-canvas").focus()
-    page.keyboard.press("Enter")
-    page.keyboard.press("ArrowDown")
-    until(page, "document.querySelectorAll('.maps-table tr').length > 1")
+    follow_a_token(page)
     assert values(page)["row"] == "1"
     kept(page, tab)
     page.keyboard.press("Escape")
@@ -203,10 +208,7 @@ def test_six_hundred_tokens(page, server):
     until(page, "document.querySelector('.maps-canvas').width >= 500")
     page.locator(".maps-row button").last.click()
     until(page, "document.querySelector('#maps h2').textContent.startsWith('layer 1, head 2')")
-    page.locator(".maps-canvas").focus()
-    page.keyboard.press("Enter")
-    page.keyboard.press("ArrowDown")
-    until(page, "document.querySelectorAll('.maps-table tr').length > 1")
+    follow_a_token(page)
 
 
 def test_two_tabs_at_once(browser, server):
