@@ -83,6 +83,7 @@ class Section(Generic[Measured]):
     deciding: str  # the name of the number that stands for all of them in the table of verdicts
     run: Callable[[], tuple[Measured, Drawing]]
     judge: Callable[[Measured], Sequence[Criterion]]
+    full: Callable[[], tuple[Measured, Drawing]] | None = None  # the same on real data, or with more seeds: --full
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -1,0 +1,128 @@
+"""Claim 16: where sizes agree, dot scoring is cheaper than additive scoring."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import regard
+from regard.tour.measure import megabytes, seconds
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.view import pictures
+
+NAMES = ("dot", "additive", "additive,\nas in textbooks")
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """Times and memory of the three ways."""
+
+    additive_time: Annotated[float, Text("time of additive, of dot's", "加性评分的用时与点积之比")]
+    textbook_time: Annotated[
+        float, Text("time of the textbook's additive formula, of dot's", "教科书式加性公式的用时与点积之比")
+    ]
+    milliseconds: Annotated[
+        tuple[float, ...], Text("milliseconds: dot, additive, textbook", "毫秒：点积、加性、教科书式加性")
+    ]
+    megabytes: Annotated[
+        tuple[float, ...],
+        Text("megabytes of memory at work: dot, additive, textbook", "运行所占内存（MB）：点积、加性、教科书式加性"),
+    ]
+
+
+def textbook(query: Tensor, key: Tensor, value: Tensor, score: regard.Additive) -> Tensor:
+    """Additive attention as textbooks write it, with a tensor (batch, n, m, hidden)."""
+    query, key = query @ score.query_weight.T, key @ score.key_weight.T
+    hidden = torch.tanh(query[..., :, None, :] + key[..., None, :, :])
+    return regard.masked_softmax(hidden @ score.value_weight) @ value
+
+
+@torch.no_grad()
+def run() -> tuple[Seen, Drawing]:
+    """The same queries, keys and values, three ways: time and memory."""
+    query, key, value = (torch.randn(2, 512, 64) for _ in range(3))
+    additive = regard.Additive(64, 64, 64)
+    ways = (
+        lambda: regard.attend(query, key, value, score=regard.Dot()),
+        lambda: regard.attend(query, key, value, score=additive),
+        lambda: textbook(query, key, value, additive),
+    )
+    times = seconds(*ways)
+    memory = tuple(megabytes(way) for way in ways)
+    seen = Seen(
+        additive_time=times[1] / times[0],
+        textbook_time=times[2] / times[0],
+        milliseconds=tuple(1e3 * time for time in times),
+        megabytes=memory,
+    )
+    return seen, partial(draw, seen)
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Dot has to be faster than either form of additive attention."""
+    return [
+        Criterion(
+            seen.additive_time > 1,
+            Text(
+                f"Additive attention must take longer than dot attention: it takes {show(seen.additive_time)} times "
+                "as long.",
+                f"加性注意力的用时应比点积长：实际为 {show(seen.additive_time)} 倍。",
+            ),
+        ),
+        Criterion(
+            seen.textbook_time > 1,
+            Text(
+                f"So must the textbook's formula: it takes {show(seen.textbook_time)} times as long.",
+                f"教科书式的加性公式也应如此：实际为 {show(seen.textbook_time)} 倍。",
+            ),
+        ),
+    ]
+
+
+def draw(seen: Seen) -> Figure:
+    """Bars of time and of memory."""
+    figure = pictures.figure(2.4)
+    left, right = figure.subplots(1, 2)
+    colours = (pictures.OTHER, pictures.ATTENTION, pictures.POOLED)
+    for axes, measured, title in ((left, seen.milliseconds, "milliseconds"), (right, seen.megabytes, "megabytes")):
+        axes.barh(range(3), measured, color=colours, height=0.6)
+        axes.set_yticks(range(3), NAMES if axes is left else [""] * 3)
+        axes.set_xlim(0, 1.25 * max(*measured, 1e-9))
+        axes.invert_yaxis()
+        axes.grid(False, axis="y")
+        axes.set_title(title)
+        for place, number in enumerate(measured):
+            axes.text(number, place, f" {number:.3g}", va="center", fontsize=8.5)
+    return figure
+
+
+SECTION = Section(
+    number=16,
+    notes=("003",),
+    title=Text("Dot scoring is cheaper than additive", "点积评分比加性评分省"),
+    claim=Text(
+        "Where queries and keys have the same size, the dot product is the more efficient score.",
+        "当查询和键的长度相同时，用点积作评分函数计算效率更高。",
+    ),
+    idea=Text(
+        "All dot products together are one matrix product, the thing that computers do best. Additive scores need a "
+        "tanh for every query, every key and every hidden unit; the textbook's formula even keeps them all, which is a "
+        "tensor of n · m · hidden numbers. Here the additive score goes through an engine that keeps none of them and "
+        "replaces each tanh by a reciprocal, so both comparisons are shown.",
+        "所有点积合起来就是一次矩阵乘法，正是计算机最擅长的。加性评分则要对每个查询、每个键、每个隐藏单元各算一次 "
+        "tanh；教科书式的公式还要把它们全部存下来，即 n·m·hidden 个数。这里的加性评分由专门的引擎计算，一个也不存，并"
+        "用一次倒数代替tanh，所以两种比较都列出。",
+    ),
+    formula="q·k / √d     against     wᵀ tanh(W_q q + W_k k)",
+    caption=Text(
+        "Time and memory of attention over 2 × 512 queries and keys of 64 numbers: dot, additive, and additive as in "
+        "textbooks, which takes far more of both.",
+        "对 2 × 512 个长度为 64 的查询和键做注意力的用时和内存：点积、加性、教科书式加性，后者两样都多得多。",
+    ),
+    deciding="additive_time",
+    run=run,
+    judge=judge,
+)

@@ -1,0 +1,123 @@
+"""Claim 21: attention does not use the order of its inputs; it works on sets, images and whatever else."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import regard
+from regard.data.digits import digits
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.view import pictures
+
+SIDE = 8  # of the small image
+FINE = 40  # of the large one that is asked for
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """How far outputs move when the inputs are shuffled."""
+
+    moved: Annotated[float, Text("largest change of an output, over five scores", "五种评分函数下输出的最大变化")]
+    image_moved: Annotated[float, Text("largest change of a pixel of the image", "图像像素的最大变化")]
+    recurrent_moved: Annotated[
+        float, Text("for comparison: largest change of a GRU's output", "对照：GRU 输出的最大变化")
+    ]
+
+
+@torch.no_grad()
+def run() -> tuple[Seen, Drawing]:
+    """Shuffle keys and values together: numbers, then the pixels of an image."""
+    query, key, value = torch.randn(5, 7), torch.randn(64, 7), torch.randn(64, 3)
+    query, key, value = query.double(), key.double(), value.double()
+    order = torch.randperm(64)
+    scores = (regard.Dot(), regard.Cosine(), regard.Bilinear(7, 7), regard.Additive(7, 7, 11), regard.Kernel())
+    changes = [
+        regard.attend(query, key, value, score=score) - regard.attend(query, key[order], value[order], score=score)
+        for score in map(nn.Module.double, scores)
+    ]
+
+    # An image is a set of pixels too: each is a place (its key) and a brightness (its value).
+    image = digits().train.pixels[0, 0].double() / 255
+    places = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
+    fine = torch.cartesian_prod(*[torch.linspace(0, 1, FINE, dtype=torch.float64)] * 2)
+    near, pixels = regard.Kernel("gaussian", width=0.06), image.reshape(-1, 1)
+    enlarged = regard.attend(fine, places, pixels, score=near)
+    shuffled = regard.attend(fine, places[order], pixels[order], score=near)
+
+    recurrent = nn.GRU(3, 3).double()
+    seen = Seen(
+        moved=max(float(change.abs().max()) for change in changes),
+        image_moved=float((enlarged - shuffled).abs().max()),
+        recurrent_moved=float((recurrent(value)[1] - recurrent(value[order])[1]).abs().max()),
+    )
+    return seen, partial(draw, image, pixels[order], shuffled)
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Equal to rounding, where something that reads in order is not."""
+    return [
+        Criterion(
+            seen.moved <= 1e-12,
+            Text(
+                f"Outputs must stay the same to 1e-12, for every score: they change by {show(seen.moved)} at most.",
+                f"对每种评分函数，输出的变化都应在 1e-12 以内：实际最大为 {show(seen.moved)}。",
+            ),
+        ),
+        Criterion(
+            seen.image_moved <= 1e-12,
+            Text(
+                f"So must the image: no pixel changes by more than {show(seen.image_moved)}.",
+                f"图像也应如此：像素的变化最大为 {show(seen.image_moved)}。",
+            ),
+        ),
+        Criterion(
+            seen.recurrent_moved > 1e-3,
+            Text(
+                f"That must be worth saying: the output of a GRU changes by {show(seen.recurrent_moved)}.",
+                f"这一点应当值得一提：GRU 的输出变化为 {show(seen.recurrent_moved)}。",
+            ),
+        ),
+    ]
+
+
+def draw(image: Tensor, pixels: Tensor, found: Tensor) -> Figure:
+    """The image, its pixels in the order in which they are read, and what attention makes of them."""
+    figure = pictures.figure(2.5)
+    titles = ("64 pixels", "in the order they are read", "asked for at 40 × 40 places")
+    shown = (image, pixels.reshape(SIDE, SIDE), found.reshape(FINE, FINE))
+    for axes, title, values in zip(figure.subplots(1, 3), titles, shown, strict=True):
+        pictures.heat(axes, values.clamp(min=1e-9), largest=float(image.max()))
+        axes.set(xticks=[], yticks=[], title=title, aspect="equal")
+    return figure
+
+
+SECTION = Section(
+    number=21,
+    notes=("004",),
+    title=Text("The order of keys does not matter", "键的顺序无关紧要"),
+    claim=Text(
+        "The attention mechanism does not use the fact that its input is a sequence, so it can be applied to other "
+        "kinds of data.",
+        "注意力机制实际上并没有用到输入是一个序列这一事实，所以可以应用于其他类型的数据。",
+    ),
+    idea=Text(
+        "A sum does not depend on the order of its terms: as long as keys and values are shuffled together, the "
+        "weighted average is the same. What it averages may then be a set, a graph, the pixels of an image. The image "
+        "here is given as 64 pairs of place and brightness, shuffled; attention by distance enlarges it all the same.",
+        "求和与各项的顺序无关：只要键和值一起打乱，加权平均就不变。于是被平均的可以是集合、图，也可以是图像的像素。这"
+        "里的图像以 64 对（位置，亮度）给出，并且打乱了顺序；按距离分配注意力，仍然把它放大了。",
+    ),
+    formula="Σⱼ softmaxⱼ(score(q, kⱼ)) vⱼ = Σⱼ softmaxⱼ(score(q, k_π(ⱼ))) v_π(ⱼ)",
+    caption=Text(
+        "A handwritten digit of 8 × 8 pixels, the same pixels in random order, and the image that attention computes "
+        "from these at 40 × 40 places: the digit, smooth and whole.",
+        "8 × 8 像素的手写数字、同样的像素打乱顺序、注意力由后者在 40 × 40 个位置上算出的图像：数字平滑而完整。",
+    ),
+    deciding="moved",
+    run=run,
+    judge=judge,
+)

@@ -1,0 +1,108 @@
+"""Claim 23: self-attention is permutation equivariant; positional encoding breaks that."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import regard
+from regard.models.positions import sinusoidal
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.view import pictures
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """How far outputs are from following their inputs."""
+
+    without: Annotated[
+        float, Text("largest difference from the shuffled outputs, no positions", "无位置编码时与打乱后输出的最大差")
+    ]
+    placed: Annotated[float, Text("the same with positions added to the inputs", "给输入加上位置编码之后的同一差值")]
+    size: Annotated[float, Text("size of an output (root mean square)", "输出的大小（均方根）")]
+
+
+def run() -> tuple[Seen, Drawing]:
+    """Shuffle the inputs of self-attention: do the outputs only change places?"""
+    layer = regard.MultiHead(size=24, heads=3).double()
+    rows = torch.randn(1, 13, 24).double()
+    order = torch.randperm(13)
+    places = sinusoidal(torch.arange(13), 24).double()  # (13, 24): a pattern for each place
+
+    plain, plain_after = layer(rows), layer(rows[:, order])
+    placed, placed_after = layer(rows + places), layer(rows[:, order] + places)
+    seen = Seen(
+        without=float((plain_after - plain[:, order]).abs().max()),
+        placed=float((placed_after - placed[:, order]).abs().max()),
+        size=float(plain.square().mean().sqrt()),
+    )
+    differences = (plain_after - plain[:, order])[0], (placed_after - placed[:, order])[0]
+    return seen, partial(draw, places, differences)
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Equal to rounding without positions, and far from it with them."""
+    return [
+        Criterion(
+            seen.without <= 1e-12,
+            Text(
+                "Without positions, shuffled inputs must give shuffled outputs, to 1e-12: they differ by "
+                f"{show(seen.without)} at most.",
+                f"没有位置编码时，打乱输入应得到同样打乱的输出，误差 1e-12 以内：最大相差 {show(seen.without)}。",
+            ),
+        ),
+        Criterion(
+            seen.placed > 0.1 * seen.size,
+            Text(
+                f"With positions they must differ by more than a tenth of an output's size of {show(seen.size)}: they "
+                f"differ by {show(seen.placed)}.",
+                f"有位置编码时，差异应超过输出大小（{show(seen.size)}）的十分之一：实际为 {show(seen.placed)}。",
+            ),
+        ),
+    ]
+
+
+def draw(places: Tensor, differences: tuple[Tensor, Tensor]) -> Figure:
+    """The pattern of places, and what is left of the outputs when the shuffled ones are taken away."""
+    figure = pictures.figure(2.4)
+    largest = float(differences[1].abs().max())
+    titles = ("positional encoding", "no positions: difference", "with positions: difference")
+    shown = ((places, 1.0), (differences[0], largest), (differences[1], largest))
+    for axes, title, (matrix, most) in zip(figure.subplots(1, 3), titles, shown, strict=True):
+        pictures.signed(axes, matrix.detach(), most)
+        axes.set(title=title, xlabel="feature", aspect="auto")
+    figure.axes[0].set_ylabel("place")
+    return figure
+
+
+SECTION = Section(
+    number=23,
+    notes=("004",),
+    title=Text("Self-attention follows its inputs around; positions stop that", "自注意力随输入置换，位置编码打破它"),
+    claim=Text(
+        "If the order of the inputs changes, the order of the outputs changes with it: self-attention is permutation "
+        "equivariant and does not care about order. To care, it is given a positional encoding.",
+        "改变输入的顺序，输出的顺序也同步改变：自注意力层具有置换同变性，不关心输入的顺序。如果想关心顺序，就要引入位"
+        "置编码。",
+    ),
+    idea=Text(
+        "Every vector looks at all the others in the same way, wherever they stand, so that “dog bites man” and “man "
+        "bites dog” are the same set of words to it. Adding to each vector a pattern that belongs to its place, sines "
+        "of different wavelengths, makes the same word at another place another vector.",
+        "每个向量以同样的方式看所有其他向量，不管它们在哪里，所以“狗咬人”和“人咬狗”在它看来是同一组词。给每个向量加上"
+        "属于其位置的图案（不同波长的正弦），同一个词换了位置就成了另一个向量。",
+    ),
+    formula="f(P X) = P f(X)     but     f(P X + E) ≠ P f(X + E)",
+    caption=Text(
+        "The encoding of thirteen places in 24 numbers, and the difference between the outputs for shuffled inputs and "
+        "the shuffled outputs: none without positions, plenty with them.",
+        "十三个位置的编码（各 24 个数），以及“打乱输入的输出”与“打乱的输出”之差：没有位置编码时为零，有位置编码时处处"
+        "不同。",
+    ),
+    deciding="without",
+    run=run,
+    judge=judge,
+)
