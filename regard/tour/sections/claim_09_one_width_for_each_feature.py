@@ -156,8 +156,8 @@ SECTION = Section(
         "Two hundred samples by their two features, and one query (cross); the larger the red dot, the larger the "
         "weight; shaded, one width around the query. Left, one common width: a few samples in a circle. Right, a "
         "learned width for each feature: all samples in a narrow strip along the second feature.",
-        "两百个样本按两个特征排布，十字为查询；红点越大权重越大，阴影为查询周围一个带宽的范围。左：公共带宽，只看圆内的少"
-        "数样本。右：每个特征学到各自的带宽，看的是沿第二个特征方向的一条窄带内的所有样本。",
+        "两百个样本按两个特征排布，十字为查询；红点越大权重越大，阴影为查询周围一个带宽的范围。左：公共带宽，只看圆内"
+        "的少数样本。右：每个特征学到各自的带宽，看的是沿第二个特征方向的一条窄带内的所有样本。",
     ),
     deciding="ratio",
     run=run,

@@ -139,17 +139,17 @@ SECTION = Section(
         "pooling. On the same samples, and with a width that suits it, every one of the nine finds the curve about "
         "equally well. So what matters is that the weight falls with distance, and how fast; the exact shape matters "
         "little. It can be seen all the same: samples enter and leave the boxcar at once, which makes steps.",
-        "有九种核函数只看附近，形状各异；常数核则完全不看距离，也就是平均池化。在同样的样本上，各自配上合适的带宽，九种核"
-        "的结果几乎一样好。可见重要的是权重随距离下降以及下降得多快，具体形状影响不大。不过曲线上仍看得出形状：样本是突然"
-        "进出矩形核窗口的，于是出现台阶。",
+        "有九种核函数只看附近，形状各异；常数核则完全不看距离，也就是平均池化。在同样的样本上，各自配上合适的带宽，九"
+        "种核的结果几乎一样好。可见重要的是权重随距离下降以及下降得多快，具体形状影响不大。不过曲线上仍看得出形状：样"
+        "本是突然进出矩形核窗口的，于是出现台阶。",
     ),
     formula="f(x) = Σᵢ  K((x − xᵢ)/h) / Σⱼ K((x − xⱼ)/h)  · yᵢ,     h by leave-one-out for each K",
     caption=Text(
         "Left: the error of each kernel against the truth on a logarithmic axis, best first; faint dots are the five "
         "seeds, the diamond and the number are their mean. Nine lie close together, the constant is far off. "
         "Right: their curves for one seed, nearly on top of each other; the boxcar's has steps, the constant is flat.",
-        "左：各核函数相对真值的误差（对数坐标），由好到差；浅色圆点是五个种子，菱形与数字为均值。九种核相差无几，常数核远"
-        "远落后。右：其中一个种子的各条曲线，几乎重叠；矩形核有台阶，常数核是水平线。",
+        "左：各核函数相对真值的误差（对数坐标），由好到差；浅色圆点是五个种子，菱形与数字为均值。九种核相差无几，常数"
+        "核远远落后。右：其中一个种子的各条曲线，几乎重叠；矩形核有台阶，常数核是水平线。",
     ),
     deciding="apart",
     run=run,

@@ -133,8 +133,8 @@ SECTION = Section(
         "read a billion pairs of sentences, and the score is the cosine. Questions are put in other words than the "
         "documents use; each has one document that answers it. Where several do, the first one is a matter of taste.",
         "查表返回键等于查询的那个值。注意力则是“软”查表：每个值都返回，按键的匹配程度加权。这里的键是小型编"
-        "码器 MiniLM（读过十亿对句子）给出的句向量，评分是余弦。问题的措辞与文档不同；每个问题只有一篇文档能回答。若有几"
-        "篇都能回答，谁排第一就见仁见智了。",
+        "码器 MiniLM（读过十亿对句子）给出的句向量，评分是余弦。问题的措辞与文档不同；每个问题只有一篇文档能回答。若有"
+        "几篇都能回答，谁排第一就见仁见智了。",
     ),
     formula="answer = Σⱼ softmaxⱼ(cos(question, documentⱼ) / t) · documentⱼ",
     caption=Text(

@@ -1,0 +1,246 @@
+"""Claim 26: recurrence is far but serial, convolution parallel but near, self-attention both, at the price of "
+"memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import regard
+from regard.tour.learning import NOTHING, fit
+from regard.tour.measure import megabytes, seconds
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.view import pictures
+
+MIXERS = ("recurrent", "convolution", "attention")
+SYMBOLS, FILLERS = 8, 8  # tokens 0–7 are to be remembered, 8–15 are to be passed over, 16 asks
+ASK = SYMBOLS + FILLERS
+DISTANCES = (2, 4, 8, 16, 32, 64)
+LENGTHS = (128, 256, 512, 1024)
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """Recall by distance, time and memory by length."""
+
+    far: Annotated[float, Text("recalled at the largest distance, self-attention", "最大距离处的回忆正确率，自注意力")]
+    distances: Annotated[tuple[int, ...], Text("distances of the recall task", "回忆任务的距离")]
+    recurrent: Annotated[
+        tuple[float, ...], Text("recalled, recurrent, mean of the seeds", "回忆正确率，循环网络，种子均值")
+    ]
+    convolution: Annotated[
+        tuple[float, ...], Text("recalled, convolution, mean of the seeds", "回忆正确率，卷积，种子均值")
+    ]
+    attention: Annotated[
+        tuple[float, ...], Text("recalled, self-attention, mean of the seeds", "回忆正确率，自注意力，种子均值")
+    ]
+    spread: Annotated[
+        tuple[float, ...],
+        Text("spread over the seeds at the largest distance, in this order", "最大距离处种子间的标准差，顺序同上"),
+    ]
+    parameters: Annotated[tuple[int, ...], Text("parameters, in this order", "参数量，顺序同上")]
+    lengths: Annotated[tuple[int, ...], Text("lengths that are timed", "计时所用的长度")]
+    milliseconds: Annotated[
+        tuple[float, ...], Text("milliseconds at the largest length, in this order", "最大长度下的毫秒数，顺序同上")
+    ]
+    kept_growth: Annotated[
+        float,
+        Text(
+            "memory when the length doubles, attention that keeps its weights", "长度加倍时的内存倍数，保留权重的注意力"
+        ),
+    ]
+    fused_growth: Annotated[
+        float,
+        Text("memory when the length doubles, attention that does not", "长度加倍时的内存倍数，不保留权重的注意力"),
+    ]
+
+
+def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawing]:
+    """One model, three ways of mixing its vectors: teach it to recall, then time it."""
+    recalled = torch.zeros(len(MIXERS), len(seeds), len(DISTANCES))
+    models = []
+    for row, mixer in enumerate(MIXERS):
+        for column, seed in enumerate(seeds):
+            torch.manual_seed(seed)
+            model = regard.LanguageModel(ASK + 1, size=32, layers=2, heads=2, mixer=mixer)
+            fit(model, asked, steps=steps)
+            recalled[row, column] = torch.tensor([accuracy(model, far) for far in DISTANCES])
+        models.append(model)
+
+    times = torch.tensor([reading_times(length, models) for length in LENGTHS])  # (lengths, mixers)
+    kept, fused = memory_growth()
+    recurrent, convolution, attention = (tuple(own) for own in recalled.mean(1).tolist())
+    seen = Seen(
+        far=attention[-1],
+        distances=DISTANCES,
+        recurrent=recurrent,
+        convolution=convolution,
+        attention=attention,
+        spread=tuple(recalled[:, :, -1].std(1).tolist()),
+        parameters=tuple(model.parameter_count for model in models),
+        lengths=LENGTHS,
+        milliseconds=tuple(times[-1].tolist()),
+        kept_growth=kept,
+        fused_growth=fused,
+    )
+    return seen, partial(draw, recalled, times)
+
+
+def questions(distance: int, count: int) -> tuple[Tensor, Tensor]:
+    """Sequences (count, distance + 1) that begin with a symbol and end with the question, and their targets."""
+    words = torch.randint(SYMBOLS, ASK, (count, distance + 1))
+    words[:, 0] = torch.randint(SYMBOLS, (count,))
+    words[:, -1] = ASK
+    targets = torch.full_like(words, NOTHING)
+    targets[:, -1] = words[:, 0]
+    return words, targets
+
+
+def asked(step: int) -> tuple[Tensor, Tensor]:
+    """A batch for training: every distance in its turn."""
+    return questions(DISTANCES[step % len(DISTANCES)], 32)
+
+
+@torch.no_grad()
+def accuracy(model: regard.LanguageModel, distance: int) -> float:
+    """The share of 256 new questions that are answered right."""
+    words, targets = questions(distance, 256)
+    return float((model(words)[:, -1].argmax(-1) == targets[:, -1]).float().mean())
+
+
+@torch.no_grad()
+def reading_times(length: int, models: Sequence[regard.LanguageModel]) -> tuple[float, ...]:
+    """Milliseconds for one sequence of this length, for each model."""
+    words = torch.randint(SYMBOLS, (1, length))
+    return tuple(1e3 * time for time in seconds(*(partial(model, words) for model in models), rounds=5))
+
+
+@torch.no_grad()
+def memory_growth(length: int = 4096) -> tuple[float, float]:
+    """How much more memory 2 × length takes than length: with weights that are kept, and with none."""
+    growths = []
+    for keep in (True, False):
+        used = []
+        for count in (length, 2 * length):
+            rows = torch.randn(1, count, 64)
+            work = partial(regard.attend, rows, rows, rows, need_weights=keep)
+            used.append(max(megabytes(work), 4e-6 * rows.numel()))  # the output at least
+        growths.append(used[1] / used[0])
+    return growths[0], growths[1]
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Near, far, serial, and the price."""
+    chance = 1 / SYMBOLS
+    return [
+        Criterion(
+            seen.far > 0.9 and seen.convolution[-1] < 2 * chance,
+            Text(
+                f"At distance {seen.distances[-1]} self-attention must recall and convolution must not: "
+                f"{show(seen.far)} and {show(seen.convolution[-1])} of the questions, where guessing gives "
+                f"{show(chance)}.",
+                f"距离 {seen.distances[-1]} 处，自注意力应能回忆而卷积不能：正确率 {show(seen.far)} 与"
+                f" {show(seen.convolution[-1])}，猜测为 {show(chance)}。",
+            ),
+        ),
+        Criterion(
+            seen.convolution[0] > 0.9,
+            Text(
+                f"Convolution must recall what is near: {show(seen.convolution[0])} at distance {seen.distances[0]}.",
+                f"卷积应能回忆近处：距离 {seen.distances[0]} 处为 {show(seen.convolution[0])}。",
+            ),
+        ),
+        Criterion(
+            seen.recurrent[-1] > 0.9,
+            Text(
+                f"Recurrence must reach as far as attention: {show(seen.recurrent[-1])} at distance "
+                f"{seen.distances[-1]}.",
+                f"循环网络应与注意力看得一样远：距离 {seen.distances[-1]} 处为 {show(seen.recurrent[-1])}。",
+            ),
+        ),
+        Criterion(
+            seen.milliseconds[0] > 1.5 * seen.milliseconds[1],
+            Text(
+                f"It must pay for reading one by one: {show(seen.milliseconds[0])} ms for {seen.lengths[-1]} words, "
+                f"where convolution takes {show(seen.milliseconds[1])} and attention {show(seen.milliseconds[2])}.",
+                f"它应为逐个阅读付出代价：{seen.lengths[-1]} 个词用时 {show(seen.milliseconds[0])} 毫秒，卷积"
+                f" {show(seen.milliseconds[1])} 毫秒，注意力 {show(seen.milliseconds[2])} 毫秒。",
+            ),
+        ),
+        Criterion(
+            seen.kept_growth > 3,
+            Text(
+                "Attention's memory must grow with the square of the length: twice the length takes "
+                f"{show(seen.kept_growth)} times the memory where the weights are kept.",
+                f"注意力的内存应随长度的平方增长：保留权重时，长度加倍内存为 {show(seen.kept_growth)} 倍。",
+            ),
+        ),
+        Criterion(
+            seen.fused_growth > 3,
+            Text(
+                f"That must be the price in any case: it is {show(seen.fused_growth)} times where the weights are made "
+                "piece by piece and never kept, so the price is one of the method, not of attention.",
+                f"这应是任何情况下都要付的代价：若权重逐块计算、从不保留，则为 {show(seen.fused_growth)} 倍。可见这是"
+                "算法的代价，而不是注意力本身的。",
+            ),
+        ),
+    ]
+
+
+def draw(recalled: Tensor, times: Tensor) -> Figure:
+    """Recall against distance, time against length."""
+    figure = pictures.figure()
+    left, right = figure.subplots(1, 2)
+    for row, (name, colour) in enumerate(
+        zip(MIXERS, (pictures.TRUTH, pictures.POOLED, pictures.ATTENTION), strict=True)
+    ):
+        left.plot(DISTANCES, recalled[row].mean(0), "o-", color=colour, markersize=4, label=name)
+        left.fill_between(
+            DISTANCES, recalled[row].amin(0), recalled[row].amax(0), color=colour, alpha=0.15, linewidth=0
+        )
+        right.plot(LENGTHS, times[:, row], "o-", color=colour, markersize=4)
+    left.axhline(1 / SYMBOLS, color=pictures.SAMPLES, linestyle=":", linewidth=1.2, label="guessing")
+    for axes, values in ((left, DISTANCES), (right, LENGTHS)):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(values, map(str, values))
+        axes.set_ylim(0, None)
+    left.set(xlabel="distance of what is asked for", title="share recalled")
+    right.set(xlabel="words in the sequence", title="milliseconds to read it")
+    pictures.legend(figure)
+    return figure
+
+
+SECTION = Section(
+    number=26,
+    notes=("004",),
+    title=Text("Three ways of reading a sequence", "处理序列的三种方式"),
+    claim=Text(
+        "Recurrent networks are good at long sequences but cannot be parallel; 1-D convolution is highly parallel but "
+        "not good at long sequences; self-attention combines the advantages of both, but takes much memory.",
+        "递归神经网络擅长处理长序列，但是无法并行；一维卷积高度并行，但是不擅长处理长序列；自注意力集上两种方法的优"
+        "点，但是会占用大量的内存。",
+    ),
+    idea=Text(
+        "The same small language model three times, with another way for its vectors to hear of each other. The task: "
+        "the first word has to be named after 1 to 63 others. A convolution sees as far as its layers reach; a "
+        "recurrent network carries the word along, step after step; attention looks it up. The memory of attention is "
+        "that of its n² weights, if they are kept; summed up piece by piece they need not be.",
+        "同一个小语言模型做三次，只换向量互通消息的方式。任务是在 1 到 63 个其他词之后说出第一个词。卷积只看得到各层所"
+        "及之处；循环网络一步一步把这个词带着走；注意力则直接去查。注意力的内存是 n² 个权重所占的，前提是把它们存下"
+        "来；若逐块累加，则不必。",
+    ),
+    formula="steps in a row: n, 1, 1     reach: all, layers · width, all     weights: 0, 0, n²",
+    caption=Text(
+        "Left, the share of words recalled against their distance: convolution drops to guessing beyond its reach. "
+        "Right, the time to read a sequence against its length.",
+        "左图：回忆正确的比例随距离的变化，卷积超出其范围后降到猜测的水平。右图：读完一个序列的用时随长度的变化。",
+    ),
+    deciding="far",
+    run=run,
+    full=partial(run, range(5), 1_000),
+    judge=judge,
+)
