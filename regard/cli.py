@@ -25,6 +25,10 @@ def build_parser() -> argparse.ArgumentParser:
     tour = commands.add_parser("tour", help=text, description=text.capitalize() + ".")
     tour.add_argument("--out", metavar="DIR", type=Path, default=Path("regard-tour"), help="default: %(default)s")
     tour.add_argument("--language", choices=("en", "zh"), default="en", help="default: %(default)s")
+    tour.add_argument("--only", metavar="N,N…", type=_numbers, default=(), help="these claims alone, such as 17,18")
+    tour.add_argument("--full", action="store_true", help="more seeds, longer training and larger data: some hours")
+    tour.add_argument("--again", action="store_true", help="also what is kept from an earlier tour of the same code")
+    tour.add_argument("--json", action="store_true", help="print the results for a program to read")
     tour.set_defaults(run=_tour)
 
     _add_curve(commands)
@@ -218,7 +222,13 @@ def _take_late(parser: argparse.ArgumentParser, options: argparse.Namespace, lat
 def _tour(options: argparse.Namespace) -> int:
     from regard import tour
 
-    return tour.run(options.out, options.language)
+    names = ("out", "language", "only", "full", "again")
+    return tour.run(tour.Request(**{name: getattr(options, name) for name in names}, as_json=options.json))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them."""
+    return tuple(int(part) for part in text.split(","))
 
 
 def _curve(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -14,31 +15,64 @@ from regard.tour import report, words
 from regard.tour.page import page
 from regard.tour.section import LANGUAGES, Language, Outcome, Section
 from regard.tour.sections import load
-from regard.tour.walk import Result, walk
+from regard.tour.walk import Result, walk, walk_together
 
 
-def run(out: Path, language: Language = "en", sections: Sequence[Section[Any]] | None = None) -> int:
-    """Run the sections (all of them, unless told which) and write the page into the folder `out`.
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
 
-    Exit code 0: every section ran, whatever its verdict. 1: one failed. 2: `out` cannot be written.
+    out: Path
+    language: Language = "en"
+    only: Sequence[int] = ()  # numbers of claims; none: all of them
+    full: bool = False  # real data and more seeds
+    again: bool = False  # also what is kept from before
+    as_json: bool = False
+
+
+def run(request: Request, sections: Sequence[Section[Any]] | None = None) -> int:
+    """Run the sections (all of them, unless told which) and write the page into the folder that is asked for.
+
+    Exit code 0: every section ran, whatever its verdict. 1: one failed. 2: the request cannot be met.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write ⁻¹ is no reason to stop
+    out, language = request.out, request.language
     try:
+        chosen = _chosen(load(), request.only) if sections is None else sections
         out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=out).close()  # better now than after the work
-        results = list(_with_progress(load() if sections is None else sections, language))
+        if sections is None:
+            coming = walk_together(chosen, full=request.full, again=request.again)
+        else:
+            coming = walk(chosen)
+        results = sorted(_with_progress(coming, len(chosen), language), key=lambda result: result.section.number)
         for name, content in files(results, language).items():
+            (out / name).parent.mkdir(exist_ok=True)
             (out / name).write_bytes(content)
+    except ValueError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         no_folder = isinstance(error, FileExistsError | NotADirectoryError)
         reason = "there is a file in the way of that folder" if no_folder else error.strerror or error
         print(f"regard: --out: cannot write into {out}: {reason}", file=sys.stderr)
         return 2
-    report.print_table(results, language)
-    print(f"{words.PAGE.to(language)}{(out / 'index.html').resolve()}")
+    if request.as_json:
+        print(report.as_json(results, language), end="")
+    else:
+        report.print_table(results, language)
+        print(f"{words.PAGE.to(language)}{(out / 'index.html').resolve()}")
     return 1 if any(result.outcome is Outcome.FAILED for result in results) else 0
+
+
+def _chosen(sections: Sequence[Section[Any]], only: Sequence[int]) -> list[Section[Any]]:
+    known = {section.number: section for section in sections}
+    for number in only:
+        if number not in known:
+            raise ValueError(f"--only: expected claims from {min(known)} to {max(known)}, got {number}")
+    return [known[number] for number in sorted(set(only))] if only else list(sections)
 
 
 def files(results: Sequence[Result], language: Language) -> dict[str, bytes]:
@@ -49,18 +83,18 @@ def files(results: Sequence[Result], language: Language) -> dict[str, bytes]:
     return pages | pictures | written
 
 
-def _with_progress(sections: Sequence[Section[Any]], language: Language) -> Iterator[Result]:
+def _with_progress(coming: Iterator[Result], count: int, language: Language) -> Iterator[Result]:
     """The results of a walk, with a bar on stderr where that is a terminal, and else with a line for each."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        titles = [section.title.to(language) for section in sections]
-        task = bar.add_task(titles[0] if titles else "", total=len(titles))
-        for done, result in enumerate(walk(sections), 1):
-            bar.update(task, completed=done, description=titles[done] if done < len(titles) else "")
+        task = bar.add_task("", total=count)
+        for done, result in enumerate(coming, 1):
+            title = result.section.title.to(language)
+            bar.update(task, completed=done, description=title)
             if result.error:
                 bar.console.print(f"{result.anchor}: {result.error}", markup=False, highlight=False, soft_wrap=True)
             elif not console.is_terminal:
                 elapsed = words.seconds(result.seconds).to(language)
-                print(f"{done}/{len(titles)}  {titles[done - 1]}  ({elapsed})", file=sys.stderr)
+                print(f"{done}/{count}  {title}  ({elapsed})", file=sys.stderr)
             yield result

@@ -69,6 +69,17 @@ Drawing = Callable[[], Figure]  # called once for the light page and once for th
 Measured = TypeVar("Measured", bound=Numbers)
 
 
+class Need(NamedTuple):
+    """Something that takes long, and that several sections share: made once, and then kept. Also called by them."""
+
+    make: Callable[..., object]
+    of: tuple[Any, ...] = ()
+
+    def __call__(self) -> None:
+        """Make it; it is read again by whoever needs it."""
+        self.make(*self.of)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section(Generic[Measured]):
     """One claim of the notes."""
@@ -84,6 +95,10 @@ class Section(Generic[Measured]):
     run: Callable[[], tuple[Measured, Drawing]]
     judge: Callable[[Measured], Sequence[Criterion]]
     full: Callable[[], tuple[Measured, Drawing]] | None = None  # the same on real data, or with more seeds: --full
+    rehearsal: Callable[[], tuple[Measured, Drawing]] | None = (
+        None  # the same in seconds, which proves nothing: for tests
+    )
+    needs: tuple[Need, ...] = ()  # what can be made beforehand, while other sections run
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -20,6 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 from numpy import ma
 from torch import Tensor
 
@@ -118,6 +119,12 @@ def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
     axes.spines[:].set_visible(True)
     axes.set(xticks=[], yticks=[])
     return image
+
+
+def frame(axes: Axes, row: int, column: int, *, width: int = 1) -> None:
+    """A frame around a cell of a heat map, or around several side by side."""
+    edge = {"fill": False, "edgecolor": TRUTH, "linewidth": 1.4}
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), width, 1, **edge))
 
 
 def _cells(shape: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -242,5 +242,6 @@ SECTION = Section(
     deciding="far",
     run=run,
     full=partial(run, range(5), 1_000),
+    rehearsal=partial(run, range(2), 3),
     judge=judge,
 )

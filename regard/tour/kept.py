@@ -1,0 +1,100 @@
+"""What was made before is not made again: results of sections, and models that they need, by what they came from."""
+
+import hashlib
+import json
+import platform
+import shutil
+import typing
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import regard
+from regard.data.fetching import cache as cache_folder
+from regard.tour.section import Numbers, Section
+from regard.view.pictures import THEMES
+
+__all__ = ["Kept", "find", "keep", "place"]
+
+HOME = Path(regard.__file__).parent
+WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # what no number depends on, but for a section's own file
+
+
+class Kept(typing.NamedTuple):
+    """What is kept of a section that ran well."""
+
+    numbers: Numbers
+    pictures: dict[str, bytes]  # theme → PNG
+    seconds: float
+
+
+@cache
+def code() -> str:
+    """A digest of regard's code and of what it computes with."""
+    found = hashlib.sha256()
+    for path in sorted(HOME.rglob("*.py")):
+        if not any(path.is_relative_to(folder) for folder in WITHOUT):
+            found.update(path.read_bytes())
+    for name in ("torch", "numpy", "matplotlib", "scikit-learn"):
+        found.update(f"{name} {version(name)}".encode())
+    found.update(f"{platform.python_version()} {platform.machine()}".encode())
+    return found.hexdigest()
+
+
+def place(name: str, *depends: object) -> Path:
+    """The folder for something that depends on regard's code and on these; older ones of this name are removed."""
+    own = hashlib.sha256(repr((code(), *depends)).encode()).hexdigest()[:16]
+    home = cache_folder() / "tour"
+    for other in home.glob(f"{name}.*") if home.exists() else ():
+        if other.name != f"{name}.{own}":
+            shutil.rmtree(other, ignore_errors=True)
+    return home / f"{name}.{own}"
+
+
+def find(section: Section[Any], *, full: bool) -> Kept | None:
+    """What is kept of a section, if it is whole."""
+    folder = _folder(section, full=full)
+    try:
+        record = json.loads((folder / "numbers.json").read_text(encoding="utf-8"))
+        pictures = {theme: (folder / f"{theme}.png").read_bytes() for theme in THEMES}
+        numbers = _numbers(section)(**{name: _frozen(value) for name, value in record["numbers"].items()})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # there is none, or somebody has been at it: it is made anew
+    return Kept(numbers, pictures, record["seconds"])
+
+
+def keep(section: Section[Any], found: Kept, *, full: bool) -> None:
+    """Keep it, whole or not at all. A folder that cannot be written costs time, next time, and nothing else."""
+    folder = _folder(section, full=full)
+    part = folder.with_name(f"{folder.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        record = {"numbers": asdict(found.numbers), "seconds": found.seconds}
+        (part / "numbers.json").write_text(json.dumps(record), encoding="utf-8")
+        for theme, picture in found.pictures.items():
+            (part / f"{theme}.png").write_bytes(picture)
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _folder(section: Section[Any], *, full: bool) -> Path:
+    module = __import__(section.judge.__module__, fromlist=["SECTION"])
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    return place(f"claim-{section.number:02}{'-full' if full else ''}", source)
+
+
+def _numbers(section: Section[Any]) -> type[Numbers]:
+    """The class of a section's numbers, as its `judge` says."""
+    found: type[Numbers] = next(iter(typing.get_type_hints(section.judge).values()))
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    """JSON knows no tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,141 @@
+"""Claim 17: one context vector is a bottleneck; attention removes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
+from regard.tour.translators import STEPS, quality, translator, unseen
+from regard.view import pictures
+
+LENGTHS = ((1, 6), (7, 10), (11, 15), (16, 99))  # English words
+KINDS = ("none", "additive")
+SEEDS = range(3)
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """BLEU with and without attention, by the length of the sentence."""
+
+    longest: Annotated[tuple[int, ...], Text("words of a sentence, from", "句子的词数，不少于")]
+    without: Annotated[
+        tuple[float, ...], Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值")
+    ]
+    attention: Annotated[tuple[float, ...], Text("BLEU with attention, mean of the seeds", "有注意力的 BLEU，种子均值")]
+    gap: Annotated[float, Text("gap over all lengths, mean of the seeds", "所有长度合计的差距，种子均值")]
+    spread: Annotated[float, Text("its standard deviation over the seeds", "该差距在种子间的标准差")]
+    worst: Annotated[float, Text("the gap in the seed where it is smallest", "差距最小的种子的差距")]
+    kept_without: Annotated[
+        float, Text("BLEU of the longest of that of the shortest, without", "无注意力：最长句与最短句的 BLEU 之比")
+    ]
+    kept_attention: Annotated[
+        float, Text("BLEU of the longest of that of the shortest, with", "有注意力：最长句与最短句的 BLEU 之比")
+    ]
+    parameters: Annotated[tuple[int, ...], Text("parameters without and with", "参数量：无、有")]
+
+
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+    """The same encoder–decoder with and without attention, same size and same steps."""
+    pairs = unseen()
+    groups = [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
+    scores = torch.zeros(len(seeds), len(KINDS), len(LENGTHS) + 1)  # the last one: all lengths
+    parameters = []
+    for kind, attention in enumerate(KINDS):
+        for row, seed in enumerate(seeds):
+            model = translator(attention, seed, steps)  # regard.train("translate", attention=attention, …)
+            scores[row, kind] = torch.tensor([quality(model, group) for group in (*groups, pairs)])
+        parameters.append(model.parameter_count)
+
+    without, attention = scores.mean(0).tolist()
+    gaps = scores[:, 1, -1] - scores[:, 0, -1]
+    seen = Seen(
+        longest=tuple(low for low, _ in LENGTHS),
+        without=tuple(without[:-1]),
+        attention=tuple(attention[:-1]),
+        gap=float(gaps.mean()),
+        spread=float(gaps.std()),
+        worst=float(gaps.min()),
+        kept_without=without[-2] / max(without[0], 1e-9),
+        kept_attention=attention[-2] / max(attention[0], 1e-9),
+        parameters=tuple(parameters),
+    )
+    return seen, partial(draw, scores)
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Ahead with every seed; and long sentences suffer more without."""
+    return [
+        Criterion(
+            seen.worst > 0,
+            Text(
+                f"Attention must be ahead with every seed: by {show(seen.gap)} ± {show(seen.spread)} BLEU, by "
+                f"{show(seen.worst)} at least.",
+                f"每个种子都应是有注意力的领先：BLEU 高 {show(seen.gap)} ± {show(seen.spread)}，至少高"
+                f" {show(seen.worst)}。",
+            ),
+        ),
+        Criterion(
+            seen.kept_without < seen.kept_attention,
+            Text(
+                "Long sentences must suffer more where all has to go through one vector: the longest keep "
+                f"{show(seen.kept_without)} of the shortest ones' BLEU without attention, and "
+                f"{show(seen.kept_attention)} with it.",
+                f"全部信息要挤过一个向量时，长句应受损更多：最长句的 BLEU 是最短句的 {show(seen.kept_without)}（无注意"
+                f"力）与 {show(seen.kept_attention)}（有注意力）。",
+            ),
+        ),
+    ]
+
+
+def draw(scores: Tensor) -> Figure:
+    """BLEU by length."""
+    figure = pictures.figure()
+    axes = figure.subplots()
+    names = [f"{low}–{high}" if high < 99 else f"{low} and more" for low, high in LENGTHS]
+    styles = (("one vector for all", pictures.POOLED), ("additive attention", pictures.ATTENTION))
+    for kind, (name, colour) in enumerate(styles):
+        own = scores[:, kind, :-1]
+        axes.plot(range(len(names)), own.mean(0), "o-", color=colour, label=name)
+        axes.fill_between(range(len(names)), own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
+    axes.set_xticks(range(len(names)), names)
+    axes.set(xlabel="words of the English sentence", ylabel="BLEU", ylim=(0, 100))
+    pictures.legend(figure)
+    return figure
+
+
+SECTION = Section(
+    number=17,
+    notes=("001", "004"),
+    title=Text("One vector is a bottleneck", "单个向量是瓶颈"),
+    claim=Text(
+        "When an encoder has to put all of a sentence into one context vector, the length of the input becomes a "
+        "bottleneck; attention, which gives every step of the decoder a vector of its own, removes it.",
+        "编码器若把整句话都总结为一个上下文向量，输入序列的长度就成为瓶颈；注意力让解码器的每一步都有自己的上下文向"
+        "量，输入不再被单个向量所限。",
+    ),
+    idea=Text(
+        "Two recurrent encoder–decoders learn the same English–French pairs for the same number of steps, and "
+        "translate sentences of which they have seen every word, but not every combination. One hands over the last "
+        "state of its encoder and nothing else. BLEU counts how many runs of one to four words a translation shares "
+        "with the right one: 100 is perfect.",
+        "两个循环编码器–解码器用同样的步数学习同样的英法句对，然后翻译新的句子：每个词都见过，但不是每种组合都见过。其"
+        "中一个只交出编码器的最后一个状态。BLEU 统计译文与正确译文共有多少一到四个词的片段：100 为完美。",
+    ),
+    formula="cₜ = h_n for all t     against     cₜ = Σᵢ softmaxᵢ(a(sₜ₋₁, hᵢ)) hᵢ",
+    caption=Text(
+        "BLEU against the length of the sentence. Without attention it falls steeply with length; with attention it "
+        "stays much higher. Shades: from the worst to the best seed.",
+        "BLEU 随句长的变化。无注意力时随长度急剧下降，有注意力时高得多。阴影：从最差到最好的种子。",
+    ),
+    deciding="gap",
+    run=run,
+    full=partial(run, range(3), 2_000),
+    rehearsal=partial(run, range(2), 3),
+    judge=judge,
+    needs=tuple(Need(translator, (kind, seed)) for kind in KINDS for seed in SEEDS),
+)

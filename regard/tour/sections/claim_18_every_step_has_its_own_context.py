@@ -1,0 +1,133 @@
+"""Claim 18: each decoding step has its own context."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+
+from regard.data.pairs import Pair
+from regard.data.words import split
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
+from regard.tour.translators import STEPS, translator, unseen
+from regard.training.alignment import Alignment, align
+from regard.training.metrics import alignment_error_rate
+from regard.view import pictures
+
+SEEDS = range(3)
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """How much the rows of alignments differ, and how often they are right."""
+
+    apart: Annotated[
+        float,
+        Text("weight that moves from one word to the next, mean of the seeds", "相邻两步之间移动的权重，种子均值"),
+    ]
+    error: Annotated[float, Text("alignment error rate, mean of the seeds", "对齐错误率，种子均值")]
+    spread: Annotated[float, Text("its standard deviation over the seeds", "该错误率在种子间的标准差")]
+    straight: Annotated[
+        float, Text("error rate of the diagonal: word by word in the same order", "对角线（逐词按原顺序）的错误率")
+    ]
+    sentences: Annotated[int, Text("sentences", "句子数")]
+
+
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+    """What a translator looks at while it writes each word, against which words belong together."""
+    pairs = unseen()
+    gold = [pair.alignment or frozenset() for pair in pairs]
+    apart, errors = [], []
+    for seed in seeds:
+        model = translator("additive", seed, steps)
+        found = align(model, [pair.source for pair in pairs], [pair.target for pair in pairs])
+        moves = [own.weights.diff(dim=0).abs().sum(-1).mean() / 2 for own in found if len(own.weights) > 1]
+        apart.append(torch.stack(moves).mean())
+        errors.append(alignment_error_rate([own.links for own in found], gold))
+
+    seen = Seen(
+        apart=float(torch.stack(apart).mean()),
+        error=float(torch.tensor(errors).mean()),
+        spread=float(torch.tensor(errors).std()),
+        straight=alignment_error_rate([diagonal(pair) for pair in pairs], gold),
+        sentences=len(pairs),
+    )
+    chosen = max(range(40), key=lambda place: len(found[place].target) if len(found[place].target) < 14 else 0)
+    return seen, partial(draw, found[chosen], gold[chosen])
+
+
+def diagonal(pair: Pair) -> frozenset[tuple[int, int]]:
+    """Every word of the target with the word of the source at the same share of the sentence."""
+    n, m = len(split(pair.target)), len(split(pair.source))
+    return frozenset((round(place * (m - 1) / max(n - 1, 1)), place) for place in range(n))
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Another look for another word; and a right one."""
+    return [
+        Criterion(
+            seen.apart > 0.3,
+            Text(
+                "From one word to the next, more than 0.3 of the weight must move: on average "
+                f"{show(seen.apart)} of it does.",
+                f"从一个词到下一个词，应有超过 0.3 的权重移动：平均为 {show(seen.apart)}。",
+            ),
+        ),
+        Criterion(
+            seen.error < seen.straight,
+            Text(
+                f"Looks must fit the words better than going along the diagonal does: an error rate of "
+                f"{show(seen.error)} ± {show(seen.spread)} against {show(seen.straight)}.",
+                f"所看之处应比沿对角线逐词走更符合对应关系：错误率 {show(seen.error)} ± {show(seen.spread)}，对角线为"
+                f" {show(seen.straight)}。",
+            ),
+        ),
+    ]
+
+
+def draw(found: Alignment, gold: frozenset[tuple[int, int]]) -> Figure:
+    """The alignment of one sentence; frames where words belong together."""
+    figure = pictures.figure(3.6)
+    axes = figure.subplots()
+    image = pictures.heat(axes, found.weights)
+    axes.set_xticks(range(len(found.source)), found.source, rotation=45, ha="right")
+    axes.set_yticks(range(len(found.target)), found.target)
+    for source, target in gold:
+        pictures.frame(axes, target, source)
+    axes.set(xlabel="key (looked at)", ylabel="query (looks)", title="frames: words that belong together")
+    figure.colorbar(image, ax=axes, label="weight")
+    return figure
+
+
+SECTION = Section(
+    number=18,
+    notes=("004",),
+    title=Text("Every step of the decoder has its own context", "解码的每一步有自己的上下文"),
+    claim=Text(
+        "By using a different context vector at every time step of the decoder, each step can weigh different parts of "
+        "the input sequence.",
+        "通过在解码器的每个时间步使用不同的上下文向量，每一步都可以重视输入序列的不同部分。",
+    ),
+    idea=Text(
+        "The weights of all steps are a matrix, the alignment: a row for each French word, a column for each English "
+        "one. If a step has a context of its own, neighbouring rows differ. The grammar that made the sentences knows "
+        "which words belong together, so the matrix can be marked: the error rate is 0 where the model looks exactly "
+        "at those.",
+        "所有步的权重构成一个矩阵，即对齐：每个法语词一行，每个英语词一列。若每一步有自己的上下文，相邻两行就不同。生"
+        "成句子的语法知道哪些词相互对应，所以可以给这个矩阵评分：若模型所看之处与之完全一致，错误率为 0。",
+    ),
+    formula="cₜ = Σᵢ αₜᵢ hᵢ,     error rate = 1 − 2 |looks ∩ gold| / (|looks| + |gold|)",
+    caption=Text(
+        "The alignment of one sentence: weights as colours, with frames around the pairs of words that belong "
+        "together.",
+        "一个句子的对齐：颜色为权重，方框为相互对应的词。",
+    ),
+    deciding="error",
+    run=run,
+    full=partial(run, range(3), 2_000),
+    rehearsal=partial(run, range(2), 3),
+    judge=judge,
+    needs=tuple(Need(translator, ("additive", seed)) for seed in SEEDS),
+)

@@ -1,0 +1,120 @@
+"""Claim 19: translating "on" in "The cat is on the mat" looks where it should."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
+from regard.tour.translators import STEPS, translator, unseen
+from regard.training.alignment import Alignment, align
+from regard.view import pictures
+
+SEEDS = range(3)
+WORD, TRANSLATION = "on", "sur"
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """The row of one word."""
+
+    weight: Annotated[
+        float, Text("weight of “on” in the row of “sur”, mean of the seeds", "“sur” 一行中 “on” 的权重，种子均值")
+    ]
+    spread: Annotated[float, Text("its standard deviation over the seeds", "该权重在种子间的标准差")]
+    others: Annotated[
+        float, Text("the largest other weight of that row, mean of the seeds", "该行其他权重的最大者，种子均值")
+    ]
+    right: Annotated[int, Text("seeds in which “sur” looks at “on” most", "“sur” 最看重 “on” 的种子数")]
+    seeds: Annotated[int, Text("seeds", "种子数")]
+    translated: Annotated[int, Text("seeds in which the whole sentence is translated right", "整句译对的种子数")]
+
+
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+    """The notes' own sentence, which the translators have never seen: nor any other with “on the mat”."""
+    pair = unseen()[0]  # the cat is on the mat → le chat est sur le tapis
+    rows, found = [], []
+    for seed in seeds:
+        model = translator("additive", seed, steps)
+        (own,) = align(model, [pair.source], [pair.target])
+        rows.append(own.weights[own.target.index(TRANSLATION)])
+        found.append((own, model.translate(pair.source) == pair.target))
+
+    looks = torch.stack(rows)  # (seeds, English words)
+    place = found[0][0].source.index(WORD)
+    others = looks.clone()
+    others[:, place] = 0
+    seen = Seen(
+        weight=float(looks[:, place].mean()),
+        spread=float(looks[:, place].std()),
+        others=float(others.amax(-1).mean()),
+        right=int((looks.argmax(-1) == place).sum()),
+        seeds=len(seeds),
+        translated=sum(right for _, right in found),
+    )
+    return seen, partial(draw, found[0][0])
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Most of the weight on the right word, with every seed."""
+    return [
+        Criterion(
+            seen.weight > seen.others,
+            Text(
+                f"“sur” must look at “on” more than at any other word: with {show(seen.weight)} ± "
+                f"{show(seen.spread)} of its weight, where the next has {show(seen.others)}.",
+                f"“sur” 应最看重 “on”：权重 {show(seen.weight)} ± {show(seen.spread)}，其次者为 {show(seen.others)}。",
+            ),
+        ),
+        Criterion(
+            seen.right == seen.seeds,
+            Text(
+                f"It must do so with every one of {seen.seeds} seeds: it does with {seen.right}.",
+                f"{seen.seeds} 个种子中每一个都应如此：实际为 {seen.right} 个。",
+            ),
+        ),
+    ]
+
+
+def draw(found: Alignment) -> Figure:
+    """The alignment of the sentence, with the row of the word marked."""
+    figure = pictures.figure(2.8)
+    axes = figure.subplots()
+    pictures.heat(axes, found.weights, digits=2)
+    axes.set_xticks(range(len(found.source)), found.source)
+    axes.set_yticks(range(len(found.target)), found.target)
+    pictures.frame(axes, found.target.index(TRANSLATION), 0, width=len(found.source))
+    axes.set(xlabel="key (looked at)", ylabel="query (looks)")
+    return figure
+
+
+SECTION = Section(
+    number=19,
+    notes=("002",),
+    title=Text("Where “sur” looks when it translates “on”", "翻译 “on” 时看向哪里"),
+    claim=Text(
+        "When “on” in “The cat is on the mat” is translated, attention looks at the words that matter for it.",
+        "翻译 “The cat is on the mat” 中的 “on” 时，注意力会看向与之相关的词。",
+    ),
+    idea=Text(
+        "This is the notes' own example. While the decoder writes “sur”, its state is the query and the states of the "
+        "encoder at “the”, “cat”, “is”, “on”, “the”, “mat” are the keys. “on” and “mat” were never next to each other "
+        "in what the model learned from, so it cannot know the sentence by heart.",
+        "这是笔记里的例子。解码器写 “sur” 时，它的状态是查询，编码器在 “the”、“cat”、“is”、“on”、“the”、“mat” 处的状态"
+        "是键。“on” 和 “mat” 在训练句子中从未相邻，所以模型不可能背下这句话。",
+    ),
+    formula="α(sur, on) = softmax(a(s_sur, h_on)) = largest",
+    caption=Text(
+        "The weights of every French word over the English ones; the row of “sur” is framed.",
+        "每个法语词对各英语词的权重；“sur” 一行加了方框。",
+    ),
+    deciding="weight",
+    run=run,
+    full=partial(run, range(3), 2_000),
+    rehearsal=partial(run, range(2), 3),
+    judge=judge,
+    needs=tuple(Need(translator, ("additive", seed)) for seed in SEEDS),
+)

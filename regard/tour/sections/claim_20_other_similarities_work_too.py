@@ -1,0 +1,119 @@
+"""Claim 20: cosine and other similarities work too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
+from regard.tour.translators import SCORES, STEPS, quality, translator, unseen
+from regard.view import pictures
+
+SEEDS = range(3)
+KINDS = ("none", *SCORES)
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """BLEU of the same translator with each score."""
+
+    cosine: Annotated[float, Text("BLEU with cosine, mean of the seeds", "余弦的 BLEU，种子均值")]
+    without: Annotated[float, Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值")]
+    scores: Annotated[
+        tuple[float, ...],
+        Text("BLEU with additive, bilinear, cosine, dot, Gaussian", "BLEU：加性、双线性、余弦、点积、高斯"),
+    ]
+    spreads: Annotated[tuple[float, ...], Text("their standard deviations over the seeds", "各自在种子间的标准差")]
+    worst: Annotated[float, Text("the least of all, in any seed", "所有种子中的最小者")]
+    best_without: Annotated[float, Text("the most without attention, in any seed", "无注意力在所有种子中的最大者")]
+
+
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+    """The same translator, with one score after the other."""
+    pairs = unseen()
+    found = torch.zeros(len(KINDS), len(seeds))
+    for row, score in enumerate(KINDS):
+        for column, seed in enumerate(seeds):
+            found[row, column] = quality(translator(score, seed, steps), pairs)
+
+    without, scored = found[0], found[1:]
+    seen = Seen(
+        cosine=float(scored[SCORES.index("cosine")].mean()),
+        without=float(without.mean()),
+        scores=tuple(scored.mean(1).tolist()),
+        spreads=tuple(scored.std(1).tolist()),
+        worst=float(scored.min()),
+        best_without=float(without.max()),
+    )
+    return seen, partial(draw, found)
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Cosine, and every other score, above no attention at all."""
+    return [
+        Criterion(
+            seen.cosine > seen.without,
+            Text(
+                f"Cosine must be better than no attention: {show(seen.cosine)} BLEU against {show(seen.without)}.",
+                f"余弦应优于无注意力：BLEU {show(seen.cosine)} 比 {show(seen.without)}。",
+            ),
+        ),
+        Criterion(
+            seen.worst > seen.best_without,
+            Text(
+                f"So must every score with every seed: the least is {show(seen.worst)}, and the most without attention "
+                f"{show(seen.best_without)}.",
+                f"每种评分、每个种子都应如此：最小者为 {show(seen.worst)}，无注意力的最大者为 "
+                f"{show(seen.best_without)}。",
+            ),
+        ),
+    ]
+
+
+def draw(found: Tensor) -> Figure:
+    """A bar for each score, a dot for each seed."""
+    figure = pictures.figure(2.8)
+    axes = figure.subplots()
+    colours = [pictures.POOLED] + [pictures.ATTENTION] * len(SCORES)
+    axes.bar(range(len(KINDS)), found.mean(1), color=colours, width=0.6)
+    for seed in found.T:
+        axes.plot(range(len(KINDS)), seed, ".", color=pictures.SAMPLES)
+    axes.set_xticks(range(len(KINDS)), ["no attention", *SCORES])
+    axes.set(ylabel="BLEU", ylim=(0, 100))
+    axes.grid(False, axis="x")
+    return figure
+
+
+SECTION = Section(
+    number=20,
+    notes=("001",),
+    title=Text("Cosine and other similarities work too", "余弦等其他相似度也可以"),
+    claim=Text(
+        "The similarity of query and key can be computed in different ways, as a dot product, as a cosine, or by a "
+        "small network.",
+        "查询与键的相似度可以用不同的方式计算：点积、余弦相似度，或者一个小网络。",
+    ),
+    idea=Text(
+        "The score is the one part of the formula that is free. Additive is a small network, bilinear a dot product "
+        "with a learned matrix between, cosine a dot product of directions with a learned temperature, and the "
+        "Gaussian says that what is near is alike. The translator around it stays the same, and so do size, steps and "
+        "seeds.",
+        "评分是公式中唯一自由的部分。加性是一个小网络；双线性是中间带可学习矩阵的点积；余弦是方向的点积，温度可学习；"
+        "高斯则认为近者相似。外面的翻译模型不变，大小、步数和种子也不变。",
+    ),
+    formula="wᵀ tanh(W_q q + W_k k),     qᵀ W k,     cos(q, k)/t,     q·k/√d,     −‖q − k‖²/2w²",
+    caption=Text(
+        "BLEU of the same translator with each score and without attention; dots are seeds.",
+        "同一翻译模型用各种评分以及不用注意力时的 BLEU；点为各个种子。",
+    ),
+    deciding="cosine",
+    run=run,
+    full=partial(run, range(3), 2_000),
+    rehearsal=partial(run, range(2), 3),
+    judge=judge,
+    needs=tuple(Need(translator, (kind, seed)) for kind in KINDS for seed in SEEDS),
+)

@@ -1,0 +1,207 @@
+"""Claim 30: ViT trails a ResNet of equal size on little data, and wins after enough pretraining."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import regard
+from regard.data.digits import digits
+from regard.tour.learning import fit
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.view import pictures
+
+SHARES = (0.01, 0.1, 1.0)
+LABELLED = 40  # images of the new digits after pretraining
+
+
+@dataclass(frozen=True)
+class Seen(Numbers):
+    """Accuracies on images that were set aside."""
+
+    images: Annotated[tuple[int, ...], Text("images to learn from", "训练图像数")]
+    vit: Annotated[tuple[float, ...], Text("accuracy of the ViT, mean of the seeds", "ViT 的准确率，种子均值")]
+    resnet: Annotated[tuple[float, ...], Text("accuracy of the ResNet, mean of the seeds", "ResNet 的准确率，种子均值")]
+    spreads: Annotated[tuple[float, ...], Text("standard deviation of the gap over the seeds", "差距在种子间的标准差")]
+    gap: Annotated[float, Text("ViT − ResNet on the fewest images", "图像最少时 ViT 与 ResNet 之差")]
+    gap_all: Annotated[float, Text("ViT − ResNet on all images", "全部图像时 ViT 与 ResNet 之差")]
+    vit_transfer: Annotated[
+        tuple[float, ...],
+        Text(
+            "40 images of five new digits, ViT: from scratch, pretrained", "五个新数字共 40 张图像，ViT：从零、预训练"
+        ),
+    ]
+    resnet_transfer: Annotated[
+        tuple[float, ...], Text("the same, ResNet: from scratch, pretrained", "同上，ResNet：从零、预训练")
+    ]
+    gap_pretrained: Annotated[float, Text("ViT − ResNet after pretraining", "预训练之后 ViT 与 ResNet 之差")]
+    parameters: Annotated[tuple[int, ...], Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量")]
+
+
+def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawing]:
+    """Both on 1 %, 10 % and all of the digits; then on five new digits after the other five."""
+    accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
+    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, scratch or pretrained)
+    for row, seed in enumerate(seeds):
+        learn, test = parts(seed)
+        old, new = (part(learn, range(5)), part(learn, range(5, 10)))
+        counts = [round(share * len(learn[1])) for share in SHARES]
+        for kind, make in enumerate((vit, resnet)):
+            for column, count in enumerate(counts):
+                torch.manual_seed(seed)
+                model = fit(make(), partial(batch, learn, count), steps=steps)
+                accuracies[row, kind, column] = accuracy(model, test)
+            for begun in (0, 1):
+                torch.manual_seed(seed)
+                model = fit(make(), partial(batch, old, len(old[1])), steps=steps) if begun else make()
+                model = fit(model, partial(batch, new, LABELLED), steps=steps // 3)
+                transfers[row, kind, begun] = accuracy(model, part(test, range(5, 10)))
+
+    vits, resnets = accuracies.mean(0).tolist()
+    vit_transfer, resnet_transfer = transfers.mean(0).tolist()
+    seen = Seen(
+        images=tuple(counts),
+        vit=tuple(vits),
+        resnet=tuple(resnets),
+        spreads=tuple((accuracies[:, 0] - accuracies[:, 1]).std(0).tolist()),
+        gap=vits[0] - resnets[0],
+        gap_all=vits[-1] - resnets[-1],
+        vit_transfer=tuple(vit_transfer),
+        resnet_transfer=tuple(resnet_transfer),
+        gap_pretrained=vit_transfer[1] - resnet_transfer[1],
+        parameters=(vit().parameter_count, resnet().parameter_count),
+    )
+    return seen, partial(draw, counts, accuracies, transfers)
+
+
+def vit() -> regard.ViT:
+    """A small Vision Transformer for images of 8 × 8."""
+    return regard.ViT(8, 2, size=32, layers=3, heads=4, classes=10, channels=1, pooling="mean")
+
+
+def resnet() -> regard.ResNet:
+    """A ResNet with as many parameters."""
+    return regard.ResNet((1, 1, 1), 10, width=11, stem="cifar", channels=1)
+
+
+Labelled = tuple[Tensor, Tensor]  # images (count, 1, 8, 8) and their classes
+
+
+def parts(seed: int) -> tuple[Labelled, Labelled]:
+    """Images to learn from, and a fifth that is set aside."""
+    data = digits().train
+    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
+    images = data.pixels[order].float() / 127.5 - 1
+    aside = len(order) // 5
+    return (images[aside:], data.labels[order][aside:]), (images[:aside], data.labels[order][:aside])
+
+
+def part(images: Labelled, classes: Sequence[int]) -> Labelled:
+    """The images of these classes alone."""
+    chosen = torch.isin(images[1], torch.tensor(list(classes)))
+    return images[0][chosen], images[1][chosen]
+
+
+def batch(images: Labelled, count: int, step: int) -> Labelled:
+    """Sixty-four of the first `count` images, drawn at random."""
+    drawn = torch.randint(count, (64,))
+    return images[0][drawn], images[1][drawn]
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, images: Labelled) -> float:
+    """The share of images that are named right."""
+    return float((model(images[0]).argmax(-1) == images[1]).float().mean())
+
+
+def judge(seen: Seen) -> list[Criterion]:
+    """Behind on little data; nearer on all of it; ahead after pretraining."""
+    return [
+        Criterion(
+            seen.gap < 0,
+            Text(
+                f"On {seen.images[0]} images the ViT must be behind the ResNet: {seen.gap:+.1%} ± "
+                f"{seen.spreads[0]:.1%}.",
+                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{seen.gap:+.1%} ± {seen.spreads[0]:.1%}。",
+            ),
+        ),
+        Criterion(
+            seen.gap_all > seen.gap,
+            Text(
+                f"On all {seen.images[-1]} the gap must be smaller: it is {seen.gap_all:+.1%}.",
+                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {seen.gap_all:+.1%}。",
+            ),
+        ),
+        Criterion(
+            seen.gap_pretrained > 0,
+            Text(
+                f"After pretraining the ViT must be ahead: it is {seen.gap_pretrained:+.1%}, from "
+                f"{seen.vit_transfer[1]:.1%} and {seen.resnet_transfer[1]:.1%}. Enough pretraining means millions of "
+                "images, which this scale cannot show.",
+                f"预训练之后 ViT 应领先：实际为 {seen.gap_pretrained:+.1%}（{seen.vit_transfer[1]:.1%} 与"
+                f" {seen.resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
+            ),
+        ),
+    ]
+
+
+def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure:
+    """Accuracy against the number of images; after pretraining."""
+    figure = pictures.figure()
+    left, right = figure.subplots(1, 2, width_ratios=(1.3, 1))
+    styles = (("ViT", pictures.ATTENTION), ("ResNet", pictures.TRUTH))
+    for kind, (name, colour) in enumerate(styles):
+        own = accuracies[:, kind]
+        left.plot(counts, own.mean(0), "o-", color=colour, label=name)
+        left.fill_between(counts, own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
+        places = [kind * 0.35, 1 + kind * 0.35]
+        right.bar(places, transfers[:, kind].mean(0), width=0.3, color=colour)
+        for seed in transfers[:, kind]:
+            right.plot(places, seed, ".", color=pictures.SAMPLES, markersize=4)
+    left.set_xscale("log")
+    left.set_xticks(counts, map(str, counts))
+    left.minorticks_off()
+    left.set(xlabel="images to learn from", title="accuracy", ylim=(0, 1))
+    right.set_xticks([0.175, 1.175], ["from scratch", "pretrained"])
+    right.set(title="40 images of five new digits", ylim=(0, 1))
+    right.grid(False, axis="x")
+    pictures.legend(figure)
+    return figure
+
+
+SECTION = Section(
+    number=30,
+    notes=("004",),
+    title=Text("ViT and ResNet, on little data and after pretraining", "ViT 与 ResNet：少量数据与预训练之后"),
+    claim=Text(
+        "With enough data to pretrain on, ViT surpasses CNNs and transfers well to other tasks; where the training "
+        "set is not large enough, it is usually somewhat worse than a ResNet of the same size.",
+        "当拥有足够多的数据进行预训练的时候，ViT 的表现会超过 CNN，可以在下游任务中获得较好的迁移效果；但是当训练数据"
+        "集不够大的时候，ViT 的表现通常比同等大小的 ResNet 要差一些。",
+    ),
+    idea=Text(
+        "A convolution knows from the start that neighbouring pixels belong together and that a shape is the same "
+        "shape elsewhere; a ViT, which cuts an image into patches and lets them look at each other, has to learn both "
+        "from data. Here both see as many batches, have about as many parameters, and read handwritten digits of 8 × 8 "
+        "pixels. For transfer, they first learn the digits 0 to 4, then 5 to 9 from 40 images.",
+        "卷积一开始就知道相邻像素彼此相关，知道同一形状换个地方还是同一形状；ViT 把图像切成小块、让它们互相看，这两点"
+        "都得从数据中学。这里两者看同样多的批次，参数量相近，读的是 8 × 8 像素的手写数字。迁移时，先学数字 0 到 4，再"
+        "用 40 张图像学 5 到 9。",
+    ),
+    formula="ViT: patches → vectors → blocks → mean → class     ResNet: x + convolutions(x), …",
+    caption=Text(
+        "Left, accuracy on images set aside against the number of images to learn from. Right, accuracy on five new "
+        "digits after 40 images, from scratch and after learning five others.",
+        "左图：留出图像上的准确率随训练图像数的变化。右图：用 40 张图像学五个新数字的准确率，从零开始与先学另外五个数"
+        "字之后。",
+    ),
+    deciding="gap",
+    run=run,
+    full=partial(run, range(5), 1_000),
+    rehearsal=partial(run, range(2), 3),
+    judge=judge,
+)
