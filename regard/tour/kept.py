@@ -1,9 +1,11 @@
 """What was made before is not made again: results of sections, and models that they need, by what they came from."""
 
 import hashlib
+import inspect
 import json
 import platform
 import shutil
+import sys
 import typing
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -84,8 +86,7 @@ def keep(section: Section[Any], found: Kept, *, full: bool) -> None:
 
 
 def _folder(section: Section[Any], *, full: bool) -> Path:
-    module = __import__(section.judge.__module__, fromlist=["SECTION"])
-    source = Path(module.__file__).read_text(encoding="utf-8")
+    source = inspect.getsource(sys.modules[section.judge.__module__])
     return place(f"claim-{section.number:02}{'-full' if full else ''}", source)
 
 

@@ -113,7 +113,8 @@ def _section(result: Result, language: Language) -> str:
 <p>{escape(section.idea.to(language))}</p>
 <p class="formula">{escape(section.formula)}</p>
 {_found(result, language)}
-<h3>{words.CODE.to(language)}</h3>
+<h3>{words.CODE.to(language)} <a class="notebook" href="{result.notebook_name(language)}" download>\
+{words.NOTEBOOK.to(language)}</a></h3>
 <pre tabindex="0"><code>{highlighted(inspect.getsource(section.run))}</code></pre>
 </section>
 """

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from regard.tour import report, words
+from regard.tour.notebook import notebook
 from regard.tour.page import page
 from regard.tour.section import LANGUAGES, Language, Outcome, Section
 from regard.tour.sections import load
@@ -49,7 +50,7 @@ def run(request: Request, sections: Sequence[Section[Any]] | None = None) -> int
             coming = walk(chosen)
         results = sorted(_with_progress(coming, len(chosen), language), key=lambda result: result.section.number)
         for name, content in files(results, language).items():
-            (out / name).parent.mkdir(exist_ok=True)
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
             (out / name).write_bytes(content)
     except ValueError as error:
         print(f"regard: {error}", file=sys.stderr)
@@ -79,8 +80,11 @@ def files(results: Sequence[Result], language: Language) -> dict[str, bytes]:
     """Everything that a tour leaves behind: file name → content. index.html is the page in the chosen language."""
     pages = {f"{each}.html": page(results, each).encode() for each in LANGUAGES}
     pictures = {result.picture_name(theme): picture for result in results for theme, picture in result.pictures.items()}
+    notebooks = {
+        result.notebook_name(each): notebook(result.section, each).encode() for result in results for each in LANGUAGES
+    }
     written = {"results.json": report.as_json(results, language).encode(), "index.html": pages[f"{language}.html"]}
-    return pages | pictures | written
+    return pages | pictures | notebooks | written
 
 
 def _with_progress(coming: Iterator[Result], count: int, language: Language) -> Iterator[Result]:

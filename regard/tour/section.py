@@ -70,14 +70,10 @@ Measured = TypeVar("Measured", bound=Numbers)
 
 
 class Need(NamedTuple):
-    """Something that takes long, and that several sections share: made once, and then kept. Also called by them."""
+    """Something that takes long, and that several sections share: made once, and then kept."""
 
     make: Callable[..., object]
     of: tuple[Any, ...] = ()
-
-    def __call__(self) -> None:
-        """Make it; it is read again by whoever needs it."""
-        self.make(*self.of)
 
 
 @dataclass(frozen=True, kw_only=True)

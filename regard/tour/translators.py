@@ -1,6 +1,7 @@
 """Small translators from English to French that several sections look at: trained once for all, and then kept."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import regard
 from regard.data.grammar import corpus
@@ -12,7 +13,7 @@ from regard.training.metrics import bleu
 from regard.training.tasks.translate import translated
 
 SCORES = ("additive", "bilinear", "cosine", "dot", "gaussian")
-SETTINGS = {  # as small, and as short, as it can be for the effect to show
+SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the effect to show
     "size": 64,
     "hidden": 96,
     "tokenizer": "word",

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regard.tour import kept
-from regard.tour.section import Criterion, Need, Numbers, Outcome, Section, verdict
+from regard.tour.section import Criterion, Language, Need, Numbers, Outcome, Section, verdict
 from regard.view.pictures import THEMES, png
 
 MOST = 8  # processes: each holds some hundred megabytes
@@ -40,6 +40,10 @@ class Result:
     def picture_name(self, theme: str) -> str:
         """The file of its picture."""
         return f"{self.anchor}.png" if theme == "light" else f"{self.anchor}-{theme}.png"
+
+    def notebook_name(self, language: Language) -> str:
+        """The file of its notebook."""
+        return f"notebooks/{language}/{self.anchor}.ipynb"
 
 
 def walk(sections: Iterable[Section[Any]]) -> Iterator[Result]:
@@ -101,9 +105,9 @@ def _side_by_side(sections: Sequence[Section[Any]], *, full: bool) -> Iterator[R
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _alone)
     try:
         making: dict[Future[Any], Need] = {
-            pool.submit(need): need for need in dict.fromkeys(_all_needs(sections, needs))
+            pool.submit(need.make, *need.of): need for need in dict.fromkeys(_all_needs(sections, needs))
         }
-        waiting, running = list(sections), {}
+        waiting, running = list(sections), dict[Future[Result], Section[Any]]()
         while waiting or running:
             missing = set(making.values())
             for section in [own for own in waiting if not needs[own.number] & missing]:

@@ -123,8 +123,8 @@ def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
 
 def frame(axes: Axes, row: int, column: int, *, width: int = 1) -> None:
     """A frame around a cell of a heat map, or around several side by side."""
-    edge = {"fill": False, "edgecolor": TRUTH, "linewidth": 1.4}
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), width, 1, **edge))
+    place = (column - 0.5, row - 0.5)
+    axes.add_patch(Rectangle(place, width, 1, fill=False, edgecolor=TRUTH, linewidth=1.4))
 
 
 def _cells(shape: tuple[int, ...]) -> list[tuple[int, int]]:

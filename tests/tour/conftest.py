@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard import tour
-from regard.tour import runner
+from regard.tour import kept, runner, walk
 from regard.tour.section import Criterion, Numbers, Section, Text
 
 
@@ -26,22 +26,28 @@ class Tour:
         return (self.out / f"{language}.html").read_text(encoding="utf-8")
 
 
+def rehearsed(section):
+    """What came of a section, by its rehearsal if it has one."""
+    return replace(walk.visit(replace(section, run=section.rehearsal or section.run)), section=section)
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """A whole tour, in English."""
+    """A whole tour, in English, in which sections that train for long are rehearsed."""
     out = tmp_path_factory.mktemp("tour") / "made" / "by the tour"
     results = []
 
-    def listening(sections):
-        for result in walk(sections):
-            results.append(result)
-            yield result
+    def walking(sections, **_):
+        for section in sections:
+            results.append(rehearsed(section))
+            yield results[-1]
 
-    walk = runner.walk
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "walk", listening)
+        cache = tmp_path_factory.mktemp("cache")
+        patch.setattr(kept, "cache_folder", lambda: cache)
+        patch.setattr(runner, "walk_together", walking)
         with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            code = tour.run(out, "en")
+            code = tour.run(tour.Request(out))
     return Tour(out, code, stdout.getvalue(), stderr.getvalue(), results)
 
 

@@ -23,7 +23,7 @@ def test_a_tour_ends_well(finished):
 
 
 def test_chinese_throughout(tmp_path, capsys, small_section):
-    assert tour.run(tmp_path, "zh", [small_section(7, 0.5), small_section(8, -0.5)]) == 0
+    assert tour.run(tour.Request(tmp_path, "zh"), [small_section(7, 0.5), small_section(8, -0.5)]) == 0
     printed = capsys.readouterr().out
     assert "标题 7" in printed
     assert "不成立" in printed
@@ -33,14 +33,14 @@ def test_chinese_throughout(tmp_path, capsys, small_section):
 
 
 def test_a_claim_that_does_not_hold_is_a_result(tmp_path, capsys, small_section):
-    assert tour.run(tmp_path, "en", [small_section(7, -0.5)]) == 0
+    assert tour.run(tour.Request(tmp_path, "en"), [small_section(7, -0.5)]) == 0
     assert "did not hold" in capsys.readouterr().out
     assert "not-met" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_section_that_fails_does_not_stop_the_others(tmp_path, capsys, small_section):
     chain = [small_section(7, 0.5), small_section(8, ValueError("two\nlines & <more>")), small_section(9, 0.5)]
-    assert tour.run(tmp_path, "en", chain) == 1
+    assert tour.run(tour.Request(tmp_path, "en"), chain) == 1
     printed = capsys.readouterr()
     assert "claim-08: ValueError: two lines & <more>" in printed.err.splitlines()
     claims = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["claims"]
@@ -56,11 +56,11 @@ def test_a_section_that_fails_does_not_stop_the_others(tmp_path, capsys, small_s
 
 def test_a_picture_that_cannot_be_drawn_is_a_failure(tmp_path, small_section, monkeypatch):
     monkeypatch.setattr(Figure, "draw", lambda *_, **__: 1 / 0)
-    assert tour.run(tmp_path, "en", [small_section(7, 0.5)]) == 1
+    assert tour.run(tour.Request(tmp_path, "en"), [small_section(7, 0.5)]) == 1
 
 
 def test_nan_is_null_in_json(tmp_path, small_section):
-    assert tour.run(tmp_path, "en", [small_section(7, float("nan"))]) == 0
+    assert tour.run(tour.Request(tmp_path, "en"), [small_section(7, float("nan"))]) == 0
     (claim,) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["claims"]
     assert (claim["verdict"], claim["numbers"]) == ("did not hold", {"size": None})
 
@@ -68,7 +68,9 @@ def test_nan_is_null_in_json(tmp_path, small_section):
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
 def test_an_unwritable_folder_is_one_line(tmp_path, capsys, small_section, below):
     (tmp_path / "file").touch()
-    assert tour.run(tmp_path / "file" / below, "en", [small_section(7, RuntimeError("not to be run"))]) == 2
+    assert (
+        tour.run(tour.Request(tmp_path / "file" / below, "en"), [small_section(7, RuntimeError("not to be run"))]) == 2
+    )
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("regard: --out: cannot write into")
@@ -80,7 +82,7 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, small_section, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(tmp_path), "write_bytes", full)
-    assert tour.run(tmp_path, "en", [small_section(7, 0.5)]) == 2
+    assert tour.run(tour.Request(tmp_path, "en"), [small_section(7, 0.5)]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("No space left on device")
 
 
@@ -93,7 +95,7 @@ def test_control_c_stops_it(tmp_path, capsys, small_section, monkeypatch):
 def test_a_terminal_gets_a_bar(tmp_path, capsys, small_section, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert tour.run(tmp_path, "en", [small_section(7, 0.5), small_section(8, OSError("gone"))]) == 1
+    assert tour.run(tour.Request(tmp_path, "en"), [small_section(7, 0.5), small_section(8, OSError("gone"))]) == 1
     progress = capsys.readouterr().err
     assert "claim-08: OSError: gone" in progress
     assert "\x1b[" in progress
@@ -102,7 +104,7 @@ def test_a_terminal_gets_a_bar(tmp_path, capsys, small_section, monkeypatch):
 def test_a_poor_terminal_is_no_reason_to_stop(tmp_path, small_section):
     poor = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     with contextlib.redirect_stdout(poor):
-        assert tour.run(tmp_path, "zh", [small_section(7, 1e-9)]) == 0
+        assert tour.run(tour.Request(tmp_path, "zh"), [small_section(7, 1e-9)]) == 0
 
 
 def test_pictures_do_not_depend_on_the_users_settings(small_section):

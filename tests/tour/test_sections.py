@@ -27,6 +27,23 @@ BROKEN = {
     12: {"beyond": 1e-30},
     13: {"output_shape": (2, 4)},
     14: {"off_size": 0.06},
+    15: {"left": 0.3},
+    16: {"additive_time": 0.9},
+    17: {"worst": -1.5},
+    18: {"apart": 0.2},
+    19: {"weight": 0.05},
+    20: {"cosine": 10.0},
+    21: {"moved": 1e-3},
+    22: {"together": 1e-3},
+    23: {"without": 1e-3},
+    24: {"past_changed": 3},
+    25: {"gain": -0.1},
+    26: {"far": 0.5},
+    27: {"others_cut": 5},
+    28: {"layer": 1e-3},
+    29: {"gap": -0.021},
+    30: {"gap": 0.021},
+    31: {"first": 12},
 }
 WEAKENED = {
     1: {"attention_moved": 0.0},
@@ -43,7 +60,43 @@ WEAKENED = {
     12: {"in_empty": 0.125},
     13: {"uneven": 0.01},
     14: {"off_one": 0.06},
+    15: {"kept": 0.5},
+    16: {"textbook_time": 0.8},
+    17: {"kept_without": 2.5},
+    18: {"error": 0.9},
+    19: {"right": 1},
+    20: {"worst": 15.0},
+    21: {"recurrent_moved": 0.0},
+    22: {"value_moved": 0.25},
+    23: {"placed": 0.01},
+    24: {"model_changed": 2},
+    25: {"alike": 0.9},
+    26: {"kept_growth": 1.5},
+    27: {"others": 0.5},
+    28: {"alone": 0},
+    29: {"least": -0.013},
+    30: {"gap_pretrained": -0.03},
+    31: {"by_words": 24},
 }
+# Sections that train for long are rehearsed here, which proves nothing: numbers with which their claims stand.
+STANDING = {
+    17: {"worst": 30.0, "gap": 40.0, "kept_without": 0.3, "kept_attention": 0.9},
+    18: {"apart": 0.7, "error": 0.2, "straight": 0.5},
+    19: {"weight": 0.8, "others": 0.1, "right": 3, "seeds": 3},
+    20: {"cosine": 70.0, "without": 20.0, "worst": 60.0, "best_without": 25.0},
+    25: {"gain": 2.0, "noise": 0.1, "alike": 0.2, "placed": 3.0},
+    26: {
+        "far": 1.0,
+        "recurrent": (1.0, 1.0),
+        "convolution": (1.0, 0.12),
+        "milliseconds": (10.0, 1.0, 2.0),
+        "kept_growth": 4.0,
+        "fused_growth": 4.0,
+    },
+    29: {"gap": 0.1, "least": 0.05},
+    30: {"gap": -0.2, "gap_all": -0.1, "gap_pretrained": 0.02},
+}
+TIMED = (16, 26)  # whose numbers are times, which are never the same twice
 
 
 @pytest.fixture
@@ -56,19 +109,25 @@ every_section = pytest.mark.parametrize("number", SECTIONS)
 
 
 @every_section
-def test_the_claim_holds_today(result):
+def test_it_runs(result):
     assert result.error == ""
+
+
+@pytest.mark.parametrize("number", [number for number in SECTIONS if number not in STANDING])
+def test_the_claim_holds_today(result):
     assert result.outcome is Outcome.HELD, [criterion.sentence.en for criterion in result.criteria]
 
 
 @every_section
 def test_the_verdict_follows_the_numbers(result, number):
+    standing = replace(result.numbers, **STANDING.get(number, {}))
+    assert verdict(result.section.judge(standing)) is Outcome.HELD
     for changes, outcome in ((BROKEN[number], Outcome.DID_NOT_HOLD), (WEAKENED[number], Outcome.PARTLY)):
-        criteria = result.section.judge(replace(result.numbers, **changes))
+        criteria = result.section.judge(replace(standing, **changes))
         assert verdict(criteria) is outcome
         reasons = [criterion.sentence for criterion in criteria if not criterion.met]
         (changed,) = (value for name, value in changes.items())
-        shown = (show(changed), f"{changed:.1%}" if isinstance(changed, float) else "")
+        shown = (show(changed), *((f"{changed:.1%}", f"{changed:+.1%}") if isinstance(changed, float) else ()))
         for reason in reasons:
             assert any(form and form in reason.en and form in reason.zh for form in shown)
 
@@ -113,8 +172,9 @@ def test_files_and_claims_have_the_same_numbers():
 
 def test_the_numbers_do_not_depend_on_what_ran_before(finished, monkeypatch):
     monkeypatch.setattr(walk, "png", lambda drawing, theme: b"")
-    again = walk.walk(reversed(sections.load()))
-    assert [result.numbers for result in again] == [result.numbers for result in reversed(finished.results)]
+    before = {result.section.number: result.numbers for result in finished.results}
+    short = [section for section in reversed(sections.load()) if section.number not in (*STANDING, *TIMED)]
+    assert all(result.numbers == before[result.section.number] for result in walk.walk(short))
 
 
 def test_a_verdict_needs_the_first_criterion_most():

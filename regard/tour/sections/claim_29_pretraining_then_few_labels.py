@@ -4,9 +4,10 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import eq
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from matplotlib.figure import Figure
@@ -14,17 +15,31 @@ from torch import Tensor
 
 import regard
 from regard.data.split import part
-from regard.evaluating import Request, measured
 from regard.tour.kept import place
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text
 from regard.training.folder import RESULTS, has_run
 from regard.view import pictures
 
 CLASSES = ("compound", "debugger", "specialnames", "string-methods")  # topics of Python's manual
 SIZES = (12, 40, 120)  # labelled paragraphs
 SEEDS = range(3)
-READING = {"size": 64, "layers": 2, "heads": 4, "context": 64, "vocabulary": 1_500, "threads": 1, "batch": 1_024}
-LEARNING = {"steps": 60, "learning_rate": 1e-3, "warmup": 10, "evaluate_every": 20, "longest": 64, "batch": 1_024}
+READING: dict[str, Any] = {
+    "size": 64,
+    "layers": 2,
+    "heads": 4,
+    "context": 64,
+    "vocabulary": 1_500,
+    "threads": 1,
+    "batch": 1_024,
+}
+LEARNING: dict[str, Any] = {
+    "steps": 60,
+    "learning_rate": 1e-3,
+    "warmup": 10,
+    "evaluate_every": 20,
+    "longest": 64,
+    "batch": 1_024,
+}
 READ = 400  # steps of reading; 1 is as good as none
 
 
@@ -49,25 +64,28 @@ def run(sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS, read: int = 
     """Fine-tune a language model that has read the manual, and one that has not, on a few labels."""
     found = torch.zeros(2, len(seeds), len(sizes))  # (pretrained or not, seeds, sizes)
     with TemporaryDirectory() as folder:
-        learn, test = labelled(Path(folder))
+        learn, test = labelled(Path(folder, "paragraphs.csv"))
         for kind, begun in enumerate((reader(read), reader(1))):
             for row, seed in enumerate(seeds):
                 for column, size in enumerate(sizes):
                     out = Path(folder, f"{kind}-{seed}-{size}")
-                    regard.train("text", learn, out=out, init_from=str(begun), examples=size, seed=seed, **LEARNING)
-                    found[kind, row, column] = measured(Request(out, test))["accuracy"]
+                    given = {"init_from": str(begun), "examples": size, "seed": seed, **LEARNING}
+                    model = regard.train("text", learn, out=out, **given).model
+                    assert isinstance(model, regard.LanguageModel)
+                    named = model.classify([text for text, _ in test])
+                    found[kind, row, column] = sum(map(eq, named, [topic for _, topic in test])) / len(test)
 
-        pretrained, scratch = found.mean(1).tolist()
-        gaps = found[0] - found[1]
-        seen = Seen(
-            labels=tuple(sizes),
-            pretrained=tuple(pretrained),
-            scratch=tuple(scratch),
-            spreads=tuple(gaps.std(0).tolist()),
-            gap=float(gaps.mean()),
-            least=float(gaps.mean(0).min()),
-            tested=len(test.read_text(encoding="utf-8").splitlines()) - 1,
-        )
+    pretrained, scratch = found.mean(1).tolist()
+    gaps = found[0] - found[1]
+    seen = Seen(
+        labels=tuple(sizes),
+        pretrained=tuple(pretrained),
+        scratch=tuple(scratch),
+        spreads=tuple(gaps.std(0).tolist()),
+        gap=float(gaps.mean()),
+        least=float(gaps.mean(0).min()),
+        tested=len(test),
+    )
     return seen, partial(draw, sizes, found)
 
 
@@ -82,16 +100,14 @@ def paragraphs() -> dict[str, str]:
     return {own: names[0] for own, names in sorted(found.items()) if len(names) == 1}
 
 
-def labelled(folder: Path) -> tuple[Path, Path]:
-    """Paragraphs of four topics, to learn from and to be tested with, as CSV."""
-    paths = {side: folder / f"{side}.csv" for side in ("train", "test")}
-    for side, path in paths.items():
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["text", "label"])
-            rows = [(text, topic) for text, topic in paragraphs().items() if topic in CLASSES]
-            writer.writerows(row for row in rows if _side(row[0]) == side)
-    return paths["train"], paths["test"]
+def labelled(path: Path) -> tuple[Path, list[tuple[str, str]]]:
+    """Paragraphs of four topics: those to learn from in a CSV file, and those of the test."""
+    rows = [(text, topic) for text, topic in paragraphs().items() if topic in CLASSES]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows(row for row in rows if _side(row[0]) == "train")
+    return path, [row for row in rows if _side(row[0]) == "test"]
 
 
 def _side(text: str) -> str:
@@ -107,7 +123,11 @@ def reader(steps: int) -> Path:
             text = Path(home, "manual.txt")
             lines = [own for own, topic in paragraphs().items() if topic not in CLASSES or _side(own) == "train"]
             text.write_text("\n".join(lines), encoding="utf-8")
-            pace = {"steps": steps, "learning_rate": 3e-3 if steps > 1 else 1e-12, "warmup": min(40, steps - 1)}
+            pace: dict[str, Any] = {
+                "steps": steps,
+                "learning_rate": 3e-3 if steps > 1 else 1e-12,
+                "warmup": min(40, steps - 1),
+            }
             regard.train("language", text, out=folder, resume=has_run(folder), **READING, **pace)
     return folder
 

@@ -63,6 +63,7 @@ class Seen(Numbers):
 def run() -> tuple[Seen, Drawing]:
     """Questions are queries, sentence vectors of documents are keys, the documents are values."""
     encoder = regard.load(fetch("MiniLM"))
+    assert isinstance(encoder, regard.Encoder)
     query = encoder.embed(list(DOCUMENTS))  # (questions, 384)
     key = encoder.embed(list(DOCUMENTS.values()))  # (documents, 384)
     value = torch.eye(len(key))  # which document it is: the answer says how much of each
