@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,25 @@ output = regard.attend(torch.ones(3, 5), torch.ones(7, 5), torch.ones(7, 2))
 torch.testing.assert_close(output, torch.ones(3, 2))
 """
 
-THREADS = """
-import torch
-print(torch.get_num_threads())
+TORCH = """
+import json, torch
+print(json.dumps({"threads": torch.get_num_threads(), "vectors": torch.backends.cpu.get_cpu_capability()}))
+"""
+
+FUSED = """
+from regard.attention.threads import find_loops, shares_openmp
+assert find_loops("additive") is not None, "the compiled loops are missing"
+print("in PyTorch's own threads" if shares_openmp() else "in threads of its own")
+"""
+
+FONTS = """
+import warnings
+from regard.view.fonts import families
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    found = families(["猫"])
+assert not told, "no font of this system has Chinese letters, so pictures have boxes in their stead"
+print(found[-1])
 """
 
 NUMBA = """
@@ -75,23 +92,52 @@ def try_bfloat16(program: str = BFLOAT16) -> Trial:
     return replace(trial, cure=f"set {setting} before Python starts (tried: it helps)")
 
 
+def try_browser() -> Trial:
+    """Whether there is a browser that the explorer's page can be opened in without being asked for one."""
+    import webbrowser
+
+    try:
+        return Trial("a browser for regard explore", True, webbrowser.get().name)
+    except webbrowser.Error:
+        cure = "open the address that it prints in a browser, or install Debian's package chromium"
+        return Trial("a browser for regard explore", False, "none was found", cure)
+
+
+def try_disk(least: float = 2.0) -> Trial:
+    """Whether there is room for data sets and models in the cache."""
+    from regard.data.fetching import cache
+
+    folder = next(own for own in (cache(), *cache().parents) if own.exists())
+    free = shutil.disk_usage(folder).free / 1e9
+    return Trial("room for data sets", free >= least, f"{free:.0f} GB free", "set XDG_CACHE_HOME to a larger disk")
+
+
 def examine() -> dict[str, Any]:
     """Look at this machine; the answer is ready for JSON."""
-    threads = attempt("torch", THREADS)
-    trials = [
+    torch = attempt("torch", TORCH)
+    machine = json.loads(torch.detail) if torch.passed else {"threads": None, "vectors": None}
+    needed = [
         attempt("attention", ATTENTION, cure="install regard anew, in a fresh virtual environment"),
         attempt("numba compiles", NUMBA, cure="additive attention works without numba, but slowly; install numba anew"),
+        attempt("fused additive attention", FUSED, cure="install numba anew: without it, it is slower"),
         try_bfloat16(),
     ]
+    welcome = [
+        attempt("a font for Chinese", FONTS, cure="install one, such as Noto Sans CJK"),
+        try_browser(),
+        try_disk(),
+    ]
     return {
-        "passed": all(trial.passed for trial in trials),
+        "passed": all(trial.passed for trial in needed),
         "regard": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in ("torch", "numba", "numpy")},
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "torch_threads": int(threads.detail) if threads.passed else None,
-        "trials": [asdict(trial) for trial in trials],
+        "torch_threads": machine["threads"],
+        "vectors": machine["vectors"],
+        "trials": [asdict(trial) for trial in needed],
+        "besides": [asdict(trial) for trial in welcome],
     }
 
 
@@ -104,10 +150,20 @@ def run(*, as_json: bool = False) -> int:
         versions = [f"regard {found['regard']}", f"Python {found['python']}"]
         versions += [f"{name} {number or 'missing'}" for name, number in found["packages"].items()]
         print(" · ".join(versions))
-        print(f"{found['machine']}, cores: {found['cores']}, torch threads: {found['torch_threads'] or 'unknown'}")
-        for trial in found["trials"]:
-            print(f"ok    {trial['name']}" if trial["passed"] else "FAIL  {name}: {detail}; {cure}".format(**trial))
+        print(
+            f"{found['machine']}, cores: {found['cores']}, torch threads: {found['torch_threads'] or 'unknown'}, "
+            f"vectors: {found['vectors'] or 'unknown'}"
+        )
+        for trial in (*found["trials"], *found["besides"]):
+            print(_line(trial, needed=trial in found["trials"]))
     return 0 if found["passed"] else 1
+
+
+def _line(trial: dict[str, Any], *, needed: bool) -> str:
+    """What is missing but not needed is said, and is no failure."""
+    if trial["passed"]:
+        return f"ok    {trial['name']}" + (f": {trial['detail']}" if trial["detail"] else "")
+    return ("FAIL  " if needed else "note  ") + "{name}: {detail}; {cure}".format(**trial)
 
 
 def _version(package: str) -> str | None:

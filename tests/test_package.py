@@ -208,8 +208,14 @@ def test_the_doctor_speaks_json():
     assert found["packages"]["torch"]
     assert found["cores"] > 0
     assert found["torch_threads"] > 0
-    assert [trial["name"] for trial in found["trials"]] == ["attention", "numba compiles", "bfloat16 matmul"]
-    assert all(trial["passed"] or trial["cure"] for trial in found["trials"])
+    needed = ["attention", "numba compiles", "fused additive attention", "bfloat16 matmul"]
+    assert [trial["name"] for trial in found["trials"]] == needed
+    assert [trial["name"] for trial in found["besides"]] == [
+        "a font for Chinese",
+        "a browser for regard explore",
+        "room for data sets",
+    ]
+    assert all(trial["passed"] or trial["cure"] for trial in (*found["trials"], *found["besides"]))
     assert found["trials"][0]["passed"], found["trials"][0]["detail"]
 
 

@@ -100,5 +100,12 @@ def _after_fork() -> None:
 
 
 _openmp = _find_openmp()
+
+
+def shares_openmp() -> bool:
+    """Whether loops run in PyTorch's own threads, and not in a pool beside them."""
+    return _openmp is not None
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
