@@ -11,7 +11,7 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench experiments faults constraints clean
+.PHONY: help tour test weights browser check fix bench docs experiments faults constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ fix: $(VENV)/.installed ## format the code and repair what ruff can repair
 bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
+	@$(BIN)/mkdocs build --quiet
+	@echo "wrote site/index.html"
+
 experiments: $(VENV)/.installed ## real data, real results, some hours: what is done is kept; into docs/results.md
 	@$(BIN)/python -m experiments
 
@@ -56,13 +60,13 @@ faults: $(VENV)/.installed ## the long campaigns of injected faults
 constraints: ## choose the newest versions anew (torch stays at its pin) and write constraints.txt
 	@rm -rf $(VENV)-fresh && $(PYTHON) -m venv $(VENV)-fresh
 	@$(VENV)-fresh/bin/python $(PIP) install "$$(grep '^torch==' constraints.txt)" $(BUILD)
-	@$(VENV)-fresh/bin/python $(PIP) install --no-build-isolation --editable '.[dev,bench]'
+	@$(VENV)-fresh/bin/python $(PIP) install --no-build-isolation --editable '.[dev,bench,docs]'
 	@{ grep '^#' constraints.txt; $(VENV)-fresh/bin/python -m pip freeze --all --exclude-editable \
 		| sed '/^pip==/d; s/^\(torch==[0-9.]*\)+.*/\1/'; } > $(VENV)-fresh/constraints.txt
 	@mv $(VENV)-fresh/constraints.txt constraints.txt && rm -rf $(VENV)-fresh
 
 clean: ## remove .venv, caches and the tour's pictures
-	@rm -rf $(VENV) $(VENV)-fresh $(TOUR) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(VENV)-fresh $(TOUR) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find regard tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # torch goes first: its pin decides which build is taken before anything else may ask for one. Building regard without
@@ -75,6 +79,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) torch $(BUILD)
 	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "installing what makes the site …" >&2
+	@$(INSTALL) --no-build-isolation --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
