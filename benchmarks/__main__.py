@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import SUBJECTS
+from benchmarks.front import refresh
 from benchmarks.measure import Row
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -27,6 +28,7 @@ def main() -> int:
     found = [row for subject in chosen or SUBJECTS for row in run(subject)]
     if not chosen:
         PAGE.write_text(page(found), encoding="utf-8")
+        refresh(page(found))
         print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else f"wrote {PAGE}")
     return 0 if all(row.met for row in found) else 1
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.__main__ import processor
+from benchmarks.front import refresh
 from experiments import EXPERIMENTS
 from experiments.trial import Experiment, Figures
 from regard.data.fetching import cache
@@ -44,6 +45,7 @@ def main() -> int:
         for name in chosen:
             run(name, options.trial, again=options.again)
     PAGE.write_text(page(read()), encoding="utf-8")
+    refresh(page(read()))
     print(f"wrote docs/{PAGE.name}")
     return 0
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from benchmarks.front import refreshed
 from regard import cli, doctor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -258,14 +259,29 @@ def test_readme_tree_is_the_real_one():
     drawn = {("regard/" if line[0] == " " else "") + line.split()[0] for line in tree.splitlines()} - {"regard/"}
     rooms = {f"regard/{path.parent.name}/" for path in ROOT.glob("regard/*/__init__.py")}
     files = {f"regard/{path.name}" for path in ROOT.glob("regard/*.py")} - {"regard/__init__.py"}
-    made = {"build", "dist", "regard"}
+    made = {"build", "dist", "regard", "site"}
     folders = {
         f"{path.name}/" for path in ROOT.glob("[!.]*/") if path.name not in made and not path.name.startswith("regard-")
     }
     assert drawn == rooms | files | folders
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_readme_tables_are_lines_of_what_commands_made(document):
+    """Numbers, but for the table of names, are never written by hand."""
+    made = [(ROOT / "docs" / name).read_text(encoding="utf-8").splitlines() for name in ("benchmarks.md", "results.md")]
+    lines = (ROOT / document).read_text(encoding="utf-8").splitlines()
+    tables = [line for line in lines if line.startswith("| ") and line.count("|") > 3]
+    assert len(tables) > 10
+    assert [line for line in tables if line not in made[0] + made[1]] == []
+
+
+def test_tables_of_the_readme_follow_what_is_measured():
+    front = "text\n\n| a | b | 3 |\n| c | d | 4 |\n"
+    assert refreshed(front, "| a | b | 5 |\n| e | f | 6 |\n") == front.replace("3", "5")
+
+
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_lead_to_files(document):
     text = (ROOT / document).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
