@@ -110,7 +110,7 @@ def judge(seen: Seen) -> list[Criterion]:
             ),
         ),
         Criterion(
-            seen.placed > 0.1,
+            seen.placed > 0.5 * seen.losses[0],
             Text(
                 "One head must be too few in any case: where positions are added to the vectors, so that what comes "
                 f"back tells where it comes from, one head loses {show(seen.placed)} only.",

@@ -33,14 +33,15 @@ READING: dict[str, Any] = {
     "batch": 1_024,
 }
 LEARNING: dict[str, Any] = {
-    "steps": 60,
-    "learning_rate": 1e-3,
+    "steps": 100,
+    "learning_rate": 5e-4,
     "warmup": 10,
-    "evaluate_every": 20,
+    "evaluate_every": 25,
     "longest": 64,
     "batch": 1_024,
+    "dropout": 0.0,
 }
-READ = 400  # steps of reading; 1 is as good as none
+READ = 1_500  # steps of reading; 1 is as good as none
 
 
 @dataclass(frozen=True)
