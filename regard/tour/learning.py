@@ -1,10 +1,14 @@
 """The smallest training loop there is, for sections that teach a small model a small task."""
 
 from collections.abc import Callable
+from itertools import chain, count, islice
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from regard.models.model import Model
+from regard.training.task import Task
 
 NOTHING = -100  # the target of a place where nothing is asked
 
@@ -12,15 +16,36 @@ Batch = Callable[[int], tuple[Tensor, Tensor]]
 
 
 def fit(model: nn.Module, batch: Batch, *, steps: int, rate: float = 3e-3) -> nn.Module:
-    """Teach a model that gives logits (batch, n, words): `batch(step)` gives inputs and targets (batch, n)."""
+    """Teach a model that gives logits (…, words): `batch(step)` gives its inputs and the targets (…)."""
+
+    def loss(step: int) -> Tensor:
+        inputs, targets = batch(step)
+        return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten(), ignore_index=NOTHING)
+
+    return _taught(model, loss, steps, rate)
+
+
+def fit_task(task: Task, *, steps: int, rate: float, seed: int) -> Model:
+    """Teach a task of `regard train` to its model: the same batches and the same loss, and nothing kept on the way."""
+    epochs = chain.from_iterable(map(task.batches.epoch, count()))
+    batches = list(islice(epochs, steps))
+    chance = torch.Generator().manual_seed(seed)
+
+    def loss(step: int) -> Tensor:
+        batch = task.batch(batches[step], chance)
+        return task.loss(task.model, batch) / batch.count
+
+    _taught(task.model, loss, steps, rate)
+    return task.model
+
+
+def _taught(model: nn.Module, loss: Callable[[int], Tensor], steps: int, rate: float) -> nn.Module:
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
     model.train()
     for step in range(steps):
-        inputs, targets = batch(step)
-        loss = functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten(), ignore_index=NOTHING)
         optimizer.zero_grad()
-        loss.backward()
+        loss(step).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()

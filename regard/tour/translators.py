@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 import regard
 from regard.data.grammar import corpus
 from regard.data.pairs import Pair
 from regard.models.seq2seq import Seq2Seq
 from regard.tour.kept import place
-from regard.training.folder import RESULTS, has_run
+from regard.tour.learning import fit_task
 from regard.training.metrics import bleu
+from regard.training.options import resolved
+from regard.training.tasks import prepare
 from regard.training.tasks.translate import translated
 
 SCORES = ("additive", "bilinear", "cosine", "dot", "gaussian")
@@ -18,39 +22,29 @@ SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the eff
     "hidden": 96,
     "tokenizer": "word",
     "batch": 2_048,
-    "learning_rate": 6e-3,
-    "warmup": 40,
     "dropout": 0.0,
-    "evaluate_pairs": 20,
-    "threads": 1,
 }
+RATE = 6e-3
 STEPS = 300
 PAIRS = 300  # sentences that nothing was learned from
 
 
 def translator(attention: str, seed: int, steps: int = STEPS) -> Seq2Seq:
-    """An RNN encoder–decoder with this score (or "none"), trained on the embedded grammar."""
-    folder = place(f"translator-{attention}-{seed}-{steps}")
-    if not (folder / RESULTS).exists():
-        regard.train(
-            "translate",
-            out=folder,
-            resume=has_run(folder),
-            attention=attention,
-            seed=seed,
-            steps=steps,
-            evaluate_every=steps,
-            save_every=steps,
-            **SETTINGS,
-        )
+    """An RNN encoder–decoder with this score (or "none"), taught with the embedded grammar: as `regard train translate`
+    does it, but without its checkpoints and evaluations."""
+    folder = place(f"translator-{attention}-{seed}-{steps}", SETTINGS, RATE)
+    if not folder.exists():
+        torch.manual_seed(seed)
+        task = prepare("translate", resolved("translate", {"attention": attention, "seed": seed, **SETTINGS}))
+        fit_task(task, steps=steps, rate=RATE, seed=seed).save(folder)
     model = regard.load(folder)
     assert isinstance(model, Seq2Seq)
     return model
 
 
-def unseen() -> list[Pair]:
+def unseen(count: int = PAIRS) -> list[Pair]:
     """Sentences of the grammar, their French and which words belong together, that nothing was learned from."""
-    return corpus("fr").test[:PAIRS]
+    return corpus("fr").test[:count]
 
 
 def quality(model: Seq2Seq, pairs: Sequence[Pair]) -> float:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import STEPS, quality, translator, unseen
+from regard.tour.translators import PAIRS, STEPS, quality, translator, unseen
 from regard.view import pictures
 
 LENGTHS = ((1, 6), (7, 10), (11, 15), (16, 99))  # English words
@@ -39,9 +39,9 @@ class Seen(Numbers):
     parameters: Annotated[tuple[int, ...], Text("parameters without and with", "参数量：无、有")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) -> tuple[Seen, Drawing]:
     """The same encoder–decoder with and without attention, same size and same steps."""
-    pairs = unseen()
+    pairs = unseen(count)
     groups = [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
     scores = torch.zeros(len(seeds), len(KINDS), len(LENGTHS) + 1)  # the last one: all lengths
     parameters = []
@@ -135,7 +135,7 @@ SECTION = Section(
     deciding="gap",
     run=run,
     full=partial(run, range(3), 2_000),
-    rehearsal=partial(run, range(2), 3),
+    rehearsal=partial(run, range(2), 3, 41),
     judge=judge,
     needs=tuple(Need(translator, (kind, seed)) for kind in KINDS for seed in SEEDS),
 )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from regard.data.pairs import Pair
 from regard.data.words import split
 from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import STEPS, translator, unseen
+from regard.tour.translators import PAIRS, STEPS, translator, unseen
 from regard.training.alignment import Alignment, align
 from regard.training.metrics import alignment_error_rate
 from regard.view import pictures
@@ -35,9 +35,9 @@ class Seen(Numbers):
     sentences: Annotated[int, Text("sentences", "句子数")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) -> tuple[Seen, Drawing]:
     """What a translator looks at while it writes each word, against which words belong together."""
-    pairs = unseen()
+    pairs = unseen(count)
     gold = [pair.alignment or frozenset() for pair in pairs]
     apart, errors = [], []
     for seed in seeds:
@@ -127,7 +127,7 @@ SECTION = Section(
     deciding="error",
     run=run,
     full=partial(run, range(3), 2_000),
-    rehearsal=partial(run, range(2), 3),
+    rehearsal=partial(run, range(2), 3, 41),
     judge=judge,
     needs=tuple(Need(translator, ("additive", seed)) for seed in SEEDS),
 )

@@ -35,7 +35,7 @@ class Seen(Numbers):
 
 def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
     """The notes' own sentence, which the translators have never seen: nor any other with “on the mat”."""
-    pair = unseen()[0]  # the cat is on the mat → le chat est sur le tapis
+    pair = unseen(1)[0]  # the cat is on the mat → le chat est sur le tapis
     rows, found = [], []
     for seed in seeds:
         model = translator("additive", seed, steps)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import SCORES, STEPS, quality, translator, unseen
+from regard.tour.translators import PAIRS, SCORES, STEPS, quality, translator, unseen
 from regard.view import pictures
 
 SEEDS = range(3)
@@ -32,9 +32,9 @@ class Seen(Numbers):
     best_without: Annotated[float, Text("the most without attention, in any seed", "无注意力在所有种子中的最大者")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
+def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) -> tuple[Seen, Drawing]:
     """The same translator, with one score after the other."""
-    pairs = unseen()
+    pairs = unseen(count)
     found = torch.zeros(len(KINDS), len(seeds))
     for row, score in enumerate(KINDS):
         for column, seed in enumerate(seeds):
@@ -113,7 +113,7 @@ SECTION = Section(
     deciding="cosine",
     run=run,
     full=partial(run, range(3), 2_000),
-    rehearsal=partial(run, range(2), 3),
+    rehearsal=partial(run, range(2), 3, 41),
     judge=judge,
     needs=tuple(Need(translator, (kind, seed)) for kind in KINDS for seed in SEEDS),
 )

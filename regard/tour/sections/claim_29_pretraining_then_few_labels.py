@@ -33,7 +33,6 @@ READING: dict[str, Any] = {
     "batch": 1_024,
 }
 LEARNING: dict[str, Any] = {
-    "steps": 100,
     "learning_rate": 5e-4,
     "warmup": 10,
     "evaluate_every": 25,
@@ -41,7 +40,7 @@ LEARNING: dict[str, Any] = {
     "batch": 1_024,
     "dropout": 0.0,
 }
-READ = 1_500  # steps of reading; 1 is as good as none
+READ, STEPS = 1_500, 100  # of reading, where 1 is as good as none; of learning from labels
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,9 @@ class Seen(Numbers):
     tested: Annotated[int, Text("paragraphs set aside", "留出的段落数")]
 
 
-def run(sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS, read: int = READ) -> tuple[Seen, Drawing]:
+def run(
+    sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS, read: int = READ, steps: int = STEPS
+) -> tuple[Seen, Drawing]:
     """Fine-tune a language model that has read the manual, and one that has not, on a few labels."""
     found = torch.zeros(2, len(seeds), len(sizes))  # (pretrained or not, seeds, sizes)
     with TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ def run(sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS, read: int = 
             for row, seed in enumerate(seeds):
                 for column, size in enumerate(sizes):
                     out = Path(folder, f"{kind}-{seed}-{size}")
-                    given = {"init_from": str(begun), "examples": size, "seed": seed, **LEARNING}
+                    given = {"init_from": str(begun), "examples": size, "seed": seed, "steps": steps, **LEARNING}
                     model = regard.train("text", learn, out=out, **given).model
                     assert isinstance(model, regard.LanguageModel)
                     named = model.classify([text for text, _ in test])
@@ -197,7 +198,7 @@ SECTION = Section(
     deciding="gap",
     run=run,
     full=partial(run, (12, 40, 120, 240), range(5), 3_000),
-    rehearsal=partial(run, (12, 40), range(2), 2),
+    rehearsal=partial(run, (12, 40), range(2), 2, 2),
     judge=judge,
     needs=(Need(reader, (READ,)), Need(reader, (1,))),
 )
