@@ -3,23 +3,26 @@
 import hashlib
 import inspect
 import json
+import os
 import platform
 import shutil
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import regard
 from regard.data.fetching import cache as cache_folder
+from regard.models.model import Model
 from regard.tour.section import Numbers, Section
 from regard.view.pictures import THEMES
 
-__all__ = ["Kept", "find", "keep", "place"]
+__all__ = ["Kept", "find", "keep", "model"]
 
 HOME = Path(regard.__file__).parent
 WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # what no number depends on, but for a section's own file
@@ -56,6 +59,19 @@ def place(name: str, *depends: object) -> Path:
     return home / f"{name}.{own}"
 
 
+def model(name: str, make: Callable[[], Model], *depends: object) -> Path:
+    """The folder of a model that depends on regard's code and these: made if it is not there, whole or not at all."""
+    folder = place(name, *depends)
+    if not folder.exists():
+        made = make()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".making-", dir=folder.parent) as work:
+            made.save(Path(work, name))
+            if not folder.exists():  # somebody else may have been faster
+                Path(work, name).rename(folder)
+    return folder
+
+
 def find(section: Section[Any], *, full: bool) -> Kept | None:
     """What is kept of a section, if it is whole."""
     folder = _folder(section, full=full)
@@ -71,7 +87,7 @@ def find(section: Section[Any], *, full: bool) -> Kept | None:
 def keep(section: Section[Any], found: Kept, *, full: bool) -> None:
     """Keep it, whole or not at all. A folder that cannot be written costs time, next time, and nothing else."""
     folder = _folder(section, full=full)
-    part = folder.with_name(f"{folder.name}.part")
+    part = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)

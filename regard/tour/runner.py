@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from regard.tour import report, words
 from regard.tour.notebook import notebook
@@ -90,7 +90,13 @@ def files(results: Sequence[Result], language: Language) -> dict[str, bytes]:
 def _with_progress(coming: Iterator[Result], count: int, language: Language) -> Iterator[Result]:
     """The results of a walk, with a bar on stderr where that is a terminal, and else with a line for each."""
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    columns = (
+        SpinnerColumn(),
+        TimeElapsedColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=count)
         for done, result in enumerate(coming, 1):

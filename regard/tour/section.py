@@ -91,10 +91,9 @@ class Section(Generic[Measured]):
     run: Callable[[], tuple[Measured, Drawing]]
     judge: Callable[[Measured], Sequence[Criterion]]
     full: Callable[[], tuple[Measured, Drawing]] | None = None  # the same on real data, or with more seeds: --full
-    rehearsal: Callable[[], tuple[Measured, Drawing]] | None = (
-        None  # the same in seconds, which proves nothing: for tests
-    )
-    needs: tuple[Need, ...] = ()  # what can be made beforehand, while other sections run
+    rehearsal: Callable[[], tuple[Measured, Drawing]] | None = None  # in seconds, proves nothing: for tests
+    needs: tuple[Need, ...] = ()  # what `run` shares with other sections
+    full_needs: tuple[Need, ...] = ()  # what `full` shares with other sections
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

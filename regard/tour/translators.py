@@ -8,9 +8,11 @@ import torch
 import regard
 from regard.data.grammar import corpus
 from regard.data.pairs import Pair
+from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
-from regard.tour.kept import place
+from regard.tour import kept
 from regard.tour.learning import fit_task
+from regard.tour.section import Need
 from regard.training.metrics import bleu
 from regard.training.options import resolved
 from regard.training.tasks import prepare
@@ -21,25 +23,33 @@ SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the eff
     "size": 64,
     "hidden": 96,
     "tokenizer": "word",
-    "batch": 2_048,
+    "batch": 1_024,
     "dropout": 0.0,
 }
-RATE = 6e-3
-STEPS = 300
+RATE = 1e-2
+STEPS = 250
+FULL = 2_000  # steps with --full
+SEEDS, MORE_SEEDS = range(3), range(5)
 PAIRS = 300  # sentences that nothing was learned from
 
 
 def translator(attention: str, seed: int, steps: int = STEPS) -> Seq2Seq:
     """An RNN encoder–decoder with this score (or "none"), taught with the embedded grammar: as `regard train translate`
     does it, but without its checkpoints and evaluations."""
-    folder = place(f"translator-{attention}-{seed}-{steps}", SETTINGS, RATE)
-    if not folder.exists():
+
+    def made() -> Model:
         torch.manual_seed(seed)
         task = prepare("translate", resolved("translate", {"attention": attention, "seed": seed, **SETTINGS}))
-        fit_task(task, steps=steps, rate=RATE, seed=seed).save(folder)
-    model = regard.load(folder)
+        return fit_task(task, steps=steps, rate=RATE, seed=seed)
+
+    model = regard.load(kept.model(f"translator-{attention}-{seed}-{steps}", made, SETTINGS, RATE))
     assert isinstance(model, Seq2Seq)
     return model
+
+
+def needed(kinds: Sequence[str], seeds: Sequence[int], steps: int = STEPS) -> tuple[Need, ...]:
+    """What a section has to say that looks at these."""
+    return tuple(Need(translator, (kind, seed, steps)) for kind in kinds for seed in seeds)
 
 
 def unseen(count: int = PAIRS) -> list[Pair]:

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -18,6 +18,7 @@ from regard.tour.section import Criterion, Language, Need, Numbers, Outcome, Sec
 from regard.view.pictures import THEMES, png
 
 MOST = 8  # processes: each holds some hundred megabytes
+DIED = "its process has died, of too little memory perhaps"
 
 
 @dataclass(frozen=True)
@@ -97,44 +98,64 @@ def _one_thread() -> Iterator[None]:
 
 
 def _side_by_side(sections: Sequence[Section[Any]], *, full: bool) -> Iterator[Result]:
-    """Sections in processes of their own. What several of them need is made first, each by itself."""
-    if not sections:
-        return
-    count = min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    needs = {section.number: set(() if full else section.needs) for section in sections}
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _alone)
+    """Sections in processes of their own. One that dies takes the others with it: they are tried again one by one."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    died = []
+    for result in _in_pool(sections, full=full, processes=min(MOST, count)):
+        if result.error == DIED:
+            died.append(result.section)
+        else:
+            yield result
+    for section in died:
+        yield from _in_pool([section], full=full, processes=1)
+
+
+def _in_pool(sections: Sequence[Section[Any]], *, full: bool, processes: int) -> Iterator[Result]:
+    """Sections in their order; what several of them need is made once, when the first of them has its turn."""
+    needs = {own.number: own.full_needs if full and own.full is not None else own.needs for own in sections}
+    making, running = dict[Future[Any], Need](), dict[Future[Result], Section[Any]]()
+    waiting: list[Section[Any]] = []
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _alone)
     try:
-        making: dict[Future[Any], Need] = {
-            pool.submit(need.make, *need.of): need for need in dict.fromkeys(_all_needs(sections, needs))
-        }
-        waiting, running = list(sections), dict[Future[Result], Section[Any]]()
+        for section in sections:
+            for need in needs[section.number]:
+                if need not in making.values():
+                    making[_submitted(pool, need.make, *need.of)] = need
+            if needs[section.number]:
+                waiting.append(section)
+            else:
+                running[_submitted(pool, visit, section, full)] = section
         while waiting or running:
-            missing = set(making.values())
-            for section in [own for own in waiting if not needs[own.number] & missing]:
-                waiting.remove(section)
-                running[pool.submit(visit, section, full)] = section
             done, _ = wait([*making, *running], return_when=FIRST_COMPLETED)
             for future in done:
                 if future in running:
                     yield _result(future, running.pop(future))
                 else:
                     del making[future]  # if it failed, the section that needs it tries again, and says why it fails
+            missing = set(making.values())
+            for section in [own for own in waiting if missing.isdisjoint(needs[own.number])]:
+                waiting.remove(section)
+                running[_submitted(pool, visit, section, full)] = section
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
 
 
-def _all_needs(sections: Sequence[Section[Any]], needs: Mapping[int, set[Need]]) -> Iterator[Need]:
-    for section in sections:
-        yield from (need for need in section.needs if need in needs[section.number])
+def _submitted(pool: ProcessPoolExecutor, work: Callable[..., Any], *of: object) -> Future[Any]:
+    try:
+        return pool.submit(work, *of)
+    except BrokenProcessPool as error:
+        never = Future[Any]()
+        never.set_exception(error)
+        return never
 
 
 def _result(future: Future[Result], section: Section[Any]) -> Result:
     try:
         return future.result()
     except BrokenProcessPool:
-        return Result(section, Outcome.FAILED, 0.0, error="its process has died, of too little memory perhaps")
+        return Result(section, Outcome.FAILED, 0.0, error=DIED)
 
 
 def _alone() -> None:

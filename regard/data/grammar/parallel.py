@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 
 from regard.data import words
@@ -61,6 +61,12 @@ def corpus(language: str = "fr", count: int = 20_000, seed: int = 0) -> Corpus:
         raise GrammarError(f"language: expected one of {', '.join(LANGUAGES)}, got {language!r}")
     if not FEWEST <= count <= MOST:
         raise GrammarError(f"count: expected {FEWEST} to {MOST} sentences, got {count}")
+    found = _made(language, count, seed)
+    return Corpus(*(list(part) for part in (found.train, found.validation, found.test)))
+
+
+@lru_cache(maxsize=2)  # who trains several translators in one process makes the sentences once
+def _made(language: str, count: int, seed: int) -> Corpus:
     part = count // 20
     sentences = _distinct(Chance(seed))
     train: list[Pair] = []

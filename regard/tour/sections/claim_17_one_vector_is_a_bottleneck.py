@@ -9,13 +9,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import PAIRS, STEPS, quality, translator, unseen
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.translators import FULL, MORE_SEEDS, PAIRS, SEEDS, STEPS, needed, quality, translator, unseen
 from regard.view import pictures
 
 LENGTHS = ((1, 6), (7, 10), (11, 15), (16, 99))  # English words
 KINDS = ("none", "additive")
-SEEDS = range(3)
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,9 @@ SECTION = Section(
     ),
     deciding="gap",
     run=run,
-    full=partial(run, range(3), 2_000),
-    rehearsal=partial(run, range(2), 3, 41),
+    full=partial(run, MORE_SEEDS, FULL),
+    rehearsal=partial(run, range(2), 3, 11),
     judge=judge,
-    needs=tuple(Need(translator, (kind, seed)) for kind in KINDS for seed in SEEDS),
+    needs=needed(KINDS, SEEDS),
+    full_needs=needed(KINDS, MORE_SEEDS, FULL),
 )

@@ -10,13 +10,11 @@ from matplotlib.figure import Figure
 
 from regard.data.pairs import Pair
 from regard.data.words import split
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import PAIRS, STEPS, translator, unseen
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.translators import FULL, MORE_SEEDS, PAIRS, SEEDS, STEPS, needed, translator, unseen
 from regard.training.alignment import Alignment, align
 from regard.training.metrics import alignment_error_rate
 from regard.view import pictures
-
-SEEDS = range(3)
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,9 @@ SECTION = Section(
     ),
     deciding="error",
     run=run,
-    full=partial(run, range(3), 2_000),
+    full=partial(run, MORE_SEEDS, FULL),
     rehearsal=partial(run, range(2), 3, 41),
     judge=judge,
-    needs=tuple(Need(translator, ("additive", seed)) for seed in SEEDS),
+    needs=needed(["additive"], SEEDS),
+    full_needs=needed(["additive"], MORE_SEEDS, FULL),
 )

@@ -8,12 +8,11 @@ from typing import Annotated
 import torch
 from matplotlib.figure import Figure
 
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import STEPS, translator, unseen
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.translators import FULL, MORE_SEEDS, SEEDS, STEPS, needed, translator, unseen
 from regard.training.alignment import Alignment, align
 from regard.view import pictures
 
-SEEDS = range(3)
 WORD, TRANSLATION = "on", "sur"
 
 
@@ -113,8 +112,9 @@ SECTION = Section(
     ),
     deciding="weight",
     run=run,
-    full=partial(run, range(3), 2_000),
+    full=partial(run, MORE_SEEDS, FULL),
     rehearsal=partial(run, range(2), 3),
     judge=judge,
-    needs=tuple(Need(translator, ("additive", seed)) for seed in SEEDS),
+    needs=needed(["additive"], SEEDS),
+    full_needs=needed(["additive"], MORE_SEEDS, FULL),
 )

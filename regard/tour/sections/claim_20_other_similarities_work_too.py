@@ -9,11 +9,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, show
-from regard.tour.translators import PAIRS, SCORES, STEPS, quality, translator, unseen
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.translators import FULL, MORE_SEEDS, PAIRS, SCORES, SEEDS, STEPS, needed, quality, translator, unseen
 from regard.view import pictures
 
-SEEDS = range(3)
 KINDS = ("none", *SCORES)
 
 
@@ -112,8 +111,9 @@ SECTION = Section(
     ),
     deciding="cosine",
     run=run,
-    full=partial(run, range(3), 2_000),
-    rehearsal=partial(run, range(2), 3, 41),
+    full=partial(run, MORE_SEEDS, FULL),
+    rehearsal=partial(run, range(2), 3, 11),
     judge=judge,
-    needs=tuple(Need(translator, (kind, seed)) for kind in KINDS for seed in SEEDS),
+    needs=needed(KINDS, SEEDS),
+    full_needs=needed(KINDS, MORE_SEEDS, FULL),
 )

@@ -32,8 +32,8 @@ def run() -> tuple[Seen, Drawing]:
     """One layer, 13 input vectors of 7 numbers, 5 queries of 11."""
     layer = regard.Attention(source_size=7, key_size=11, value_size=3).double()
     query, source = torch.randn(5, 11).double() * 2, torch.randn(13, 7).double()
-    output = layer(query, source)
-    alone = torch.cat([layer(one[None], source) for one in query])
+    output = layer(query, source).detach()
+    alone = torch.cat([layer(one[None], source) for one in query]).detach()
 
     maps = []
     for change in (None, layer.value, layer.key):  # as it is, with other values, with other keys
@@ -52,7 +52,7 @@ def run() -> tuple[Seen, Drawing]:
         value_moved=float((other_values - first).abs().max()),
         key_moved=float((other_keys - first).abs().max()),
     )
-    return numbers, partial(draw, first, output.detach())
+    return numbers, partial(draw, first, output)
 
 
 def judge(seen: Seen) -> list[Criterion]:

@@ -25,6 +25,7 @@ class Seen(Numbers):
     size: Annotated[float, Text("size of an output (root mean square)", "输出的大小（均方根）")]
 
 
+@torch.no_grad()
 def run() -> tuple[Seen, Drawing]:
     """Shuffle the inputs of self-attention: do the outputs only change places?"""
     layer = regard.MultiHead(size=24, heads=3).double()

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 import regard
 from regard.data.digits import digits
+from regard.data.fetching import fetch
+from regard.data.images import read_images
 from regard.tour.learning import fit
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
 from regard.view import pictures
 
 SHARES = (0.01, 0.1, 1.0)
-LABELLED = 40  # images of the new digits after pretraining
+LABELLED = 40  # images of the new classes after pretraining
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Seen(Numbers):
     vit_transfer: Annotated[
         tuple[float, ...],
         Text(
-            "40 images of five new digits, ViT: from scratch, pretrained", "五个新数字共 40 张图像，ViT：从零、预训练"
+            "40 images of five new classes, ViT: from scratch, pretrained", "五个新类别共 40 张图像，ViT：从零、预训练"
         ),
     ]
     resnet_transfer: Annotated[
@@ -42,22 +44,25 @@ class Seen(Numbers):
     parameters: Annotated[tuple[int, ...], Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量")]
 
 
-def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawing]:
-    """Both on 1 %, 10 % and all of the digits; then on five new digits after the other five."""
+def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawing]:
+    """Both on 1 %, 10 % and all of the images; then on five new classes after the other five."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
     transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, scratch or pretrained)
     for row, seed in enumerate(seeds):
-        learn, test = parts(seed)
+        learn, test = parts(source, seed)
         old, new = (part(learn, range(5)), part(learn, range(5, 10)))
+        side = learn[0].shape[-1]
         counts = [round(share * len(learn[1])) for share in SHARES]
         for kind, make in enumerate((vit, resnet)):
             for column, count in enumerate(counts):
                 torch.manual_seed(seed)
-                model = fit(make(), partial(batch, learn, count), steps=steps)
+                model = fit(make(side), partial(batch, learn, count), steps=steps)
                 accuracies[row, kind, column] = accuracy(model, test)
             for begun in (0, 1):
                 torch.manual_seed(seed)
-                model = fit(make(), partial(batch, old, len(old[1])), steps=steps) if begun else make()
+                model = make(side)
+                if begun:
+                    fit(model, partial(batch, old, len(old[1])), steps=steps)
                 model = fit(model, partial(batch, new, LABELLED), steps=steps // 3)
                 transfers[row, kind, begun] = accuracy(model, part(test, range(5, 10)))
 
@@ -73,31 +78,40 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawin
         vit_transfer=tuple(vit_transfer),
         resnet_transfer=tuple(resnet_transfer),
         gap_pretrained=vit_transfer[1] - resnet_transfer[1],
-        parameters=(vit().parameter_count, resnet().parameter_count),
+        parameters=(vit(side).parameter_count, resnet(side).parameter_count),
     )
     return seen, partial(draw, counts, accuracies, transfers)
 
 
-def vit() -> regard.ViT:
-    """A small Vision Transformer for images of 8 × 8."""
-    return regard.ViT(8, 2, size=32, layers=3, heads=4, classes=10, channels=1, pooling="mean")
+def vit(side: int) -> regard.ViT:
+    """A small Vision Transformer, which cuts an image into 4 × 4 patches."""
+    return regard.ViT(side, side // 4, size=32, layers=3, heads=4, classes=10, channels=1, pooling="mean")
 
 
-def resnet() -> regard.ResNet:
-    """A ResNet with as many parameters."""
+def resnet(side: int) -> regard.ResNet:
+    """A ResNet with as many parameters, for images of any size."""
     return regard.ResNet((1, 1, 1), 10, width=11, stem="cifar", channels=1)
 
 
-Labelled = tuple[Tensor, Tensor]  # images (count, 1, 8, 8) and their classes
+Labelled = tuple[Tensor, Tensor]  # images (count, 1, side, side) and their classes
 
 
-def parts(seed: int) -> tuple[Labelled, Labelled]:
-    """Images to learn from, and a fifth that is set aside."""
-    data = digits().train
-    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
-    images = data.pixels[order].float() / 127.5 - 1
-    aside = len(order) // 5
-    return (images[aside:], data.labels[order][aside:]), (images[:aside], data.labels[order][:aside])
+def parts(source: str, seed: int) -> tuple[Labelled, Labelled]:
+    """Images to learn from, in an order that the seed decides, and some that are set aside."""
+    found = digits() if source == "digits" else read_images(fetch(source))
+    learn = found.train
+    order = torch.randperm(len(learn.labels), generator=torch.Generator().manual_seed(seed))
+    aside = len(order) // 5  # where the data do not say which
+    test = (learn.pixels[order[:aside]], learn.labels[order[:aside]])
+    if found.test is not None:
+        aside, test = 0, (found.test.pixels[:2_000], found.test.labels[:2_000])
+    order = order[aside:]
+    return (ready(learn.pixels[order]), learn.labels[order]), (ready(test[0]), test[1])
+
+
+def ready(pixels: Tensor) -> Tensor:
+    """Bytes as numbers from −1 to 1."""
+    return pixels.float() / 127.5 - 1
 
 
 def part(images: Labelled, classes: Sequence[int]) -> Labelled:
@@ -167,7 +181,7 @@ def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure
     left.minorticks_off()
     left.set(xlabel="images to learn from", title="accuracy", ylim=(0, 1))
     right.set_xticks([0.175, 1.175], ["from scratch", "pretrained"])
-    right.set(title="40 images of five new digits", ylim=(0, 1))
+    right.set(title="40 images of five new classes", ylim=(0, 1))
     right.grid(False, axis="x")
     pictures.legend(figure)
     return figure
@@ -187,10 +201,11 @@ SECTION = Section(
         "A convolution knows from the start that neighbouring pixels belong together and that a shape is the same "
         "shape elsewhere; a ViT, which cuts an image into patches and lets them look at each other, has to learn both "
         "from data. Here both see as many batches, have about as many parameters, and read handwritten digits of 8 × 8 "
-        "pixels. For transfer, they first learn the digits 0 to 4, then 5 to 9 from 40 images.",
+        "pixels. For transfer, they first learn the digits 0 to 4, then 5 to 9 from 40 images. With --full "
+        "the pictures are clothes, 60,000 of 28 × 28.",
         "卷积一开始就知道相邻像素彼此相关，知道同一形状换个地方还是同一形状；ViT 把图像切成小块、让它们互相看，这两点"
         "都得从数据中学。这里两者看同样多的批次，参数量相近，读的是 8 × 8 像素的手写数字。迁移时，先学数字 0 到 4，再"
-        "用 40 张图像学 5 到 9。",
+        "用 40 张图像学 5 到 9。加上 --full 则是 60,000 张 28 × 28 像素的服装图像。",
     ),
     formula="ViT: patches → vectors → blocks → mean → class     ResNet: x + convolutions(x), …",
     caption=Text(
@@ -201,7 +216,7 @@ SECTION = Section(
     ),
     deciding="gap",
     run=run,
-    full=partial(run, range(5), 1_000),
-    rehearsal=partial(run, range(2), 3),
+    full=partial(run, "fashion-mnist", range(3), 1_000),
+    rehearsal=partial(run, "digits", range(2), 3),
     judge=judge,
 )
