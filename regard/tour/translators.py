@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the eff
     "dropout": 0.0,
 }
 RATE = 1e-2
-STEPS = 250
+STEPS = 300
 FULL = 2_000  # steps with --full
 SEEDS, MORE_SEEDS = range(3), range(5)
 PAIRS = 300  # sentences that nothing was learned from

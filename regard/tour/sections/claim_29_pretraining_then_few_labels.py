@@ -155,7 +155,7 @@ def reviews() -> Texts:
 SMALL = {"size": 64, "layers": 2, "heads": 4, "context": 64, "vocabulary": 800, "batch": 1_024}
 LARGE = {"size": 128, "layers": 3, "heads": 4, "context": 128, "vocabulary": 8_000, "batch": 2_048}
 COURSES = {
-    "grammar": Course(sentences, SMALL, 400, 3e-3, (16, 48, 144), 60, 3e-3),
+    "grammar": Course(sentences, SMALL, 400, 3e-3, (16, 48, 144), 50, 3e-3),
     "rehearsal": Course(sentences, SMALL, 2, 3e-3, (16, 48), 2, 3e-3),
     "reviews": Course(reviews, LARGE, 6_000, 2e-3, (50, 200, 500, 2_000), 150, 5e-4),
 }

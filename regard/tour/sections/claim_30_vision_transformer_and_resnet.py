@@ -44,7 +44,7 @@ class Seen(Numbers):
     parameters: Annotated[tuple[int, ...], Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量")]
 
 
-def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawing]:
+def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 120) -> tuple[Seen, Drawing]:
     """Both on 1 %, 10 % and all of the images; then on five new classes after the other five."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
     transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, scratch or pretrained)
