@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import chain, count, islice
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,11 @@ from regard.training.task import Task
 
 NOTHING = -100  # the target of a place where nothing is asked
 
+Taught = TypeVar("Taught", bound=nn.Module)
 Batch = Callable[[int], tuple[Tensor, Tensor]]
 
 
-def fit(model: nn.Module, batch: Batch, *, steps: int, rate: float = 3e-3) -> nn.Module:
+def fit(model: Taught, batch: Batch, *, steps: int, rate: float = 3e-3) -> Taught:
     """Teach a model that gives logits (…, words): `batch(step)` gives its inputs and the targets (…)."""
 
     def loss(step: int) -> Tensor:
@@ -35,11 +37,10 @@ def fit_task(task: Task, *, steps: int, rate: float, seed: int) -> Model:
         batch = task.batch(batches[step], chance)
         return task.loss(task.model, batch) / batch.count
 
-    _taught(task.model, loss, steps, rate)
-    return task.model
+    return _taught(task.model, loss, steps, rate)
 
 
-def _taught(model: nn.Module, loss: Callable[[int], Tensor], steps: int, rate: float) -> nn.Module:
+def _taught(model: Taught, loss: Callable[[int], Tensor], steps: int, rate: float) -> Taught:
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, fused=True)
     warm = 1 + steps // 10  # the rate rises for a tenth of the steps, and falls for the others
     schedule = torch.optim.lr_scheduler.LambdaLR(

@@ -138,7 +138,7 @@ def _found(result: Result, language: Language) -> str:
     return f"""<figure>
 <a href="{result.picture_name("light")}"><picture>
 <source srcset="{result.picture_name("dark")}" media="screen and (prefers-color-scheme: dark)">
-<img src="{result.picture_name("light")}" alt="{caption}" loading="lazy">
+<img src="{result.picture_name("light")}" alt="{caption}">
 </picture></a>
 <figcaption aria-hidden="true">{caption}</figcaption>
 </figure>

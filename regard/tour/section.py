@@ -111,3 +111,8 @@ def show(value: float | Sequence[float]) -> str:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}".replace("-", "−")
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
+
+
+def signed_percent(share: float) -> str:
+    """+12.3%, −0.5%."""
+    return f"{share:+.1%}".replace("-", "−")

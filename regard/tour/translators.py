@@ -1,7 +1,7 @@
 """Small translators from English to French that several sections look at: trained once for all, and then kept."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,13 +27,22 @@ SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the eff
     "dropout": 0.0,
 }
 RATE = 1e-2
-STEPS = 300
-FULL = 2_000  # steps with --full
-SEEDS, MORE_SEEDS = range(3), range(5)
-PAIRS = 300  # sentences that nothing was learned from
 
 
-def translator(attention: str, seed: int, steps: int = STEPS) -> Seq2Seq:
+class Training(NamedTuple):
+    """For how long, how often, and with how many sentences they are tested, which nothing was learned from."""
+
+    steps: int
+    seeds: Sequence[int]
+    pairs: int
+
+
+SHORT = Training(300, range(3), 300)
+LONG = Training(2_000, range(5), 300)
+REHEARSAL = Training(3, range(2), 11)
+
+
+def translator(attention: str, seed: int, steps: int) -> Seq2Seq:
     """An RNN encoder–decoder with this score (or "none"), taught with the embedded grammar: as `regard train translate`
     does it, but without its checkpoints and evaluations."""
 
@@ -47,12 +56,12 @@ def translator(attention: str, seed: int, steps: int = STEPS) -> Seq2Seq:
     return model
 
 
-def needed(kinds: Sequence[str], seeds: Sequence[int], steps: int = STEPS) -> tuple[Need, ...]:
+def needed(kinds: Sequence[str], training: Training) -> tuple[Need, ...]:
     """What a section has to say that looks at these."""
-    return tuple(Need(translator, (kind, seed, steps)) for kind in kinds for seed in seeds)
+    return tuple(Need(translator, (kind, seed, training.steps)) for kind in kinds for seed in training.seeds)
 
 
-def unseen(count: int = PAIRS) -> list[Pair]:
+def unseen(count: int) -> list[Pair]:
     """Sentences of the grammar, their French and which words belong together, that nothing was learned from."""
     return corpus("fr").test[:count]
 

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard import tour
+from regard.data.grammar import parallel
 from regard.tour import kept, runner, walk
 from regard.tour.section import Criterion, Numbers, Section, Text
 
@@ -42,7 +43,9 @@ def finished(tmp_path_factory):
             results.append(rehearsed(section))
             yield results[-1]
 
+    made = parallel._made
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel, "_made", lambda language, _, seed: made(language, 700, seed))  # and not 20,000
         cache = tmp_path_factory.mktemp("cache")
         patch.setattr(kept, "cache_folder", lambda: cache)
         patch.setattr(runner, "walk_together", walking)

@@ -29,6 +29,10 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def interrupt():
+    raise KeyboardInterrupt
+
+
 def make(path):
     """Something that is needed: tells how often it was made."""
     with Path(path).open("a") as file:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from regard import cli, tour
 from regard.tour import runner, sections
 from regard.view import pictures
+from tests.tour import dying
 
 
 def test_a_tour_ends_well(finished):
@@ -86,8 +87,8 @@ def test_a_full_disk_is_one_line(tmp_path, capsys, small_section, monkeypatch):
     assert capsys.readouterr().err.splitlines()[-1].endswith("No space left on device")
 
 
-def test_control_c_stops_it(tmp_path, capsys, small_section, monkeypatch):
-    monkeypatch.setattr(runner, "load", lambda: [small_section(7, KeyboardInterrupt())])
+def test_control_c_stops_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "load", lambda: [dying.section(7, dying.interrupt)])
     assert cli.main(["tour", "--out", str(tmp_path / "out")]) == 130
     assert list((tmp_path / "out").iterdir()) == []
 

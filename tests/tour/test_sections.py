@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 
 from regard.tour import sections, walk
-from regard.tour.section import Criterion, Numbers, Outcome, Text, show, verdict
+from regard.tour.section import Criterion, Numbers, Outcome, Text, show, signed_percent, verdict
 
 SECTIONS = {section.number: section for section in sections.load()}
 
@@ -94,7 +94,7 @@ STANDING = {
         "fused_growth": 4.0,
     },
     29: {"gap": 0.1, "least": 0.05},
-    30: {"gap": -0.2, "gap_all": -0.1, "gap_pretrained": 0.02},
+    30: {"gap": -0.2, "gap_all": 0.05, "gap_pretrained": 0.02},
 }
 TIMED = (16, 26)  # whose numbers are times, which are never the same twice
 
@@ -127,7 +127,7 @@ def test_the_verdict_follows_the_numbers(result, number):
         assert verdict(criteria) is outcome
         reasons = [criterion.sentence for criterion in criteria if not criterion.met]
         (changed,) = (value for name, value in changes.items())
-        shown = (show(changed), *((f"{changed:.1%}", f"{changed:+.1%}") if isinstance(changed, float) else ()))
+        shown = (show(changed), *((f"{changed:.1%}", signed_percent(changed)) if isinstance(changed, float) else ()))
         for reason in reasons:
             assert any(form and form in reason.en and form in reason.zh for form in shown)
 
@@ -156,7 +156,7 @@ def test_it_says_everything_in_both_languages(result):
 
 @every_section
 def test_its_code_fits_the_page(number):
-    assert max(map(len, inspect.getsource(SECTIONS[number].run).splitlines())) <= 92
+    assert max(map(len, inspect.getsource(SECTIONS[number].run).splitlines())) <= 90
 
 
 @every_section

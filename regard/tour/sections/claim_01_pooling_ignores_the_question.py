@@ -47,7 +47,7 @@ def run() -> tuple[Seen, Drawing]:
     for name, pool in pools.items():
         answers = torch.cat([pool(query, value) for query in queries])  # (3, 1)
         moved[name] = float(answers.max() - answers.min())
-        risen = torch.stack([pool(query, brighter)[:, 0, 0] for query in queries])  # (3, 5)
+        risen = torch.stack([pool(query, brighter)[:, 0, 0] for query in queries])
         shares[name] = (risen - answers) / 0.01
 
     difference = pools["average pooling"](queries[0], value) - regard.average_pool(value)

@@ -55,7 +55,7 @@ def rough(curves: Tensor) -> Tensor:
 
 
 def run() -> tuple[Seen, Drawing]:
-    """Ten, a hundred, a thousand times as many samples, with the width fixed and chosen."""
+    """Ten, a hundred, a thousand times as many samples, width fixed and chosen."""
     truth = curve.truth(curve.GRID)
     found = torch.zeros(2, 4, 3, 101, 1).double()  # (fixed or chosen, counts, seeds, …)
     widths = torch.zeros(4, 3)

@@ -46,7 +46,7 @@ def run(seeds: Sequence[int] = range(3)) -> tuple[Seen, Drawing]:
         torch.manual_seed(seed)
         for column, size in enumerate(sizes):
             query, key = torch.randn(QUERIES, 1, size), torch.randn(QUERIES, KEYS, size)
-            wanted = torch.randn(QUERIES, 1, KEYS)  # how a loss wants the weights to change
+            wanted = torch.randn(QUERIES, 1, KEYS)  # how a loss wants them to change
             for which, score in enumerate((regard.Dot(scale=1.0), regard.Dot())):
                 scores = score(query, key).requires_grad_()
                 weights = regard.masked_softmax(scores)

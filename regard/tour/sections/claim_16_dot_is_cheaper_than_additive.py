@@ -20,9 +20,9 @@ NAMES = ("dot", "additive", "additive,\nas in textbooks")
 class Seen(Numbers):
     """Times and memory of the three ways."""
 
-    additive_time: Annotated[float, Text("time of additive, of dot's", "加性评分的用时与点积之比")]
+    additive_time: Annotated[float, Text("time of additive ÷ time of dot", "加性评分的用时与点积之比")]
     textbook_time: Annotated[
-        float, Text("time of the textbook's additive formula, of dot's", "教科书式加性公式的用时与点积之比")
+        float, Text("time of the textbook's additive formula ÷ time of dot", "教科书式加性公式的用时与点积之比")
     ]
     milliseconds: Annotated[
         tuple[float, ...], Text("milliseconds: dot, additive, textbook", "毫秒：点积、加性、教科书式加性")

@@ -9,8 +9,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from regard.data.pairs import Pair
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
-from regard.tour.translators import FULL, MORE_SEEDS, PAIRS, SEEDS, STEPS, needed, quality, translator, unseen
+from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
 from regard.view import pictures
 
 LENGTHS = ((1, 6), (7, 10), (11, 15), (16, 99))  # English words
@@ -30,24 +31,24 @@ class Seen(Numbers):
     spread: Annotated[float, Text("its standard deviation over the seeds", "该差距在种子间的标准差")]
     worst: Annotated[float, Text("the gap in the seed where it is smallest", "差距最小的种子的差距")]
     kept_without: Annotated[
-        float, Text("BLEU of the longest of that of the shortest, without", "无注意力：最长句与最短句的 BLEU 之比")
+        float, Text("BLEU of the longest ÷ of the shortest, without", "无注意力：最长句与最短句的 BLEU 之比")
     ]
     kept_attention: Annotated[
-        float, Text("BLEU of the longest of that of the shortest, with", "有注意力：最长句与最短句的 BLEU 之比")
+        float, Text("BLEU of the longest ÷ of the shortest, with", "有注意力：最长句与最短句的 BLEU 之比")
     ]
     parameters: Annotated[tuple[int, ...], Text("parameters without and with", "参数量：无、有")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) -> tuple[Seen, Drawing]:
+def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
     """The same encoder–decoder with and without attention, same size and same steps."""
-    pairs = unseen(count)
-    groups = [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
-    scores = torch.zeros(len(seeds), len(KINDS), len(LENGTHS) + 1)  # the last one: all lengths
+    pairs = unseen(training.pairs)
+    groups = [*by_length(pairs), pairs]
+    scores = torch.zeros(len(training.seeds), len(KINDS), len(groups))
     parameters = []
     for kind, attention in enumerate(KINDS):
-        for row, seed in enumerate(seeds):
-            model = translator(attention, seed, steps)  # regard.train("translate", attention=attention, …)
-            scores[row, kind] = torch.tensor([quality(model, group) for group in (*groups, pairs)])
+        for row, seed in enumerate(training.seeds):
+            model = translator(attention, seed, training.steps)
+            scores[row, kind] = torch.tensor([quality(model, group) for group in groups])
         parameters.append(model.parameter_count)
 
     without, attention = scores.mean(0).tolist()
@@ -64,6 +65,11 @@ def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) ->
         parameters=tuple(parameters),
     )
     return seen, partial(draw, scores)
+
+
+def by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Those whose English sentence has as many words."""
+    return [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
 
 
 def judge(seen: Seen) -> list[Criterion]:
@@ -133,9 +139,9 @@ SECTION = Section(
     ),
     deciding="gap",
     run=run,
-    full=partial(run, MORE_SEEDS, FULL),
-    rehearsal=partial(run, range(2), 3, 11),
+    full=partial(run, LONG),
+    rehearsal=partial(run, REHEARSAL),
     judge=judge,
-    needs=needed(KINDS, SEEDS),
-    full_needs=needed(KINDS, MORE_SEEDS, FULL),
+    needs=needed(KINDS, SHORT),
+    full_needs=needed(KINDS, LONG),
 )

@@ -1,17 +1,17 @@
 """Claim 18: each decoding step has its own context."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from regard.data.pairs import Pair
 from regard.data.words import split
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
-from regard.tour.translators import FULL, MORE_SEEDS, PAIRS, SEEDS, STEPS, needed, translator, unseen
+from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, translator, unseen
 from regard.training.alignment import Alignment, align
 from regard.training.metrics import alignment_error_rate
 from regard.view import pictures
@@ -33,16 +33,16 @@ class Seen(Numbers):
     sentences: Annotated[int, Text("sentences", "句子数")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) -> tuple[Seen, Drawing]:
-    """What a translator looks at while it writes each word, against which words belong together."""
-    pairs = unseen(count)
+def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
+    """What a translator looks at while it writes, against which words belong together."""
+    pairs = unseen(training.pairs)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     gold = [pair.alignment or frozenset() for pair in pairs]
     apart, errors = [], []
-    for seed in seeds:
-        model = translator("additive", seed, steps)
-        found = align(model, [pair.source for pair in pairs], [pair.target for pair in pairs])
-        moves = [own.weights.diff(dim=0).abs().sum(-1).mean() / 2 for own in found if len(own.weights) > 1]
-        apart.append(torch.stack(moves).mean())
+    for seed in training.seeds:
+        model = translator("additive", seed, training.steps)
+        found = align(model, sources, targets)
+        apart.append(torch.stack([moved(own.weights) for own in found]).mean())
         errors.append(alignment_error_rate([own.links for own in found], gold))
 
     seen = Seen(
@@ -52,8 +52,14 @@ def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) ->
         straight=alignment_error_rate([diagonal(pair) for pair in pairs], gold),
         sentences=len(pairs),
     )
-    chosen = max(range(40), key=lambda place: len(found[place].target) if len(found[place].target) < 14 else 0)
+    sizes = [len(own.target) for own in found]
+    chosen = sizes.index(max(size for size in sizes if size < 14))
     return seen, partial(draw, found[chosen], gold[chosen])
+
+
+def moved(weights: Tensor) -> Tensor:
+    """How much of the weight (target words, source words) moves from one word to the next, on average."""
+    return weights.diff(dim=0).abs().sum(-1).mean() / 2
 
 
 def diagonal(pair: Pair) -> frozenset[tuple[int, int]]:
@@ -124,9 +130,9 @@ SECTION = Section(
     ),
     deciding="error",
     run=run,
-    full=partial(run, MORE_SEEDS, FULL),
-    rehearsal=partial(run, range(2), 3, 41),
+    full=partial(run, LONG),
+    rehearsal=partial(run, REHEARSAL),
     judge=judge,
-    needs=needed(["additive"], SEEDS),
-    full_needs=needed(["additive"], MORE_SEEDS, FULL),
+    needs=needed(["additive"], SHORT),
+    full_needs=needed(["additive"], LONG),
 )

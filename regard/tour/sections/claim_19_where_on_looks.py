@@ -1,6 +1,5 @@
 """Claim 19: translating "on" in "The cat is on the mat" looks where it should."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -9,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
-from regard.tour.translators import FULL, MORE_SEEDS, SEEDS, STEPS, needed, translator, unseen
+from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, translator, unseen
 from regard.training.alignment import Alignment, align
 from regard.view import pictures
 
@@ -32,12 +31,12 @@ class Seen(Numbers):
     translated: Annotated[int, Text("seeds in which the whole sentence is translated right", "整句译对的种子数")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing]:
-    """The notes' own sentence, which the translators have never seen: nor any other with “on the mat”."""
+def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
+    """The notes' own sentence; the translators have seen none with “on the mat”."""
     pair = unseen(1)[0]  # the cat is on the mat → le chat est sur le tapis
     rows, found = [], []
-    for seed in seeds:
-        model = translator("additive", seed, steps)
+    for seed in training.seeds:
+        model = translator("additive", seed, training.steps)
         (own,) = align(model, [pair.source], [pair.target])
         rows.append(own.weights[own.target.index(TRANSLATION)])
         found.append((own, model.translate(pair.source) == pair.target))
@@ -51,7 +50,7 @@ def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> tuple[Seen, Drawing
         spread=float(looks[:, place].std()),
         others=float(others.amax(-1).mean()),
         right=int((looks.argmax(-1) == place).sum()),
-        seeds=len(seeds),
+        seeds=len(training.seeds),
         translated=sum(right for _, right in found),
     )
     return seen, partial(draw, found[0][0])
@@ -112,9 +111,9 @@ SECTION = Section(
     ),
     deciding="weight",
     run=run,
-    full=partial(run, MORE_SEEDS, FULL),
-    rehearsal=partial(run, range(2), 3),
+    full=partial(run, LONG),
+    rehearsal=partial(run, REHEARSAL),
     judge=judge,
-    needs=needed(["additive"], SEEDS),
-    full_needs=needed(["additive"], MORE_SEEDS, FULL),
+    needs=needed(["additive"], SHORT),
+    full_needs=needed(["additive"], LONG),
 )

@@ -1,6 +1,5 @@
 """Claim 20: cosine and other similarities work too."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
-from regard.tour.translators import FULL, MORE_SEEDS, PAIRS, SCORES, SEEDS, STEPS, needed, quality, translator, unseen
+from regard.tour.translators import LONG, REHEARSAL, SCORES, SHORT, Training, needed, quality, translator, unseen
 from regard.view import pictures
 
 KINDS = ("none", *SCORES)
@@ -31,13 +30,13 @@ class Seen(Numbers):
     best_without: Annotated[float, Text("the most without attention, in any seed", "无注意力在所有种子中的最大者")]
 
 
-def run(seeds: Sequence[int] = SEEDS, steps: int = STEPS, count: int = PAIRS) -> tuple[Seen, Drawing]:
+def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
     """The same translator, with one score after the other."""
-    pairs = unseen(count)
-    found = torch.zeros(len(KINDS), len(seeds))
+    pairs = unseen(training.pairs)
+    found = torch.zeros(len(KINDS), len(training.seeds))
     for row, score in enumerate(KINDS):
-        for column, seed in enumerate(seeds):
-            found[row, column] = quality(translator(score, seed, steps), pairs)
+        for column, seed in enumerate(training.seeds):
+            found[row, column] = quality(translator(score, seed, training.steps), pairs)
 
     without, scored = found[0], found[1:]
     seen = Seen(
@@ -78,7 +77,7 @@ def draw(found: Tensor) -> Figure:
     figure = pictures.figure(2.8)
     axes = figure.subplots()
     colours = [pictures.POOLED] + [pictures.ATTENTION] * len(SCORES)
-    axes.bar(range(len(KINDS)), found.mean(1), color=colours, width=0.6)
+    axes.bar(range(len(KINDS)), found.mean(1).tolist(), color=colours, width=0.6)
     for seed in found.T:
         axes.plot(range(len(KINDS)), seed, ".", color=pictures.SAMPLES)
     axes.set_xticks(range(len(KINDS)), ["no attention", *SCORES])
@@ -111,9 +110,9 @@ SECTION = Section(
     ),
     deciding="cosine",
     run=run,
-    full=partial(run, MORE_SEEDS, FULL),
-    rehearsal=partial(run, range(2), 3, 11),
+    full=partial(run, LONG),
+    rehearsal=partial(run, REHEARSAL),
     judge=judge,
-    needs=needed(KINDS, SEEDS),
-    full_needs=needed(KINDS, MORE_SEEDS, FULL),
+    needs=needed(KINDS, SHORT),
+    full_needs=needed(KINDS, LONG),
 )

@@ -34,13 +34,14 @@ def run() -> tuple[Seen, Drawing]:
     query, key, value = torch.randn(5, 7), torch.randn(64, 7), torch.randn(64, 3)
     query, key, value = query.double(), key.double(), value.double()
     order = torch.randperm(64)
-    scores = (regard.Dot(), regard.Cosine(), regard.Bilinear(7, 7), regard.Additive(7, 7, 11), regard.Kernel())
-    changes = [
-        regard.attend(query, key, value, score=score) - regard.attend(query, key[order], value[order], score=score)
-        for score in map(nn.Module.double, scores)
-    ]
+    sized = regard.Bilinear(7, 7), regard.Additive(7, 7, 11)
+    changes = []
+    for score in (regard.Dot(), regard.Cosine(), regard.Kernel(), *sized):
+        before = regard.attend(query, key, value, score=score.double())
+        after = regard.attend(query, key[order], value[order], score=score)
+        changes.append(after - before)
 
-    # An image is a set of pixels too: each is a place (its key) and a brightness (its value).
+    # An image is a set of pixels too: each is a place (key) and a brightness (value).
     image = digits().train.pixels[0, 0].double() / 255
     places = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
     fine = torch.cartesian_prod(*[torch.linspace(0, 1, FINE, dtype=torch.float64)] * 2)
@@ -49,10 +50,11 @@ def run() -> tuple[Seen, Drawing]:
     shuffled = regard.attend(fine, places[order], pixels[order], score=near)
 
     recurrent = nn.GRU(3, 3).double()
+    (_, last), (_, other_last) = recurrent(value), recurrent(value[order])
     seen = Seen(
         moved=max(float(change.abs().max()) for change in changes),
         image_moved=float((enlarged - shuffled).abs().max()),
-        recurrent_moved=float((recurrent(value)[1] - recurrent(value[order])[1]).abs().max()),
+        recurrent_moved=float((last - other_last).abs().max()),
     )
     return seen, partial(draw, image, pixels[order], shuffled)
 

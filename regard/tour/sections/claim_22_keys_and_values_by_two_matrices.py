@@ -36,7 +36,7 @@ def run() -> tuple[Seen, Drawing]:
     alone = torch.cat([layer(one[None], source) for one in query]).detach()
 
     maps = []
-    for change in (None, layer.value, layer.key):  # as it is, with other values, with other keys
+    for change in (None, layer.value, layer.key):  # as it is, other values, other keys
         if change is not None:
             torch.nn.init.normal_(change.weight)
         with regard.capture(layer) as seen:
@@ -44,7 +44,8 @@ def run() -> tuple[Seen, Drawing]:
         maps.append(seen[0].weights[0, 0].detach())  # (queries, inputs)
 
     first, other_values, other_keys = maps
-    distances = torch.cdist(first, first, p=1) + 9 * torch.eye(len(first))  # of two different queries
+    itself = torch.eye(len(first)).bool()
+    distances = torch.cdist(first, first, p=1)[~itself]
     numbers = Seen(
         together=float((output - alone).abs().max()),
         sums=float((first.sum(-1) - 1).abs().max()),

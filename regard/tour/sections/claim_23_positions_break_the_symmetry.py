@@ -31,7 +31,7 @@ def run() -> tuple[Seen, Drawing]:
     layer = regard.MultiHead(size=24, heads=3).double()
     rows = torch.randn(1, 13, 24).double()
     order = torch.randperm(13)
-    places = sinusoidal(torch.arange(13), 24).double()  # (13, 24): a pattern for each place
+    places = sinusoidal(torch.arange(13), 24).double()  # (13, 24): each its pattern
 
     plain, plain_after = layer(rows), layer(rows[:, order])
     placed, placed_after = layer(rows + places), layer(rows[:, order] + places)

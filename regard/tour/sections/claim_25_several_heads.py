@@ -42,13 +42,19 @@ class Seen(Numbers):
 
 
 def run(seeds: Sequence[int] = range(3), steps: int = 250) -> tuple[Seen, Drawing]:
-    """One layer of attention with 1, 2, 4 and 8 heads: three things have to be looked up at once."""
-    losses = torch.zeros(len(seeds), len(HEADS) + 1)
+    """One layer with 1, 2, 4 and 8 heads: three things have to be looked up at once."""
+    layers = [(1, "learned"), *((heads, "rotary") for heads in HEADS)]
+    losses = torch.zeros(len(seeds), len(layers))
     for row, seed in enumerate(seeds):
-        for column, (heads, positions) in enumerate([(1, "learned"), *((own, "rotary") for own in HEADS)]):
+        for column, (heads, positions) in enumerate(layers):
             torch.manual_seed(seed)
             model = regard.LanguageModel(
-                SYMBOLS ** len(BACK), size=32, layers=1, heads=heads, positions=positions, maximum=LENGTH
+                SYMBOLS ** len(BACK),
+                size=32,
+                layers=1,
+                heads=heads,
+                positions=positions,
+                maximum=LENGTH,
             )
             fit(model, asked, steps=steps, rate=1e-2)
             losses[row, column] = loss(model)

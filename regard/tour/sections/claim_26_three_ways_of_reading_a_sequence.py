@@ -68,10 +68,12 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawin
             torch.manual_seed(seed)
             model = regard.LanguageModel(ASK + 1, size=32, layers=2, heads=2, mixer=mixer)
             fit(model, asked, steps=steps)
-            recalled[row, column] = torch.tensor([accuracy(model, far) for far in DISTANCES])
+            right = [accuracy(model, distance) for distance in DISTANCES]
+            recalled[row, column] = torch.tensor(right)
         models.append(model)
 
-    times = torch.tensor([reading_times(length, models) for length in LENGTHS])  # (lengths, mixers)
+    # (lengths, mixers)
+    times = torch.tensor([reading_times(length, models) for length in LENGTHS])
     kept, fused = memory_growth()
     recurrent, convolution, attention = (tuple(own) for own in recalled.mean(1).tolist())
     seen = Seen(

@@ -49,7 +49,7 @@ def run() -> tuple[Seen, Drawing]:
 
     differs = []
     for mixer in (Cut(), regard.MultiHead(SIZE, heads=3)):
-        block = regard.Block(mixer, regard.FeedForward(SIZE, 4 * SIZE))  # with norms and shortcuts
+        block = regard.Block(mixer, regard.FeedForward(SIZE, 4 * SIZE))
         differs.append((block(rows) != block(changed))[0])  # (vectors, features)
 
     cut, whole = differs

@@ -32,7 +32,7 @@ class Seen(Numbers):
 def run() -> tuple[Seen, Drawing]:
     """The same sample among others, more and more of them."""
     sample = torch.randn(1, SIZE).double()
-    layer, batch = nn.LayerNorm(SIZE).double(), nn.BatchNorm1d(SIZE).double()  # as in training
+    layer, batch = nn.LayerNorm(SIZE).double(), nn.BatchNorm1d(SIZE).double()  # training
     refused, found = 0, []
     for count in BATCHES:
         whole = torch.cat([sample, 3 * torch.randn(count - 1, SIZE).double()])

@@ -22,7 +22,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.tour import kept
 from regard.tour.learning import fit_task
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, signed_percent
 from regard.training.options import resolved
 from regard.training.tasks import prepare
 from regard.view import pictures
@@ -72,7 +72,7 @@ def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> tuple[Seen,
     """Fine-tune a language model that has read, and one that has not, on a few labels."""
     own = COURSES[course]
     _, learn, test = own.texts()
-    accuracies = torch.zeros(2, len(seeds), len(own.sizes))  # (pretrained or not, seeds, sizes)
+    accuracies = torch.zeros(2, len(seeds), len(own.sizes))  # 2: pretrained and not
     for kind, begun in enumerate((reader(course, own.read), reader(course, 0))):
         for row, seed in enumerate(seeds):
             for column, size in enumerate(own.sizes):
@@ -167,15 +167,15 @@ def judge(seen: Seen) -> list[Criterion]:
         Criterion(
             seen.gap > 0,
             Text(
-                f"Pretraining must be ahead: by {seen.gap:.1%} on average over all sizes.",
-                f"预训练应领先：各规模平均领先 {seen.gap:.1%}。",
+                f"Pretraining must be ahead: by {signed_percent(seen.gap)} on average over all sizes.",
+                f"预训练应领先：各规模平均领先 {signed_percent(seen.gap)}。",
             ),
         ),
         Criterion(
             seen.least > 0,
             Text(
-                f"It must be so at every size: the smallest gap is {seen.least:.1%}.",
-                f"每种规模都应如此：最小的差距为 {seen.least:.1%}。",
+                f"It must be so at every size: the smallest gap is {signed_percent(seen.least)}.",
+                f"每种规模都应如此：最小的差距为 {signed_percent(seen.least)}。",
             ),
         ),
     ]

@@ -1,6 +1,6 @@
 """Claim 30: ViT trails a ResNet of equal size on little data, and wins after enough pretraining."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -14,7 +14,7 @@ from regard.data.digits import digits
 from regard.data.fetching import fetch
 from regard.data.images import read_images
 from regard.tour.learning import fit
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, signed_percent
 from regard.view import pictures
 
 SHARES = (0.01, 0.1, 1.0)
@@ -44,16 +44,20 @@ class Seen(Numbers):
     parameters: Annotated[tuple[int, ...], Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量")]
 
 
-def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 120) -> tuple[Seen, Drawing]:
-    """Both on 1 %, 10 % and all of the images; then on five new classes after the other five."""
+def run(
+    source: str = "digits",
+    seeds: Sequence[int] = range(3),
+    steps: int = 150,
+) -> tuple[Seen, Drawing]:
+    """Both on 1 %, 10 % and all of the images; then on five classes after five others."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
-    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, scratch or pretrained)
+    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, pretrained or not)
     for row, seed in enumerate(seeds):
         learn, test = parts(source, seed)
         old, new = (part(learn, range(5)), part(learn, range(5, 10)))
         side = learn[0].shape[-1]
         counts = [round(share * len(learn[1])) for share in SHARES]
-        for kind, make in enumerate((vit, resnet)):
+        for kind, make in enumerate(KINDS):
             for column, count in enumerate(counts):
                 torch.manual_seed(seed)
                 model = fit(make(side), partial(batch, learn, count), steps=steps)
@@ -63,7 +67,8 @@ def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 12
                 model = make(side)
                 if begun:
                     fit(model, partial(batch, old, len(old[1])), steps=steps)
-                model = fit(model, partial(batch, new, LABELLED), steps=steps // 3)
+                    model.classifier.reset_parameters()  # new names
+                fit(model, partial(batch, new, LABELLED), steps=steps // 2)
                 transfers[row, kind, begun] = accuracy(model, part(test, range(5, 10)))
 
     vits, resnets = accuracies.mean(0).tolist()
@@ -93,6 +98,7 @@ def resnet(side: int) -> regard.ResNet:
     return regard.ResNet((1, 1, 1), 10, width=11, stem="cifar", channels=1)
 
 
+KINDS: tuple[Callable[[int], regard.ViT | regard.ResNet], ...] = (vit, resnet)
 Labelled = tuple[Tensor, Tensor]  # images (count, 1, side, side) and their classes
 
 
@@ -138,25 +144,26 @@ def judge(seen: Seen) -> list[Criterion]:
         Criterion(
             seen.gap < 0,
             Text(
-                f"On {seen.images[0]} images the ViT must be behind the ResNet: {seen.gap:+.1%} ± "
+                f"On {seen.images[0]} images the ViT must be behind the ResNet: {signed_percent(seen.gap)} ± "
                 f"{seen.spreads[0]:.1%}.",
-                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{seen.gap:+.1%} ± {seen.spreads[0]:.1%}。",
+                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{signed_percent(seen.gap)} ± "
+                f"{seen.spreads[0]:.1%}。",
             ),
         ),
         Criterion(
             seen.gap_all > seen.gap,
             Text(
-                f"On all {seen.images[-1]} the gap must be smaller: it is {seen.gap_all:+.1%}.",
-                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {seen.gap_all:+.1%}。",
+                f"On all {seen.images[-1]} the gap must be smaller: it is {signed_percent(seen.gap_all)}.",
+                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {signed_percent(seen.gap_all)}。",
             ),
         ),
         Criterion(
             seen.gap_pretrained > 0,
             Text(
-                f"After pretraining the ViT must be ahead: it is {seen.gap_pretrained:+.1%}, from "
+                f"After pretraining the ViT must be ahead: it is {signed_percent(seen.gap_pretrained)}, from "
                 f"{seen.vit_transfer[1]:.1%} and {seen.resnet_transfer[1]:.1%}. Enough pretraining means millions of "
                 "images, which this scale cannot show.",
-                f"预训练之后 ViT 应领先：实际为 {seen.gap_pretrained:+.1%}（{seen.vit_transfer[1]:.1%} 与"
+                f"预训练之后 ViT 应领先：实际为 {signed_percent(seen.gap_pretrained)}（{seen.vit_transfer[1]:.1%} 与"
                 f" {seen.resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
             ),
         ),
@@ -173,7 +180,7 @@ def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure
         left.plot(counts, own.mean(0), "o-", color=colour, label=name)
         left.fill_between(counts, own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
         places = [kind * 0.35, 1 + kind * 0.35]
-        right.bar(places, transfers[:, kind].mean(0), width=0.3, color=colour)
+        right.bar(places, transfers[:, kind].mean(0).tolist(), width=0.3, color=colour)
         for seed in transfers[:, kind]:
             right.plot(places, seed, ".", color=pictures.SAMPLES, markersize=4)
     left.set_xscale("log")

