@@ -48,7 +48,7 @@ bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios,
 	@$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
-	@$(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "wrote site/index.html"
 
 experiments: $(VENV)/.installed ## real data, real results, some hours: what is done is kept; into docs/results.md

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import doctest
 import importlib
 import importlib.metadata
 import io
@@ -31,7 +32,7 @@ NAMES = [
     *("masked_softmax", "max_pool", "segments", "train", "weights", "window"),
 ]
 COMMANDS = {
-    "tour": ["--help", "--language", "--out"],
+    "tour": ["--again", "--full", "--help", "--json", "--language", "--only", "--out"],
     "curve": ["--bandwidth", "--degree", "--help", "--json", "--kernel", "--picture", "--predictions", "--x", "--y"],
     "search": ["--help", "--json", "--model", "--top"],
     "train": ["--help"],
@@ -100,6 +101,22 @@ def test_type_checkers_see_the_same_names():
         for alias in node.names
     }
     assert imports == regard._HOME
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "__version__"])
+def test_every_public_name_has_an_example_that_runs(name):
+    thing = getattr(regard, name)
+    (found,) = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
+    assert found.examples, f"{name}: no example"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        outcome = doctest.DocTestRunner().run(found)
+    assert outcome.failed == 0, printed.getvalue()
+
+
+def test_every_public_name_is_in_the_reference():
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = {line.rpartition(".")[2] for line in reference.splitlines() if line.startswith(":::")}
+    assert named == set(NAMES) - {"__version__"}
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -73,9 +73,9 @@ def attend(
 
     A query that may attend to nothing gets output 0 and weights 0, with finite gradients.
 
-    >>> import torch
+    >>> import regard, torch
     >>> query, key, value = torch.zeros(1, 4), torch.zeros(2, 4), torch.tensor([[1.0], [3.0]])
-    >>> attend(query, key, value, need_weights=True)  # two equal keys share the weight
+    >>> regard.attend(query, key, value, need_weights=True)  # two equal keys share the weight
     (tensor([[2.]]), tensor([[0.5000, 0.5000]]))
     """
     if not isinstance(need_weights, bool):
@@ -124,6 +124,11 @@ def weights(
     """The weights (…, n, m) that `attend` gives to the keys.
 
     `rows` (queries) and `heads` (dimension −3) choose some of them, at the price of those alone.
+
+    >>> import regard, torch
+    >>> query, key = torch.tensor([[2.0]]), torch.tensor([[1.0], [1.0], [0.0]])
+    >>> regard.weights(query, key)  # (1, 1) × (3, 1) → (1, 3)
+    tensor([[0.4683, 0.4683, 0.0634]])
     """
     frame = frame_of(query, key)
     if rows is not None:
@@ -146,10 +151,11 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
 
     It is exactly 0 elsewhere, and a row with nothing allowed is all 0.
 
-    >>> masked_softmax(torch.zeros(2, 1, 4), lengths([1, 2]))
-    tensor([[[1.0000, 0.0000, 0.0000, 0.0000]],
-    <BLANKLINE>
-            [[0.5000, 0.5000, 0.0000, 0.0000]]])
+    >>> import regard, torch
+    >>> scores = torch.zeros(2, 1, 4)  # a batch of two: one query and four keys each
+    >>> regard.masked_softmax(scores, regard.lengths([1, 2]))[:, 0]
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000, 0.0000]])
     """
     require_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape

@@ -45,6 +45,12 @@ class Kernel(Score):
     """log K(‖(q − k) / width‖); −inf outside a compact kernel's reach. One width, or one per feature.
 
     A learnable width is kept as its logarithm, so no step of an optimiser can make it negative.
+
+    >>> import regard, torch
+    >>> query, key = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [1.0], [2.0]])
+    >>> regard.weights(query, key, score=regard.Kernel("gaussian", width=1.0))  # (2, 1) × (3, 1) → (2, 3)
+    tensor([[0.5741, 0.3482, 0.0777],
+            [0.0777, 0.3482, 0.5741]])
     """
 
     def __init__(self, name: str = "gaussian", width: float | Sequence[float] | Tensor = 1.0, learnable: bool = False):

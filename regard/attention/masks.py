@@ -34,7 +34,15 @@ KINDS = "keep, drop, bias, lengths, segments, causal, window"
 
 
 class Mask:
-    """What a query may look at. Build one with keep, lengths, causal …; join them with & and |."""
+    """What a query may look at. Build one with keep, lengths, causal …; join them with & and |.
+
+    >>> import regard, torch
+    >>> rows = torch.zeros(3, 1)  # alike, so each query shares its weight evenly
+    >>> regard.weights(rows, rows, mask=regard.causal() & regard.window(1, 1))
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000],
+            [0.0000, 0.5000, 0.5000]])
+    """
 
     def bind(self, frame: Frame) -> Bound:
         raise NotImplementedError(f"{type(self).__name__} must say how it binds to a Frame")
@@ -142,17 +150,35 @@ def _boolean(name: str, tensor: object) -> Tensor:
 
 
 def keep(tensor: Tensor) -> Mask:
-    """True where a key may be attended. Shape (…, n or 1, m or 1)."""
+    """True where a key may be attended. Shape (…, n or 1, m or 1).
+
+    >>> import regard, torch
+    >>> mask = regard.keep(torch.tensor([[True, False, True, True]]))
+    >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
+    tensor([[0.3333, 0.0000, 0.3333, 0.3333]])
+    """
     return _Keep(_boolean("keep", tensor), negate=False)
 
 
 def drop(tensor: Tensor) -> Mask:
-    """True where a key must not be attended. Shape (…, n or 1, m or 1)."""
+    """True where a key must not be attended. Shape (…, n or 1, m or 1).
+
+    >>> import regard, torch
+    >>> mask = regard.drop(torch.tensor([[True, False, True, True]]))
+    >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
+    tensor([[0., 1., 0., 0.]])
+    """
     return _Keep(_boolean("drop", tensor), negate=True)
 
 
 def bias(tensor: Tensor) -> Mask:
-    """Added to the scores; −inf forbids. Shape (…, n or 1, m or 1). Gradients flow into it."""
+    """Added to the scores; −inf forbids. Shape (…, n or 1, m or 1). Gradients flow into it.
+
+    >>> import regard, torch
+    >>> mask = regard.bias(torch.tensor([[0.0, 1.0, float("-inf")]]))
+    >>> regard.weights(torch.zeros(1, 2), torch.zeros(3, 2), mask=mask)
+    tensor([[0.2689, 0.7311, 0.0000]])
+    """
     tensor = _mask_tensor("bias", tensor)
     if not tensor.is_floating_point():
         raise TypeError(
@@ -208,7 +234,14 @@ def _counted(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) 
 
 
 def lengths(counts: Tensor | Sequence[int]) -> Mask:
-    """Valid lengths: the first `length` keys may be attended. One per sequence, (batch,), or per query, (batch, n)."""
+    """Valid lengths: the first `length` keys may be attended. One per sequence, (batch,), or per query, (batch, n).
+
+    >>> import regard, torch
+    >>> query, key = torch.zeros(2, 1, 3), torch.zeros(2, 3, 3)  # a batch of two: one query and three keys each
+    >>> regard.weights(query, key, mask=regard.lengths([1, 2]))[:, 0]
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000]])
+    """
     return _Lengths(_counted("lengths", counts, {1: "(batch,)", 2: "(batch, n)"}))
 
 
@@ -238,6 +271,13 @@ def segments(counts: Tensor | Sequence[int], key_counts: Tensor | Sequence[int] 
     """Sequences of these lengths, laid end to end: each query sees the keys of its own sequence, and no padding exists.
 
     `key_counts` says how long the sequences of the keys are, where that is not the same.
+
+    >>> import regard, torch
+    >>> rows = torch.zeros(3, 2)  # a sequence of one row, and one of two
+    >>> regard.weights(rows, rows, mask=regard.segments([1, 2]))
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.0000, 0.5000, 0.5000],
+            [0.0000, 0.5000, 0.5000]])
     """
     shape = {1: "(sequences,)"}
     rows = _counted("segments", counts, shape)
@@ -282,12 +322,29 @@ class _Band(Mask):
 
 
 def causal(offset: int | None = None, align: Align | None = None) -> Mask:
-    """Key j is visible to query i when j ≤ i + offset. Where n ≠ m, say offset= or align="start" (0), "end" (m − n)."""
+    """Key j is visible to query i when j ≤ i + offset. Where n ≠ m, say offset= or align="start" (0), "end" (m − n).
+
+    >>> import regard, torch
+    >>> rows = torch.zeros(3, 2)
+    >>> regard.weights(rows, rows, mask=regard.causal())
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000],
+            [0.3333, 0.3333, 0.3333]])
+    """
     return _Band("causal", None, 0, offset, align)
 
 
 def window(left: int | None, right: int | None, offset: int | None = None, align: Align | None = None) -> Mask:
-    """Query i sees the keys from i − left to i + right (None: no limit on that side), shifted by the offset rule."""
+    """Query i sees the keys from i − left to i + right (None: no limit on that side), shifted by the offset rule.
+
+    >>> import regard, torch
+    >>> rows = torch.zeros(4, 2)
+    >>> regard.weights(rows, rows, mask=regard.window(1, 0))
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000, 0.0000],
+            [0.0000, 0.5000, 0.5000, 0.0000],
+            [0.0000, 0.0000, 0.5000, 0.5000]])
+    """
     for name, side in (("left", left), ("right", right)):
         if side is not None and (isinstance(side, bool) or not isinstance(side, int)):
             raise TypeError(f"window: expected {name} to be a whole number or None, got {type(side).__name__}")

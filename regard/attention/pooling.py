@@ -17,12 +17,21 @@ def average_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
     """The mean of the values that the mask allows, (…, m, size) → (…, 1, size); 0 where nothing is allowed.
 
     It is attention in which every key scores the same.
+
+    >>> import regard, torch
+    >>> regard.average_pool(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    tensor([[2., 4.]])
     """
     return attend(*_nothing_asked(value), value, mask=mask)
 
 
 def max_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
-    """The largest of the values that the mask allows, per feature, (…, m, size) → (…, 1, size); 0 where none is."""
+    """The largest of the values that the mask allows, per feature, (…, m, size) → (…, 1, size); 0 where none is.
+
+    >>> import regard, torch
+    >>> regard.max_pool(torch.tensor([[1.0, 9.0], [3.0, 6.0]]))
+    tensor([[3., 9.]])
+    """
     frame = frame_of(*_nothing_asked(value), value)
     folded = frame.spread(value)  # (B, R, m, size)
     seen = torch.ones(1, 1, frame.m, 1, dtype=torch.bool, device=value.device)

@@ -24,7 +24,16 @@ __all__ = ["Additive", "Bilinear", "Cosine", "Dot", "Score"]
 
 
 class Score(nn.Module):
-    """Subclass it: give `pairs`, and what else the score has."""
+    """Subclass it: give `pairs`, and what else the score has.
+
+    >>> import regard, torch
+    >>> class Nearest(regard.Score):
+    ...     def pairs(self, query, key):  # (…, n, d) × (…, m, d) → (…, n, m)
+    ...         return -torch.cdist(query, key, p=1)
+    >>> query, key = torch.tensor([[0.0]]), torch.tensor([[0.0], [1.0], [5.0]])
+    >>> regard.weights(query, key, score=Nearest())
+    tensor([[0.7275, 0.2676, 0.0049]])
+    """
 
     # Whether pairs() may give −inf to pairs that no mask forbids, so that a row can end up with nothing to attend to.
     may_exclude = True
@@ -145,7 +154,14 @@ def _size(name: str, number: int) -> int:
 
 
 class Dot(Score):
-    """scale · q·k, with scale = 1/√d unless given; softcap s bends it to s·tanh(score/s), before bias and mask."""
+    """scale · q·k, with scale = 1/√d unless given; softcap s bends it to s·tanh(score/s), before bias and mask.
+
+    >>> import regard, torch
+    >>> query, key = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    >>> regard.Dot(scale=1.0)(query, key)  # (2, 2) × (3, 2) → (2, 3)
+    tensor([[1., 0., 1.],
+            [0., 2., 1.]])
+    """
 
     may_exclude = False
 
@@ -195,7 +211,14 @@ class LogPositive(nn.Module):
 
 
 class Cosine(Score):
-    """cos(q, k) / temperature; a zero vector has cosine 0 with everything. A learnable temperature stays positive."""
+    """cos(q, k) / temperature; a zero vector has cosine 0 with everything. A learnable temperature stays positive.
+
+    >>> import regard, torch
+    >>> query, key = torch.eye(2), torch.tensor([[3.0, 0.0], [0.0, -2.0], [1.0, 1.0]])
+    >>> regard.Cosine()(query, key)  # (2, 2) × (3, 2) → (2, 3)
+    tensor([[ 1.0000,  0.0000,  0.7071],
+            [ 0.0000, -1.0000,  0.7071]])
+    """
 
     may_exclude = False
     is_dot = True
@@ -238,7 +261,13 @@ def _unit(rows: Tensor) -> Tensor:
 
 
 class Bilinear(Score):
-    """qᵀ W k, for queries and keys of different sizes."""
+    """qᵀ W k, for queries and keys of different sizes.
+
+    >>> import regard, torch
+    >>> score = regard.Bilinear(query_size=3, key_size=5)
+    >>> score(torch.randn(2, 3), torch.randn(7, 5)).shape
+    torch.Size([2, 7])
+    """
 
     may_exclude = False
     is_dot = True
@@ -271,7 +300,13 @@ class Bilinear(Score):
 
 
 class Additive(Score):
-    """w_vᵀ tanh(W_q q + W_k k), without biases: queries and keys of different sizes meet in `hidden_size` units."""
+    """w_vᵀ tanh(W_q q + W_k k), without biases: queries and keys of different sizes meet in `hidden_size` units.
+
+    >>> import regard, torch
+    >>> score = regard.Additive(query_size=20, key_size=2, hidden_size=8)
+    >>> score(torch.randn(2, 1, 20), torch.randn(2, 10, 2)).shape
+    torch.Size([2, 1, 10])
+    """
 
     may_exclude = False
 

@@ -43,21 +43,28 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernel : one of "gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight",
-        "tricube", "cosine".
-    bandwidth : the kernel's width. A positive number, one per feature, or how to choose it: "loo" (least leave-one-out
-        squared error), "gradient" (down that error's gradient from Silverman's rule, one width per feature) or
-        "silverman" (the rule alone).
-    empty : what a query gets that has no sample within a compact kernel's reach: the value of the "nearest" sample, the
+    kernel : str
+        "gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight", "tricube" or
+        "cosine".
+    bandwidth : float, array (features,) or str
+        The kernel's width. A positive number, one per feature, or how to choose it: "loo" (least leave-one-out squared
+        error), "gradient" (down that error's gradient from Silverman's rule, one width per feature) or "silverman" (the
+        rule alone).
+    empty : str
+        What a query gets that has no sample within a compact kernel's reach: the value of the "nearest" sample, the
         "mean" of all, "nan", or "raise" a ValueError.
-    degree : 0 for the local average, 1 for a local line, which does not flatten at the ends of the data.
+    degree : int
+        0 for the local average, 1 for a local line, which does not flatten at the ends of the data.
 
     Attributes
     ----------
-    bandwidth_ : ndarray (features,). A feature that says nothing gets a wide one; how wide means nothing.
-    loo_error_ : the mean squared error when every sample is predicted from the others. (With several features and many
-        samples, over as many of them as make 2e8 pairs.)
-    loo_score_ : the same as R², the share of the variance that is explained.
+    bandwidth_ : ndarray (features,)
+        A feature that says nothing gets a wide one; how wide means nothing.
+    loo_error_ : float
+        The mean squared error when every sample is predicted from the others. (With several features and many samples,
+        over as many of them as make 2e8 pairs.)
+    loo_score_ : float
+        The same as R², the share of the variance that is explained.
 
     Notes
     -----
@@ -66,11 +73,11 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, regard
     >>> x = np.linspace(0, 5, 50)
-    >>> model = KernelRegressor().fit(x[:, None], np.sin(x))
+    >>> model = regard.KernelRegressor().fit(x[:, None], np.sin(x))
     >>> model.predict([[1.0]]).round(2)
-    array([0.84])
+    array([0.85])
     """
 
     def __init__(

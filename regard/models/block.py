@@ -55,7 +55,12 @@ class Blocks(nn.ModuleList):
 
 
 class FeedForward(nn.Module):
-    """activation(x W₁ + b₁) W₂ + b₂, on each row alone; swiglu: (silu(x W_g) · x W₁) W₂."""
+    """activation(x W₁ + b₁) W₂ + b₂, on each row alone; swiglu: (silu(x W_g) · x W₁) W₂.
+
+    >>> import regard, torch
+    >>> regard.FeedForward(24, inner_size=96)(torch.randn(2, 5, 24)).shape  # (…, size) → (…, size)
+    torch.Size([2, 5, 24])
+    """
 
     def __init__(
         self, size: int, inner_size: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
@@ -88,6 +93,11 @@ class Block(nn.Module):
     """A mixer, a look at a memory if there is a `cross`, and a feed-forward net, each with its norm and its shortcut.
 
     rows (batch, n, size) → the same. The mixer is MultiHead, Recurrent, Convolution, or whatever has their `mix`.
+
+    >>> import regard, torch
+    >>> block = regard.Block(regard.MultiHead(24, heads=3), regard.FeedForward(24, 96))
+    >>> block(torch.randn(2, 5, 24)).shape
+    torch.Size([2, 5, 24])
     """
 
     def __init__(

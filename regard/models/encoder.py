@@ -40,6 +40,11 @@ class Encoder(TextClassifier):
     bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · pooling: first, max or
     mean · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · types:
     how many kinds of text one sequence may hold, as in BERT · longest_text: tokens of a text that `embed` reads.
+
+    >>> import regard, torch
+    >>> model = regard.Encoder(vocabulary=31, size=16, layers=2, heads=4)
+    >>> model(torch.randint(31, (2, 5)), lengths=[5, 3]).shape  # (batch, n) → (batch, n, size)
+    torch.Size([2, 5, 16])
     """
 
     def __init__(

@@ -48,6 +48,13 @@ def load(folder: str | Path) -> Model:
     """The model in a folder: regard's own, Hugging Face's (BERT, GPT-2, Llama, ViT, Marian), or llama2.c's.
 
     Nothing is downloaded. The model is in evaluation mode, in float32, on the CPU; its tokenizer comes along.
+
+    >>> import regard, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     regard.Encoder(vocabulary=31, size=16, layers=2, heads=4).save(folder)
+    ...     model = regard.load(folder)
+    >>> model.config["size"]
+    16
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -37,6 +37,12 @@ class Choice:
     `top_k` keeps the k likeliest words, `top_p` the likeliest that together have probability p. With a seed, each
     sequence draws from a generator of its own that begins with it, so that its words do not depend on its neighbours:
     equal prompts get equal texts. A list of seeds, one for each sequence, makes them differ.
+
+    >>> import regard, torch
+    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4).eval()
+    >>> (written,) = model.write(torch.tensor([[5, 6, 7]]), most=4, choice=regard.Choice(0.8, top_k=5, seed=0))
+    >>> len(written.ids)
+    4
     """
 
     temperature: float = 1.0

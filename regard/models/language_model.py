@@ -52,6 +52,11 @@ class LanguageModel(TextClassifier):
     end: ids of the marks around a text · classes: of texts (`classify`), by their `labels`,
     from their first `longest_text` tokens.
     A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
+
+    >>> import regard, torch
+    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4)
+    >>> model(torch.randint(31, (2, 5))).shape  # (batch, n) → (batch, n, words)
+    torch.Size([2, 5, 31])
     """
 
     def __init__(

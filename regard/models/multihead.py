@@ -50,6 +50,11 @@ class Attention(nn.Module):
 
     query (…, n, key size) · source (…, m, source size) → (…, n, value size). Several queries are answered at once, each
     with a distribution of its own.
+
+    >>> import regard, torch
+    >>> layer = regard.Attention(source_size=7, key_size=11, value_size=3)
+    >>> layer(torch.randn(5, 11), torch.randn(13, 7)).shape  # five queries, thirteen inputs
+    torch.Size([5, 3])
     """
 
     def __init__(
@@ -81,6 +86,13 @@ class MultiHead(nn.Module):
     query (batch, n, query size) · key (batch, m, key size) · value (batch, m, value size) → (batch, n, size). Key
     defaults to the query (self-attention) and value to the key. All sizes default to `size`, head_size to size / heads.
     With kv_heads < heads, groups of heads share their keys and values.
+
+    >>> import regard, torch
+    >>> layer = regard.MultiHead(size=24, heads=3)
+    >>> layer(torch.randn(2, 5, 24), mask=regard.causal()).shape
+    torch.Size([2, 5, 24])
+    >>> layer(torch.randn(2, 5, 24), torch.randn(2, 7, 24)).shape  # a look at another sequence
+    torch.Size([2, 5, 24])
     """
 
     def __init__(

@@ -56,6 +56,11 @@ class ResNet(ImageClassifier):
 
     `depths` says how many blocks each stage has: (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without
     is ResNet-18; stem="cifar", width=16 and (3, 3, 3) is the ResNet-20 for images of 32 × 32.
+
+    >>> import regard, torch
+    >>> model = regard.ResNet((1, 1), classes=10, width=8, stem="cifar")
+    >>> model(torch.randn(2, 3, 32, 32)).shape  # (batch, channels, height, width) → (batch, classes)
+    torch.Size([2, 10])
     """
 
     def __init__(

@@ -71,6 +71,12 @@ class Seq2Seq(Translator):
 
     `target` begins with the mark `begin`. `attention` is a score, by name or your own, or None. A bidirectional encoder
     gives half of the hidden size to each direction.
+
+    >>> import regard, torch
+    >>> model = regard.Seq2Seq(source_vocabulary=31, target_vocabulary=37, size=16, hidden_size=16)
+    >>> source, target = torch.randint(3, 31, (2, 5)), torch.randint(3, 37, (2, 7))
+    >>> model(source, target, source_lengths=[5, 3]).shape  # (batch, n) · (batch, m) → (batch, m, words)
+    torch.Size([2, 7, 37])
     """
 
     def __init__(

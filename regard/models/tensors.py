@@ -26,7 +26,15 @@ DTYPES = {"F64", "F32", "F16", "BF16", "I64"}
 
 
 class FolderError(ValueError):
-    """A folder that holds no model, or a broken one. The message names the file and the reason."""
+    """A folder that holds no model, or a broken one. The message names the file and the reason.
+
+    >>> import regard
+    >>> try:
+    ...     regard.load("nowhere")
+    ... except regard.FolderError as error:
+    ...     print(error)
+    nowhere: expected a folder with a model, found none
+    """
 
 
 @dataclass(frozen=True)

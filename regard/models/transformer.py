@@ -76,6 +76,12 @@ class Transformer(Translator):
 
     `target` begins with the mark `begin`. `shared`: source and target have one table of word vectors; `tied`: the
     target's table is also the output layer. `translate` writes.
+
+    >>> import regard, torch
+    >>> model = regard.Transformer(source_vocabulary=31, target_vocabulary=37, size=16, layers=2, heads=4)
+    >>> source, target = torch.randint(3, 31, (2, 5)), torch.randint(3, 37, (2, 7))
+    >>> model(source, target, source_lengths=[5, 3]).shape  # (batch, n) · (batch, m) → (batch, m, words)
+    torch.Size([2, 7, 37])
     """
 
     def __init__(

@@ -26,7 +26,13 @@ POSITIONS = ("learned", "none", "sinusoidal")
 
 
 class ViT(ImageClassifier):
-    """ViT(images) → logits. `resize` makes the model ready for images of another size, `classify` reads pictures."""
+    """ViT(images) → logits. `resize` makes the model ready for images of another size, `classify` reads pictures.
+
+    >>> import regard, torch
+    >>> model = regard.ViT(image_size=32, patch_size=8, size=16, layers=2, heads=4, classes=10)
+    >>> model(torch.randn(2, 3, 32, 32)).shape  # (batch, channels, height, width) → (batch, classes)
+    torch.Size([2, 10])
+    """
 
     def __init__(
         self,

@@ -17,22 +17,24 @@ ABOUT = {
     "text": "Learn to classify texts, from a CSV, TSV or JSONL file with named columns.",
     "images": "Learn to classify images, from a folder for each class, idx files or an npz file.",
 }
-EPILOG = """\
-The run is kept in --out: the best model so far (for regard.load and the other commands), log.jsonl,
-training.yaml with all options, and checkpoints. Ctrl-C saves; --resume goes on as if nothing had happened.
-Several processes: torchrun --nproc-per-node N -m regard train …"""
+EPILOG = (
+    "The run is kept in --out: the best model so far (for regard.load and the other commands), log.jsonl, "
+    "training.yaml with all options, and checkpoints. Ctrl-C saves; --resume goes on as if nothing had happened. "
+    "Several processes: torchrun --nproc-per-node N -m regard train …"
+)
 
 
 def add_tasks(parser: argparse.ArgumentParser, run: Any) -> None:
     """One subcommand for each task."""
     tasks = parser.add_subparsers(metavar="TASK", dest="task", required=True)
     for name, options in TASKS.items():
+        places = [field for field in POSITIONAL if hasattr(options, field)]
         own = tasks.add_parser(
             name,
             help=ABOUT[name].rstrip("."),
             description=ABOUT[name],
             epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            usage=" ".join(["%(prog)s", *(f"[{field.upper()}]" for field in places), "[options]"]),
             argument_default=argparse.SUPPRESS,
         )
         for field in dataclasses.fields(options):
@@ -41,7 +43,7 @@ def add_tasks(parser: argparse.ArgumentParser, run: Any) -> None:
         own.add_argument("--config", metavar="YAML", default=None, help="a file with options; flags go before it")
         own.add_argument("--resume", action="store_true", default=False, help="go on with the run in --out")
         own.add_argument("--json", action="store_true", default=False, help="results for a program to read")
-        own.set_defaults(run=run, optional=[field for field in POSITIONAL if hasattr(options, field)])
+        own.set_defaults(run=run, optional=places)
 
 
 def _add(

@@ -65,6 +65,12 @@ def train(
     task: translate, language, text or images. data: a file or a folder, as `regard train TASK --help` says; without it
     the data that come with regard. options: as there, with underscores (learning_rate=1e-3). resume: go on with the run
     in `out`. quiet=False tells on stderr how it goes.
+
+    >>> import regard, tempfile, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = regard.train("images", out=folder + "/run", steps=2, threads=1).model
+    >>> model(torch.zeros(3, 1, 8, 8)).shape  # of scikit-learn's digits, for two steps
+    torch.Size([3, 10])
     """
     given = {**options, **({} if data is None else {"data": str(data)})}
     return carry_out(task, given, Path(out), resume=resume, quiet=quiet)

@@ -26,6 +26,12 @@ class AlignmentDisplay(Display):
     """The words of a translation and those of its source: how much each looked at each, and the links that follow.
 
     Made by `from_model`. Rings mark the links; squares those that are right, where that is known (`gold`).
+
+    >>> import regard, torch
+    >>> from regard.training.alignment import Alignment
+    >>> found = Alignment(["on", "the", "mat"], ["sur", "le", "tapis"], torch.eye(3))
+    >>> regard.AlignmentDisplay(found).to_frame().shape  # words of the translation × words of its source
+    (3, 3)
     """
 
     def __init__(self, alignment: Alignment, gold: frozenset[tuple[int, int]] | None = None) -> None:

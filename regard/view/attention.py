@@ -40,6 +40,14 @@ class AttentionDisplay:
     `tokens` name the queries, `key_tokens` the keys of layers that look at another sequence, and all places of the
     layers that read it. `plot` draws one head, or the mean of a layer's; `plot_grid` all of them; `a - b` is what
     changed. `save` writes a picture, or a page to look around in (.html), which loads nothing from anywhere.
+
+    >>> import regard, torch
+    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4).eval()
+    >>> with regard.capture(model) as seen:
+    ...     _ = model(torch.tensor([[5, 6, 7]]))
+    >>> display = regard.AttentionDisplay(seen, tokens=["a", "b", "c"])
+    >>> display.to_frame(layer=1, head=3).shape  # a row for each pair of tokens
+    (9, 7)
     """
 
     ax_: Axes

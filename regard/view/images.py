@@ -36,6 +36,12 @@ class ImageAttentionDisplay:
 
     `place(layer, head)` gives the numbers (rows, columns), which add up to 1 for a ViT; `plot`, `plot_grid` and `save`
     lay them over the image.
+
+    >>> import regard, torch
+    >>> model = regard.ViT(image_size=32, patch_size=8, size=16, layers=2, heads=4, classes=10).eval()
+    >>> display = regard.ImageAttentionDisplay.from_model(model, torch.zeros(3, 32, 32, dtype=torch.uint8))
+    >>> display.place(layer=1, head=3).shape
+    torch.Size([4, 4])
     """
 
     ax_: Axes

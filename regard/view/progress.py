@@ -14,7 +14,13 @@ __all__ = ["TrainingWidthsDisplay"]
 
 
 class TrainingWidthsDisplay(Display):
-    """A line for each head: its effective width, in keys, by the steps of training; made by `from_run`."""
+    """A line for each head: its effective width, in keys, by the steps of training; made by `from_run`.
+
+    >>> import regard
+    >>> display = regard.TrainingWidthsDisplay([0, 100], {"blocks.0.mixer": [[7.0, 7.1], [6.5, 1.2]]})
+    >>> display.to_frame().query("step == 100")["width"].tolist()
+    [6.5, 1.2]
+    """
 
     def __init__(self, steps: list[int], widths: dict[str, list[list[float]]]) -> None:
         self.steps = steps

@@ -48,6 +48,13 @@ class KernelRegressionDisplay:
     every query (effective number of samples and the interval with 90 % of the weight), or as the heat map of the
     "weights"; `save`, `to_frame` and `print` give it away. With `before=`, another regressor (say, before learning) is
     drawn beside it.
+
+    >>> import numpy as np, regard
+    >>> x = np.linspace(0, 5, 50)
+    >>> model = regard.KernelRegressor(bandwidth=0.3).fit(x[:, None], np.sin(x))
+    >>> display = regard.KernelRegressionDisplay.from_estimator(model, x[:, None], np.sin(x))
+    >>> list(display.to_frame())
+    ['x', 'predicted', 'effective', 'low', 'high']
     """
 
     ax_: Axes
