@@ -13,6 +13,8 @@ import hypothesis
 import pytest
 import torch
 
+from tests.browsing import chromium, launched
+
 # "ci" finds the same examples on every run, so that a red test is red for everybody; `make faults` searches anew.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None, print_blob=True)
@@ -28,3 +30,18 @@ def _same_seed_and_threads():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, driven by Playwright. CI has to have it."""
+    from playwright.sync_api import sync_playwright
+
+    if chromium() is None:
+        if os.environ.get("CI"):
+            pytest.fail("no Chromium here: install Debian's package chromium")
+        pytest.skip("no Chromium here: install Debian's package chromium")
+    with sync_playwright() as playwright:
+        found = launched(playwright)
+        yield found
+        found.close()

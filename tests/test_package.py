@@ -1,5 +1,6 @@
 """The face of the package: public names, the command line, lazy imports, and a README that tells the truth."""
 
+import argparse
 import ast
 import contextlib
 import doctest
@@ -188,6 +189,22 @@ def test_help_answers_at_once(arguments):
     assert min(elapsed) < 0.6
 
 
+def parsers(parser):
+    """A parser and those of its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for own in action.choices.values():
+                yield from parsers(own)
+
+
+def test_help_fits_into_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    helps = [own.format_help() for own in parsers(cli.build_parser())]
+    assert len(helps) > 15
+    assert [line for text in helps for line in text.splitlines() if len(line) > 80] == []
+
+
 def test_version_option(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])
@@ -260,8 +277,10 @@ def test_the_doctor_survives_what_it_finds(program, passed, detail, cure, monkey
 # ----------------------------------------------------------------------------------------------------------- README
 
 
-def test_readme_examples_print_what_they_promise():
-    examples = re.findall(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", README, flags=re.DOTALL)
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_readme_examples_print_what_they_promise(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", text, flags=re.DOTALL)
     assert examples
     namespace = {}
     for program, promised in examples:

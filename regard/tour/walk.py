@@ -4,11 +4,13 @@ import multiprocessing
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -27,7 +29,7 @@ class Result:
 
     section: Section[Any]
     outcome: Outcome
-    seconds: float
+    seconds: float  # with its share of what it needs
     numbers: Numbers | None = None
     criteria: Sequence[Criterion] = ()
     pictures: Mapping[str, bytes] = field(default_factory=dict)  # theme → PNG
@@ -111,8 +113,11 @@ def _side_by_side(sections: Sequence[Section[Any]], *, full: bool) -> Iterator[R
 
 
 def _in_pool(sections: Sequence[Section[Any]], *, full: bool, processes: int) -> Iterator[Result]:
-    """Sections in their order; what several of them need is made once, when the first of them has its turn."""
+    """Sections in their order; what several of them need is made once, when the first of them has its turn, and each
+    bears its share of the time."""
     needs = {own.number: own.full_needs if full and own.full is not None else own.needs for own in sections}
+    users = Counter(chain.from_iterable(needs.values()))
+    costs = dict[Need, float]()  # seconds
     making, running = dict[Future[Any], Need](), dict[Future[Result], Section[Any]]()
     waiting: list[Section[Any]] = []
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _alone)
@@ -120,7 +125,7 @@ def _in_pool(sections: Sequence[Section[Any]], *, full: bool, processes: int) ->
         for section in sections:
             for need in needs[section.number]:
                 if need not in making.values():
-                    making[_submitted(pool, need.make, *need.of)] = need
+                    making[_submitted(pool, _made, need)] = need
             if needs[section.number]:
                 waiting.append(section)
             else:
@@ -128,10 +133,15 @@ def _in_pool(sections: Sequence[Section[Any]], *, full: bool, processes: int) ->
         while waiting or running:
             done, _ = wait([*making, *running], return_when=FIRST_COMPLETED)
             for future in done:
-                if future in running:
-                    yield _result(future, running.pop(future))
+                if future in making:
+                    need = making.pop(future)
+                    # Where it failed, the section that needs it tries again, and says why it fails.
+                    costs[need] = 0.0 if future.exception() else future.result()
                 else:
-                    del making[future]  # if it failed, the section that needs it tries again, and says why it fails
+                    section = running.pop(future)
+                    shares = sum(costs[need] / users[need] for need in needs[section.number])
+                    result = _result(future, section)
+                    yield replace(result, seconds=result.seconds + shares)
             missing = set(making.values())
             for section in [own for own in waiting if missing.isdisjoint(needs[own.number])]:
                 waiting.remove(section)
@@ -140,6 +150,13 @@ def _in_pool(sections: Sequence[Section[Any]], *, full: bool, processes: int) ->
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
+
+
+def _made(need: Need) -> float:
+    """How many seconds it takes to make it."""
+    start = time.perf_counter()
+    need.make(*need.of)
+    return time.perf_counter() - start
 
 
 def _submitted(pool: ProcessPoolExecutor, work: Callable[..., Any], *of: object) -> Future[Any]:

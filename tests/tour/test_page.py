@@ -13,7 +13,10 @@ import pytest
 from regard.tour import words
 from regard.tour.page import highlighted
 from regard.tour.section import LANGUAGES, Outcome, show
+from tests.browsing import minded
 
+SCREENS = Path("build/screens")  # kept, to be looked at
+SIZES = {"laptop": (1280, 800), "phone": (390, 844)}
 VOID = {"meta", "img", "source", "br", "link", "input"}
 LOADS = ("src", "srcset", "data", "poster", "action", "background")
 
@@ -172,3 +175,47 @@ def test_the_cover_is_drawn(tmp_path):
     assert png_size(tmp_path / "cover.png") == png_size(committed)
     assert png_size(committed)[0] == 1600
     assert committed.stat().st_size < 200_000
+
+
+# ----------------------------------------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(params=["laptop", "phone"])
+def size(request):
+    return request.param
+
+
+@pytest.fixture(params=["light", "dark"])
+def colours(request):
+    return request.param
+
+
+@pytest.fixture
+def seen(browser, finished, language, size, colours):
+    width, height = SIZES[size]
+    settings = {"viewport": {"width": width, "height": height}, "color_scheme": colours}
+    with minded(browser, ("data:", "file:"), **settings) as page:
+        page.goto((finished.out / f"{language}.html").as_uri())
+        yield page
+
+
+def test_nothing_sticks_out_and_every_picture_comes(seen, language, size, colours):
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    seen.screenshot(path=SCREENS / f"tour-{language}-{size}-{colours}.png")
+    assert seen.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+    assert set(seen.evaluate("[...document.images].map(image => image.complete && image.naturalWidth)")) == {1440}
+    first = seen.evaluate("document.images[0].currentSrc")
+    assert first.endswith("claim-01-dark.png" if colours == "dark" else "claim-01.png")
+
+
+@pytest.mark.parametrize(("size", "colours"), [("laptop", "light")], indirect=True)
+def test_the_other_language_is_a_click_away(seen, language):
+    seen.locator(".languages a").click()
+    assert seen.evaluate("document.documentElement.lang") == {"en": "zh-Hans", "zh": "en"}[language]
+
+
+@pytest.mark.parametrize(("size", "colours"), [("laptop", "light")], indirect=True)
+def test_it_prints(seen, language):
+    paper = seen.pdf(path=SCREENS / f"tour-{language}.pdf", format="A4")
+    assert 30 < len(re.findall(rb"/Type\s*/Page\b", paper)) < 60
+    assert len(re.findall(rb"/Subtype\s*/Image", paper)) >= 31  # every picture

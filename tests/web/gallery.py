@@ -9,7 +9,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.web.serving import launched, serving
+from tests.browsing import launched
+from tests.web.serving import serving
 
 SENTENCE = "The%20animal%20didn%27t%20cross%20the%20street%20because%20it%20was%20too%20tired."
 TABS = {

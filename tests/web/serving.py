@@ -3,7 +3,6 @@
 import http.client
 import json
 import secrets
-import shutil
 import threading
 import time
 from contextlib import contextmanager
@@ -92,15 +91,3 @@ def serving(models=(), port=8_600):
         thread.join(10)
         own.close()
         trainer.stop()
-
-
-def chromium():
-    """Where the browser is, or None."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def launched(playwright):
-    """The browser, running, which asks nobody for anything."""
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-             "--disable-sync", "--no-first-run", "--disable-quic"]  # fmt: skip
-    return playwright.chromium.launch(executable_path=chromium(), args=flags)

@@ -9,6 +9,7 @@ import pytest
 
 import regard
 from regard.view.attention import AttentionDisplay
+from tests.browsing import minded
 from tests.web.serving import folders, serving
 
 SCREENS = Path("build/screens")  # kept, to be looked at
@@ -23,16 +24,9 @@ def server(tmp_path_factory):
 @pytest.fixture
 def page(browser, server):
     """A page that minds its manners, which is checked at the end."""
-    context = browser.new_context(viewport={"width": 1200, "height": 800})
-    opened = context.new_page()
-    wrong = []
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-    opened.on("request", lambda own: wrong.append(own.url) if not own.url.startswith(allowed) else None)
     allowed = (server.address, "data:", "blob:", "file:")
-    yield opened
-    context.close()
-    assert wrong == []
+    with minded(browser, allowed, viewport={"width": 1200, "height": 800}) as opened:
+        yield opened
 
 
 def until(page, expression):
