@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+
+from regard.tour.measure import Work, megabytes
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,6 @@ class Row:
     result: str
     bar: str
     met: bool
-
-
-Work = Callable[[], object]
 
 
 def compare(work: str, against: str, peer: Work, ours: Work, at_least: float, repeats: int) -> Row:
@@ -55,31 +52,10 @@ def peak_extra_memory(function: Callable[[], Work]) -> float:
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_watched, args=(function, sender))
     child.start()
-    megabytes: float = receiver.recv()
+    taken: float = receiver.recv()
     child.join()
-    return megabytes
+    return taken
 
 
 def _watched(function: Callable[[], Work], sender: multiprocessing.connection.Connection) -> None:
-    work = function()
-    work_done = threading.Event()
-    before = peak = _resident()
-
-    def watch() -> None:
-        nonlocal peak
-        while not work_done.is_set():
-            peak = max(peak, _resident())
-            time.sleep(0.001)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    work()
-    work_done.set()
-    watcher.join()
-    # The kernel's own high-water mark sees what falls between two looks; it also counts the preparation.
-    sender.send(peak - before)
-
-
-def _resident() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
+    sender.send(megabytes(function()))

@@ -228,7 +228,10 @@ def _tour(options: argparse.Namespace) -> int:
 
 def _numbers(text: str) -> tuple[int, ...]:
     """Numbers with commas between them."""
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers with commas between them, got {text!r}") from None
 
 
 def _curve(options: argparse.Namespace) -> int:

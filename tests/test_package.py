@@ -211,7 +211,9 @@ def test_version_option(capsys):
     assert (stop.value.code, capsys.readouterr().out) == (0, f"regard {regard.__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["tuor"], ["tour", "--langauge", "en"], ["tour", "--language", "fr"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["tuor"], ["tour", "--langauge", "en"], ["tour", "--language", "fr"], ["tour", "--only", "3,x"]]
+)
 def test_a_misspelt_command_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)

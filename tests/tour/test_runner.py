@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard import cli, tour
-from regard.tour import runner, sections
+from regard.tour import runner, sections, walk
 from regard.view import pictures
 from tests.tour import dying
 
@@ -31,6 +31,26 @@ def test_chinese_throughout(tmp_path, capsys, small_section):
     assert printed.splitlines()[-1].startswith("页面：")
     assert (tmp_path / "index.html").read_bytes() == (tmp_path / "zh.html").read_bytes()
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["claims"][0]["title"] == "标题 7"
+
+
+def test_some_claims_for_a_program(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(runner, "load", lambda: [dying.section(number) for number in (3, 5, 7)])
+    monkeypatch.setattr(runner, "walk_together", lambda chosen, **_: walk.walk(chosen))
+    assert cli.main(["tour", "--only", "7,3", "--json", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert [claim["number"] for claim in json.loads(printed)["claims"]] == [3, 7]
+    assert (tmp_path / "results.json").read_text(encoding="utf-8") == printed
+    assert cli.main(["tour", "--only", "7,11", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "regard: --only: expected claims from 3 to 7, got 11\n"
+
+
+def test_full_and_again_are_passed_on(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(runner, "load", lambda: [dying.section(3)])
+    monkeypatch.setattr(runner, "walk_together", lambda chosen, **how: asked.append(how) or walk.walk(chosen))
+    assert cli.main(["tour", "--full", "--out", str(tmp_path)]) == 0
+    assert cli.main(["tour", "--again", "--out", str(tmp_path)]) == 0
+    assert asked == [{"full": True, "again": False}, {"full": False, "again": True}]
 
 
 def test_a_claim_that_does_not_hold_is_a_result(tmp_path, capsys, small_section):
