@@ -68,13 +68,6 @@ class AttentionDisplay:
         self.title, self.signed = title, False
         self.maps = [_map(look, entry, tokens, key_tokens) for look in seen]
 
-    @classmethod
-    def from_capture(cls, capture: Capture, *given: Any, **more: Any) -> AttentionDisplay:
-        """Compute and draw: one head, if there is only one, else the grid."""
-        display = cls(capture, *given, **more)
-        alone = len(display.maps) == 1 and len(display.maps[0].weights) == 1
-        return display.plot() if alone else display.plot_grid()
-
     def __sub__(self, other: AttentionDisplay) -> AttentionDisplay:
         """What changed from the other to this one: layer by layer, of the same shapes."""
         if not isinstance(other, AttentionDisplay):
