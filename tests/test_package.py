@@ -117,7 +117,7 @@ def test_every_public_name_has_an_example_that_runs(name):
 def test_every_public_name_is_in_the_reference():
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     named = {line.rpartition(".")[2] for line in reference.splitlines() if line.startswith(":::")}
-    assert named == set(NAMES) - {"__version__"}
+    assert named >= set(NAMES) - {"__version__"}
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -19,20 +19,24 @@ from typing import Any
 import regard
 from regard.data.fetching import cache as cache_folder
 from regard.models.model import Model
-from regard.tour.section import Numbers, Section
+from regard.tour.section import LANGUAGES, Language, Numbers, Section
 from regard.view.pictures import THEMES
 
-__all__ = ["Kept", "find", "keep", "model"]
+__all__ = ["PICTURES", "Kept", "Picture", "find", "keep", "model"]
 
 HOME = Path(regard.__file__).parent
 WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # what no number depends on, but for a section's own file
+
+
+Picture = tuple[Language, str]  # and the theme
+PICTURES: list[Picture] = [(language, theme) for language in LANGUAGES for theme in THEMES]
 
 
 class Kept(typing.NamedTuple):
     """What is kept of a section that ran well."""
 
     numbers: Numbers
-    pictures: dict[str, bytes]  # theme → PNG
+    pictures: dict[Picture, bytes]  # PNG
     seconds: float
 
 
@@ -77,7 +81,7 @@ def find(section: Section[Any], *, full: bool) -> Kept | None:
     folder = _folder(section, full=full)
     try:
         record = json.loads((folder / "numbers.json").read_text(encoding="utf-8"))
-        pictures = {theme: (folder / f"{theme}.png").read_bytes() for theme in THEMES}
+        pictures = {picture: (folder / _file(picture)).read_bytes() for picture in PICTURES}
         numbers = _numbers(section)(**{name: _frozen(value) for name, value in record["numbers"].items()})
     except (OSError, ValueError, KeyError, TypeError):
         return None  # there is none, or somebody has been at it: it is made anew
@@ -93,8 +97,8 @@ def keep(section: Section[Any], found: Kept, *, full: bool) -> None:
         part.mkdir(parents=True)
         record = {"numbers": asdict(found.numbers), "seconds": found.seconds}
         (part / "numbers.json").write_text(json.dumps(record), encoding="utf-8")
-        for theme, picture in found.pictures.items():
-            (part / f"{theme}.png").write_bytes(picture)
+        for picture, content in found.pictures.items():
+            (part / _file(picture)).write_bytes(content)
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
     except OSError:
@@ -104,6 +108,10 @@ def keep(section: Section[Any], found: Kept, *, full: bool) -> None:
 def _folder(section: Section[Any], *, full: bool) -> Path:
     source = inspect.getsource(sys.modules[section.judge.__module__])
     return place(f"claim-{section.number:02}{'-full' if full else ''}", source)
+
+
+def _file(picture: Picture) -> str:
+    return f"{'-'.join(picture)}.png"
 
 
 def _numbers(section: Section[Any]) -> type[Numbers]:

@@ -11,18 +11,24 @@ from regard.tour.section import Language, Section
 
 __all__ = ["notebook"]
 
-RUN = """from regard.tour.section import show, verdict
+RUN = """import torch
 
+from regard.tour.section import show, verdict
+
+torch.manual_seed(0)
+torch.set_num_threads(1)  # another number of threads changes the last bits
 seen, drawing = run()
 for name, label, value in seen.labelled():
     print(f"{{label.{language}}}: {{show(value)}}")"""
 DRAW = """from IPython.display import Image
 
 Image(pictures.png(drawing, "light"), width=640)"""
-JUDGE = """criteria = judge(seen)
+JUDGE = """from regard.tour import words
+
+criteria = judge(seen)
 for met, sentence in criteria:
     print("✓" if met else "✗", sentence.{language})
-verdict(criteria).value"""
+words.OUTCOMES[verdict(criteria)].{language}"""
 
 
 def notebook(section: Section[Any], language: Language) -> str:
@@ -30,7 +36,7 @@ def notebook(section: Section[Any], language: Language) -> str:
     texts = (
         f"# {section.title.to(language)}\n\n"
         f"> **{words.THE_NOTES_SAY.to(language)}** {section.claim.to(language)}\n\n"
-        f"{section.idea.to(language)}\n\n    {section.formula}"
+        f"{section.idea.to(language)}\n\n    {section.written(language)}"
     )
     cells = [_cell("markdown", texts), _cell("code", _source(section))]
     cells += [_cell("code", own.format(language=language) if own != DRAW else own) for own in (RUN, DRAW, JUDGE)]

@@ -111,7 +111,7 @@ def _section(result: Result, language: Language) -> str:
 <h2 id="{result.anchor}-title">{escape(section.title.to(language))} {_pill(result.outcome, language)}</h2>
 <blockquote><b>{words.THE_NOTES_SAY.to(language)}</b> {escape(section.claim.to(language))}</blockquote>
 <p>{escape(section.idea.to(language))}</p>
-<p class="formula">{escape(section.formula)}</p>
+<p class="formula">{escape(section.written(language))}</p>
 {_found(result, language)}
 <h3>{words.CODE.to(language)} <a class="notebook" href="{result.notebook_name(language)}" download>\
 {words.NOTEBOOK.to(language)}</a></h3>
@@ -135,10 +135,11 @@ def _found(result: Result, language: Language) -> str:
         f'<tr><th scope="row">{escape(label.to(language))}</th><td class="n">{show(value)}</td></tr>'
         for _, label, value in result.numbers.labelled()
     )
+    light, dark = (result.picture_name(language, theme) for theme in ("light", "dark"))
     return f"""<figure>
-<a href="{result.picture_name("light")}"><picture>
-<source srcset="{result.picture_name("dark")}" media="screen and (prefers-color-scheme: dark)">
-<img src="{result.picture_name("light")}" alt="{caption}">
+<a href="{light}"><picture>
+<source srcset="{dark}" media="screen and (prefers-color-scheme: dark)">
+<img src="{light}" alt="{caption}">
 </picture></a>
 <figcaption aria-hidden="true">{caption}</figcaption>
 </figure>

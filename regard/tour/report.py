@@ -53,10 +53,10 @@ def print_table(results: Sequence[Result], language: Language) -> None:
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    table.add_column(words.CLAIM.to(language))
+    table.add_column(words.CLAIM.to(language), overflow="fold")
     table.add_column(words.VERDICT.to(language), no_wrap=True)
     table.add_column(words.NUMBER.to(language), justify="right", no_wrap=True)
-    table.add_column(words.MEANING.to(language))
+    table.add_column(words.MEANING.to(language), overflow="fold")
     for result in results:
         number, label = deciding(result)
         outcome = Styled(words.OUTCOMES[result.outcome].to(language), style=STYLES[result.outcome])
@@ -64,6 +64,11 @@ def print_table(results: Sequence[Result], language: Language) -> None:
         table.add_row(str(result.section.number), title, outcome, number, meaning)
     with console.capture() as printed:
         console.print(table)
+        for result in results:
+            for criterion in result.criteria:
+                if not criterion.met:
+                    name = f"{result.section.number}, {words.OUTCOMES[result.outcome].to(language)}: "
+                    console.print(Styled(name + criterion.sentence.to(language)))
     print("\n".join(line.rstrip() for line in printed.get().strip("\n").splitlines()))
 
 
@@ -81,7 +86,7 @@ def as_json(results: Sequence[Result], language: Language) -> str:
                 {"met": criterion.met, "sentence": criterion.sentence.to(language)} for criterion in result.criteria
             ],
             "error": result.error or None,
-            "pictures": [result.picture_name(theme) for theme in result.pictures],
+            "pictures": [result.picture_name(*which) for which in result.pictures],
             "seconds": round(result.seconds, 3),
         }
         for result in results

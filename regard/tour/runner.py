@@ -79,7 +79,7 @@ def _chosen(sections: Sequence[Section[Any]], only: Sequence[int]) -> list[Secti
 def files(results: Sequence[Result], language: Language) -> dict[str, bytes]:
     """Everything that a tour leaves behind: file name → content. index.html is the page in the chosen language."""
     pages = {f"{each}.html": page(results, each).encode() for each in LANGUAGES}
-    pictures = {result.picture_name(theme): picture for result in results for theme, picture in result.pictures.items()}
+    pictures = {result.picture_name(*which): own for result in results for which, own in result.pictures.items()}
     notebooks = {
         result.notebook_name(each): notebook(result.section, each).encode() for result in results for each in LANGUAGES
     }
@@ -105,6 +105,7 @@ def _with_progress(coming: Iterator[Result], count: int, language: Language) -> 
             if result.error:
                 bar.console.print(f"{result.anchor}: {result.error}", markup=False, highlight=False, soft_wrap=True)
             elif not console.is_terminal:
-                elapsed = words.seconds(result.seconds).to(language)
-                print(f"{done}/{count}  {title}  ({elapsed})", file=sys.stderr)
+                elapsed = words.KEPT if result.is_kept else words.seconds(result.seconds)
+                claim = f"{words.CLAIM.to(language)} {result.section.number}"
+                print(f"{done}/{count}  {claim}: {title}  ({elapsed.to(language)})", file=sys.stderr)
             yield result

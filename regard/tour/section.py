@@ -85,7 +85,7 @@ class Section(Generic[Measured]):
     title: Text
     claim: Text
     idea: Text  # a few sentences of our own
-    formula: str
+    formula: str | Text  # a Text, where it has words
     caption: Text  # what the picture shows, also for those who cannot see it
     deciding: str  # the name of the number that stands for all of them in the table of verdicts
     run: Callable[[], tuple[Measured, Drawing]]
@@ -94,6 +94,10 @@ class Section(Generic[Measured]):
     rehearsal: Callable[[], tuple[Measured, Drawing]] | None = None  # in seconds, proves nothing: for tests
     needs: tuple[Need, ...] = ()  # what `run` shares with other sections
     full_needs: tuple[Need, ...] = ()  # what `full` shares with other sections
+
+    def written(self, language: Language) -> str:
+        """The formula, its words in this language."""
+        return self.formula.to(language) if isinstance(self.formula, Text) else self.formula
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -113,6 +117,6 @@ def show(value: float | Sequence[float]) -> str:
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
 
 
-def signed_percent(share: float) -> str:
-    """+12.3%, −0.5%."""
-    return f"{share:+.1%}".replace("-", "−")
+def points(difference: float) -> str:
+    """A difference of two shares in percentage points: +12.3, −0.5."""
+    return f"{100 * difference:+.1f}".replace("-", "−")

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from regard.tour import kept
+from regard.tour.labels import chinese
 from regard.tour.section import Criterion, Language, Need, Numbers, Outcome, Section, verdict
-from regard.view.pictures import THEMES, png
+from regard.view.pictures import png
 
 MOST = 8  # processes: each holds some hundred megabytes
 DIED = "its process has died, of too little memory perhaps"
@@ -32,17 +33,19 @@ class Result:
     seconds: float  # with its share of what it needs
     numbers: Numbers | None = None
     criteria: Sequence[Criterion] = ()
-    pictures: Mapping[str, bytes] = field(default_factory=dict)  # theme → PNG
+    pictures: Mapping[kept.Picture, bytes] = field(default_factory=dict)
     error: str = ""
+    is_kept: bool = False  # from an earlier tour
 
     @property
     def anchor(self) -> str:
         """The section's place in the page."""
         return f"claim-{self.section.number:02}"
 
-    def picture_name(self, theme: str) -> str:
-        """The file of its picture."""
-        return f"{self.anchor}.png" if theme == "light" else f"{self.anchor}-{theme}.png"
+    def picture_name(self, language: Language, theme: str) -> str:
+        """The file of its picture: claim-17.png, claim-17-zh.png, claim-17-dark.png, claim-17-zh-dark.png."""
+        usual = ("en", "light")
+        return "-".join([self.anchor, *(part for part in (language, theme) if part not in usual)]) + ".png"
 
     def notebook_name(self, language: Language) -> str:
         """The file of its notebook."""
@@ -62,7 +65,7 @@ def walk_together(sections: Sequence[Section[Any]], *, full: bool, again: bool) 
         if found is None:
             left.append(section)
         else:
-            yield _judged(section, found)
+            yield replace(_judged(section, found), is_kept=True)
     for result in _side_by_side(left, full=full):
         if result.numbers is not None:
             kept.keep(result.section, kept.Kept(result.numbers, dict(result.pictures), result.seconds), full=full)
@@ -76,7 +79,8 @@ def visit(section: Section[Any], full: bool = False) -> Result:
         with torch.random.fork_rng(devices=[]), _one_thread():
             torch.manual_seed(0)
             numbers, drawing = section.full() if full and section.full is not None else section.run()
-            pictures = {theme: png(drawing, theme) for theme in THEMES}
+            drawings = {"en": drawing, "zh": chinese(drawing)}
+            pictures = {(language, theme): png(drawings[language], theme) for language, theme in kept.PICTURES}
             return _judged(section, kept.Kept(numbers, pictures, time.perf_counter() - start))
     except Exception as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())

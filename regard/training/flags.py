@@ -29,18 +29,19 @@ def add_tasks(parser: argparse.ArgumentParser, run: Any) -> None:
     tasks = parser.add_subparsers(metavar="TASK", dest="task", required=True)
     for name, options in TASKS.items():
         places = [field for field in POSITIONAL if hasattr(options, field)]
+        shown = [f"[{field.upper()}]" if EMBEDDED[name] else field.upper() for field in places]
         own = tasks.add_parser(
             name,
             help=ABOUT[name].rstrip("."),
             description=ABOUT[name],
             epilog=EPILOG,
-            usage=" ".join(["%(prog)s", *(f"[{field.upper()}]" for field in places), "[options]"]),
+            usage=f"%(prog)s {' '.join(shown)} [options]",
             argument_default=argparse.SUPPRESS,
         )
         for field in dataclasses.fields(options):
             _add(own, field, options, EMBEDDED[name])
         own.add_argument("--out", metavar="DIR", default=f"regard-{name}", help="default: %(default)s")
-        own.add_argument("--config", metavar="YAML", default=None, help="a file with options; flags go before it")
+        own.add_argument("--config", metavar="YAML", default=None, help="a file with options; a flag is stronger")
         own.add_argument("--resume", action="store_true", default=False, help="go on with the run in --out")
         own.add_argument("--json", action="store_true", default=False, help="results for a program to read")
         own.set_defaults(run=run, optional=places)

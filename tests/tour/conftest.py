@@ -3,15 +3,18 @@
 import contextlib
 import io
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text as Words
 
 from regard import tour
 from regard.data.grammar import parallel
 from regard.tour import kept, runner, walk
+from regard.tour.labels import chinese
 from regard.tour.section import Criterion, Numbers, Section, Text
 
 
@@ -22,6 +25,7 @@ class Tour:
     stdout: str
     stderr: str
     results: list
+    labels: dict  # of the Chinese pictures, by claim
 
     def page(self, language):
         return (self.out / f"{language}.html").read_text(encoding="utf-8")
@@ -32,14 +36,27 @@ def rehearsed(section):
     return replace(walk.visit(replace(section, run=section.rehearsal or section.run)), section=section)
 
 
+def listened(words, drawing):
+    """A Chinese picture, whose words are written down."""
+
+    def draw():
+        figure = chinese(drawing)()
+        figure.draw_without_rendering()
+        words.update(text.get_text() for text in figure.findobj(Words))
+        return figure
+
+    return draw
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A whole tour, in English, in which sections that train for long are rehearsed."""
     out = tmp_path_factory.mktemp("tour") / "made" / "by the tour"
-    results = []
+    results, words = [], {}
 
     def walking(sections, **_):
         for section in sections:
+            patch.setattr(walk, "chinese", partial(listened, words.setdefault(section.number, set())))
             results.append(rehearsed(section))
             yield results[-1]
 
@@ -51,7 +68,7 @@ def finished(tmp_path_factory):
         patch.setattr(runner, "walk_together", walking)
         with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
             code = tour.run(tour.Request(out))
-    return Tour(out, code, stdout.getvalue(), stderr.getvalue(), results)
+    return Tour(out, code, stdout.getvalue(), stderr.getvalue(), results, words)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def test_a_tour_ends_well(finished):
     assert all(line == line.rstrip() for line in finished.stdout.splitlines())
     progress = finished.stderr.splitlines()
     assert len(progress) == len(sections.load())
-    assert progress[0].startswith(f"1/{len(progress)}  Pooling ignores what is asked")
+    assert progress[0].startswith(f"1/{len(progress)}  claim 1: Pooling ignores what is asked")
 
 
 def test_chinese_throughout(tmp_path, capsys, small_section):

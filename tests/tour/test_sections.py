@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 
 from regard.tour import sections, walk
-from regard.tour.section import Criterion, Numbers, Outcome, Text, show, signed_percent, verdict
+from regard.tour.section import Criterion, Numbers, Outcome, Text, points, show, verdict
 
 SECTIONS = {section.number: section for section in sections.load()}
 
@@ -127,7 +127,7 @@ def test_the_verdict_follows_the_numbers(result, number):
         assert verdict(criteria) is outcome
         reasons = [criterion.sentence for criterion in criteria if not criterion.met]
         (changed,) = (value for name, value in changes.items())
-        shown = (show(changed), *((f"{changed:.1%}", signed_percent(changed)) if isinstance(changed, float) else ()))
+        shown = (show(changed), *((f"{changed:.1%}", points(changed)) if isinstance(changed, float) else ()))
         for reason in reasons:
             assert any(form and form in reason.en and form in reason.zh for form in shown)
 

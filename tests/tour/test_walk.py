@@ -60,7 +60,7 @@ def test_what_may_have_changed_is_made_again(monkeypatch, cache, at_home, change
     if change == "spoilt":
         (folder / "numbers.json").write_text("{")
     if change == "a picture is missing":
-        (folder / "dark.png").unlink()
+        (folder / "zh-dark.png").unlink()
     if change == "of other numbers":
         (folder / "numbers.json").write_text(json.dumps({"numbers": {"width": 3}, "seconds": 1}))
     made = []

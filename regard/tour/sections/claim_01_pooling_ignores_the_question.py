@@ -118,7 +118,10 @@ SECTION = Section(
         "均池化把五样东西糊在一起；注意力先拿查询与键比较，再去读值。其实平均池化也是注意力，只不过每个键的评分都一"
         "样。",
     ),
-    formula="max: maxⱼ vⱼ     average: Σⱼ (1/m) vⱼ     attention: Σⱼ softmaxⱼ(q·kⱼ/√d) vⱼ",
+    formula=Text(
+        "max: maxⱼ vⱼ     average: Σⱼ (1/m) vⱼ     attention: Σⱼ softmaxⱼ(q·kⱼ/√d) vⱼ",
+        "最大: maxⱼ vⱼ     平均: Σⱼ (1/m) vⱼ     注意力: Σⱼ softmaxⱼ(q·kⱼ/√d) vⱼ",
+    ),
     caption=Text(
         "How much each thing counts, for each question. The rows are equal under average pooling (one fifth each) and "
         "under max pooling (always the red cup); under attention each question has a row of its own.",

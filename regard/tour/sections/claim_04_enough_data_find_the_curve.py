@@ -155,7 +155,10 @@ SECTION = Section(
         "同样平滑。数据多之所以有用，是因为窗口可以更窄。窄到多少由留一法决定：用其余所有样本预测每一个样本，取误差最"
         "小的带宽。这既不需要真值，也不需要另一份数据。",
     ),
-    formula="width = argminₕ Σᵢ (yᵢ − f₋ᵢ(xᵢ; h))²,     f₋ᵢ: the curve from all samples but the i-th",
+    formula=Text(
+        "width = argminₕ Σᵢ (yᵢ − f₋ᵢ(xᵢ; h))²,     f₋ᵢ: the curve from all samples but the i-th",
+        "带宽 = argminₕ Σᵢ (yᵢ − f₋ᵢ(xᵢ; h))²,     f₋ᵢ: 除第 i 个样本外所有样本给出的曲线",
+    ),
     caption=Text(
         "Left: from 50,000 samples, the curve of width 1 is far flatter than the truth; the one whose width is chosen "
         "by leave-one-out lies on it. Right: its error falls with every tenfold of the data, on logarithmic axes, "

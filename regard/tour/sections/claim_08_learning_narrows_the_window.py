@@ -167,7 +167,10 @@ SECTION = Section(
         "预测每一个样本。必须是其余样本：如果样本可以看自己，学到的 w 会趋于无穷，只会重复自身的噪声。窗口用两种方式度"
         "量：含 90% 权重的一段 x 的长度，以及有效样本数，即权重的熵的指数。",
     ),
-    formula="f(x) = Σᵢ softmaxᵢ(−½ ((x − xᵢ) w)²) yᵢ,     effective number = exp(−Σᵢ αᵢ log αᵢ)",
+    formula=Text(
+        "f(x) = Σᵢ softmaxᵢ(−½ ((x − xᵢ) w)²) yᵢ,     effective number = exp(−Σᵢ αᵢ log αᵢ)",
+        "f(x) = Σᵢ softmaxᵢ(−½ ((x − xᵢ) w)²) yᵢ,     有效样本数 = exp(−Σᵢ αᵢ log αᵢ)",
+    ),
     caption=Text(
         "The weights of fifty queries over fifty samples with w = 1, a broad faint band, and with the learned w, a "
         "narrow strong one. On the right the curves: the learned one follows the bends of the truth, and w = 1 smooths "

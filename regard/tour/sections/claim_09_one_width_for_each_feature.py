@@ -151,7 +151,10 @@ SECTION = Section(
         "征上离得远的样本同样有用。让每个特征都有自己的 w，由梯度来决定。梯度会缩小第二个特征的 w，也就是放宽它的带宽，"
         "直到圆变成一条竖带：可平均的样本更多，噪声更小。并没有人告诉它哪个特征重要。",
     ),
-    formula="f(x) = Σᵢ softmaxᵢ(−½ ‖w ⊙ (x − xᵢ)‖²) yᵢ,     w = (w₁, w₂), one for each feature",
+    formula=Text(
+        "f(x) = Σᵢ softmaxᵢ(−½ ‖w ⊙ (x − xᵢ)‖²) yᵢ,     w = (w₁, w₂), one for each feature",
+        "f(x) = Σᵢ softmaxᵢ(−½ ‖w ⊙ (x − xᵢ)‖²) yᵢ,     w = (w₁, w₂)，每个特征一个",
+    ),
     caption=Text(
         "Two hundred samples by their two features, and one query (cross); the larger the red dot, the larger the "
         "weight; shaded, one width around the query. Left, one common width: a few samples in a circle. Right, a "

@@ -143,7 +143,10 @@ SECTION = Section(
         "种核的结果几乎一样好。可见重要的是权重随距离下降以及下降得多快，具体形状影响不大。不过曲线上仍看得出形状：样"
         "本是突然进出矩形核窗口的，于是出现台阶。",
     ),
-    formula="f(x) = Σᵢ  K((x − xᵢ)/h) / Σⱼ K((x − xⱼ)/h)  · yᵢ,     h by leave-one-out for each K",
+    formula=Text(
+        "f(x) = Σᵢ  K((x − xᵢ)/h) / Σⱼ K((x − xⱼ)/h)  · yᵢ,     h by leave-one-out for each K",
+        "f(x) = Σᵢ  K((x − xᵢ)/h) / Σⱼ K((x − xⱼ)/h)  · yᵢ,     每个 K 的 h 由留一法选定",
+    ),
     caption=Text(
         "Left: the error of each kernel against the truth on a logarithmic axis, best first; faint dots are the five "
         "seeds, the diamond and the number are their mean. Nine lie close together, the constant is far off. "

@@ -90,9 +90,9 @@ def draw(found: list[Tensor], valid: list[Tensor]) -> Figure:
         for axes, weight, length in zip(row, weights, lengths.tolist(), strict=True):
             pictures.heat(axes, weight, digits=2)
             axes.set_title(f"length {length}" if isinstance(length, int) else f"lengths {', '.join(map(str, length))}")
-        row[0].set_ylabel("query")
+        row[0].set_ylabel("query (looks)")
     for axes in panels[-1]:
-        axes.set_xlabel("key")
+        axes.set_xlabel("key (looked at)")
     return figure
 
 
@@ -112,7 +112,10 @@ SECTION = Section(
         "效；而对空集做 softmax 会得到 NaN。长度可以每个序列一个，形状 (batch,)，也可以每个查询一个，形状 (batch, "
         "n)。",
     ),
-    formula="αᵢⱼ = exp(sᵢⱼ) / Σₗ exp(sᵢₗ)  for j, l < lengthᵢ,     0 for j ≥ lengthᵢ",
+    formula=Text(
+        "αᵢⱼ = exp(sᵢⱼ) / Σₗ exp(sᵢₗ)  for j, l < lengthᵢ,     0 for j ≥ lengthᵢ",
+        "j, l < 长度ᵢ 时 αᵢⱼ = exp(sᵢⱼ) / Σₗ exp(sᵢₗ)，     j ≥ 长度ᵢ 时为 0",
+    ),
     caption=Text(
         "Weights of three sequences with four queries and eight keys. Above: lengths 2, 6 and 0, one per sequence. "
         "Below: one length per query. Left of the length the rows share out 1; beyond it every cell is 0.",

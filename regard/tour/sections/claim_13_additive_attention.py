@@ -91,7 +91,7 @@ def draw(equal: Tensor, varied: Tensor) -> Figure:
         pictures.heat(axes, weights[:, 0], largest=0.7, digits=2)
         axes.set_title(title)
         axes.set_yticks([0, 1], ["batch 0\nlength 2", "batch 1\nlength 6"])
-        axes.set_xlabel("key")
+        axes.set_xlabel("key (looked at)")
     return figure
 
 

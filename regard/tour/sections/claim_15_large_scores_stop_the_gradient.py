@@ -134,7 +134,10 @@ SECTION = Section(
         "向量的评分以 √d 的幅度散开，所以向量越长，越常有一个评分远高于其余。这里测量的是经 softmax 传回评分的梯度的范"
         "数，对 1000 个查询（各 16 个键）取平均。",
     ),
-    formula="∂αᵢ/∂sⱼ = αᵢ (δᵢⱼ − αⱼ) → 0 where one α → 1",
+    formula=Text(
+        "∂αᵢ/∂sⱼ = αᵢ (δᵢⱼ − αⱼ) → 0 where one α → 1",
+        "∂αᵢ/∂sⱼ = αᵢ (δᵢⱼ − αⱼ) → 0，当某个 α → 1",
+    ),
     caption=Text(
         "Left, the norm of the gradient against the size d: without the scale it falls towards 0, with it it stays. "
         "Right, the largest weight: without the scale it goes to 1.",

@@ -116,7 +116,10 @@ SECTION = Section(
         "tanh；教科书式的公式还要把它们全部存下来，即 n·m·hidden 个数。这里的加性评分由专门的引擎计算，一个也不存，并"
         "用一次倒数代替tanh，所以两种比较都列出。",
     ),
-    formula="q·k / √d     against     wᵀ tanh(W_q q + W_k k)",
+    formula=Text(
+        "q·k / √d     against     wᵀ tanh(W_q q + W_k k)",
+        "q·k / √d     与     wᵀ tanh(W_q q + W_k k)",
+    ),
     caption=Text(
         "Time and memory of attention over 2 × 512 queries and keys of 64 numbers: dot, additive, and additive as in "
         "textbooks, which takes far more of both.",

@@ -22,7 +22,7 @@ KINDS = ("none", "additive")
 class Seen(Numbers):
     """BLEU with and without attention, by the length of the sentence."""
 
-    longest: Annotated[tuple[int, ...], Text("words of a sentence, from", "句子的词数，不少于")]
+    words_from: Annotated[tuple[int, ...], Text("words of a sentence, from", "句子的词数，不少于")]
     without: Annotated[
         tuple[float, ...], Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值")
     ]
@@ -54,7 +54,7 @@ def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
     without, attention = scores.mean(0).tolist()
     gaps = scores[:, 1, -1] - scores[:, 0, -1]
     seen = Seen(
-        longest=tuple(low for low, _ in LENGTHS),
+        words_from=tuple(low for low, _ in LENGTHS),
         without=tuple(without[:-1]),
         attention=tuple(attention[:-1]),
         gap=float(gaps.mean()),
@@ -131,7 +131,10 @@ SECTION = Section(
         "两个循环编码器–解码器用同样的步数学习同样的英法句对，然后翻译新的句子：每个词都见过，但不是每种组合都见过。其"
         "中一个只交出编码器的最后一个状态。BLEU 统计译文与正确译文共有多少一到四个词的片段：100 为完美。",
     ),
-    formula="cₜ = h_n for all t     against     cₜ = Σᵢ softmaxᵢ(a(sₜ₋₁, hᵢ)) hᵢ",
+    formula=Text(
+        "cₜ = h_n for all t     against     cₜ = Σᵢ softmaxᵢ(a(sₜ₋₁, hᵢ)) hᵢ",
+        "对所有 t，cₜ = h_n     与     cₜ = Σᵢ softmaxᵢ(a(sₜ₋₁, hᵢ)) hᵢ",
+    ),
     caption=Text(
         "BLEU against the length of the sentence. Without attention it falls steeply with length; with attention it "
         "stays much higher. Shades: from the worst to the best seed.",

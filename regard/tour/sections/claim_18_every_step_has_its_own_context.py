@@ -122,7 +122,10 @@ SECTION = Section(
         "所有步的权重构成一个矩阵，即对齐：每个法语词一行，每个英语词一列。若每一步有自己的上下文，相邻两行就不同。生"
         "成句子的语法知道哪些词相互对应，所以可以给这个矩阵评分：若模型所看之处与之完全一致，错误率为 0。",
     ),
-    formula="cₜ = Σᵢ αₜᵢ hᵢ,     error rate = 1 − 2 |looks ∩ gold| / (|looks| + |gold|)",
+    formula=Text(
+        "cₜ = Σᵢ αₜᵢ hᵢ,     error rate = 1 − 2 |looks ∩ gold| / (|looks| + |gold|)",
+        "cₜ = Σᵢ αₜᵢ hᵢ,     错误率 = 1 − 2 |所看 ∩ 正确| / (|所看| + |正确|)",
+    ),
     caption=Text(
         "The alignment of one sentence: weights as colours, with frames around the pairs of words that belong "
         "together.",

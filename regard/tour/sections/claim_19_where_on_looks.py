@@ -104,7 +104,10 @@ SECTION = Section(
         "这是笔记里的例子。解码器写 “sur” 时，它的状态是查询，编码器在 “the”、“cat”、“is”、“on”、“the”、“mat” 处的状态"
         "是键。“on” 和 “mat” 在训练句子中从未相邻，所以模型不可能背下这句话。",
     ),
-    formula="α(sur, on) = softmax(a(s_sur, h_on)) = largest",
+    formula=Text(
+        "α(sur, on) = softmax(a(s_sur, h_on)) = largest",
+        "α(sur, on) = softmax(a(s_sur, h_on)) = 最大",
+    ),
     caption=Text(
         "The weights of every French word over the English ones; the row of “sur” is framed.",
         "每个法语词对各英语词的权重；“sur” 一行加了方框。",

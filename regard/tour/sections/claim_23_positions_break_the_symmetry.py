@@ -96,7 +96,10 @@ SECTION = Section(
         "每个向量以同样的方式看所有其他向量，不管它们在哪里，所以“狗咬人”和“人咬狗”在它看来是同一组词。给每个向量加上"
         "属于其位置的图案（不同波长的正弦），同一个词换了位置就成了另一个向量。",
     ),
-    formula="f(P X) = P f(X)     but     f(P X + E) ≠ P f(X + E)",
+    formula=Text(
+        "f(P X) = P f(X)     but     f(P X + E) ≠ P f(X + E)",
+        "f(P X) = P f(X)     但     f(P X + E) ≠ P f(X + E)",
+    ),
     caption=Text(
         "The encoding of thirteen places in 24 numbers, and the difference between the outputs for shuffled inputs and "
         "the shuffled outputs: none without positions, plenty with them.",

@@ -121,7 +121,10 @@ SECTION = Section(
         "恰好为 0 的权重不是“很小”的权重：无论未来是什么，都不得影响过去，否则模型在学习时可以作弊，写作时就会失败。所"
         "以这里不是在舍入误差内比较，而是逐位比较。",
     ),
-    formula="αᵢⱼ = softmaxⱼ(sᵢⱼ if j ≤ i else −∞) = 0 for all j > i",
+    formula=Text(
+        "αᵢⱼ = softmaxⱼ(sᵢⱼ if j ≤ i else −∞) = 0 for all j > i",
+        "αᵢⱼ = softmaxⱼ(j ≤ i 时为 sᵢⱼ，否则为 −∞) = 0，对所有 j > i",
+    ),
     caption=Text(
         "Left, the weights of one head: nothing above the diagonal. Then, for each token and feature, whether the "
         "output changed when all tokens below the line did: with the mask none above it, without the mask all.",

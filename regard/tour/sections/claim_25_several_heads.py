@@ -167,9 +167,10 @@ SECTION = Section(
     ),
     formula="MultiHead(X) = [head₁ … head_h] W_o,     headᵢ = attend(X Qᵢ, X Kᵢ, X Vᵢ)",
     caption=Text(
-        "Left, the loss against the number of heads, each seed a dot. Right, the weights of eight heads over the same "
-        "sequence: each keeps to a distance of its own.",
-        "左图：损失随头数的变化，每个种子一个点。右图：八个头对同一序列的权重，各自盯住一个距离。",
+        "Left, the mean loss against the number of heads, each seed a dot. Right, the weights of eight heads over the "
+        "same sequence: some keep to one distance, some to two, and some look all around.",
+        "左图：平均损失随头数的变化，每个种子一个点。右图：八个头对同一序列的权重，有的盯住一个距离，有的两个，有的四处"
+        "张望。",
     ),
     deciding="gain",
     run=run,

@@ -235,7 +235,10 @@ SECTION = Section(
         "及之处；循环网络一步一步把这个词带着走；注意力则直接去查。注意力的内存是 n² 个权重所占的，前提是把它们存下"
         "来；若逐块累加，则不必。",
     ),
-    formula="steps in a row: n, 1, 1     reach: all, layers · width, all     weights: 0, 0, n²",
+    formula=Text(
+        "steps in a row: n, 1, 1     reach: all, layers · width, all     weights: 0, 0, n²",
+        "先后步数：n, 1, 1     所及：全部，层数 · 宽度，全部     权重：0, 0, n²",
+    ),
     caption=Text(
         "Left, the share of words recalled against their distance: convolution drops to guessing beyond its reach. "
         "Right, the time to read a sequence against its length.",

@@ -111,7 +111,10 @@ SECTION = Section(
         "两者都减去均值、除以标准差。层归一化在一个向量的各特征上取，批归一化则逐个特征在一批向量上取：于是一个样本变"
         "成什么，取决于同批还有谁。训练完之后，批归一化使用存下的平均值，便不再依赖批次。",
     ),
-    formula="(x − mean(x)) / √(var(x) + ε):     over features, or over the batch",
+    formula=Text(
+        "(x − mean(x)) / √(var(x) + ε):     over features, or over the batch",
+        "(x − mean(x)) / √(var(x) + ε)：     对特征，或对批次",
+    ),
     caption=Text(
         "The same sample, normalised in batches of 1 to 33. Layer norm: all rows are equal. Batch norm: each row is "
         "different, and the batch of one is refused.",

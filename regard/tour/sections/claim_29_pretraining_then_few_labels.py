@@ -22,7 +22,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.tour import kept
 from regard.tour.learning import fit_task
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, signed_percent
+from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, points
 from regard.training.options import resolved
 from regard.training.tasks import prepare
 from regard.view import pictures
@@ -167,15 +167,15 @@ def judge(seen: Seen) -> list[Criterion]:
         Criterion(
             seen.gap > 0,
             Text(
-                f"Pretraining must be ahead: by {signed_percent(seen.gap)} on average over all sizes.",
-                f"预训练应领先：各规模平均领先 {signed_percent(seen.gap)}。",
+                f"Pretraining must be ahead: by {points(seen.gap)} points on average over all sizes.",
+                f"预训练应领先：各规模平均领先 {points(seen.gap)} 个百分点。",
             ),
         ),
         Criterion(
             seen.least > 0,
             Text(
-                f"It must be so at every size: the smallest gap is {signed_percent(seen.least)}.",
-                f"每种规模都应如此：最小的差距为 {signed_percent(seen.least)}。",
+                f"It must be so at every size: the smallest gap is {points(seen.least)} points.",
+                f"每种规模都应如此：最小的差距为 {points(seen.least)} 个百分点。",
             ),
         ),
     ]
@@ -218,7 +218,10 @@ SECTION = Section(
         "的句子它没有读过。对照的是没有读过的同一个模型：词元、步数、种子都相同。加上 --full 则读影评，再判断另一些影评"
         "的好恶。",
     ),
-    formula="text → language model → + new head, few labels → classifier",
+    formula=Text(
+        "text → language model → + new head, few labels → classifier",
+        "文本 → 语言模型 → 加新的头与少量标签 → 分类器",
+    ),
     caption=Text(
         "Accuracy on the test's texts against the number of labels, pretrained and from scratch. Shades: from the "
         "worst to the best seed.",

@@ -14,7 +14,7 @@ from regard.data.digits import digits
 from regard.data.fetching import fetch
 from regard.data.images import read_images
 from regard.tour.learning import fit
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, signed_percent
+from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, points
 from regard.view import pictures
 
 SHARES = (0.01, 0.1, 1.0)
@@ -144,26 +144,26 @@ def judge(seen: Seen) -> list[Criterion]:
         Criterion(
             seen.gap < 0,
             Text(
-                f"On {seen.images[0]} images the ViT must be behind the ResNet: {signed_percent(seen.gap)} ± "
-                f"{seen.spreads[0]:.1%}.",
-                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{signed_percent(seen.gap)} ± "
-                f"{seen.spreads[0]:.1%}。",
+                f"On {seen.images[0]} images the ViT must be behind the ResNet: {points(seen.gap)} ± "
+                f"{100 * seen.spreads[0]:.1f} points.",
+                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{points(seen.gap)} ± "
+                f"{100 * seen.spreads[0]:.1f} 个百分点。",
             ),
         ),
         Criterion(
             seen.gap_all > seen.gap,
             Text(
-                f"On all {seen.images[-1]} the gap must be smaller: it is {signed_percent(seen.gap_all)}.",
-                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {signed_percent(seen.gap_all)}。",
+                f"On all {seen.images[-1]} the gap must be smaller: it is {points(seen.gap_all)} points.",
+                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {points(seen.gap_all)} 个百分点。",
             ),
         ),
         Criterion(
             seen.gap_pretrained > 0,
             Text(
-                f"After pretraining the ViT must be ahead: it is {signed_percent(seen.gap_pretrained)}, from "
-                f"{seen.vit_transfer[1]:.1%} and {seen.resnet_transfer[1]:.1%}. Enough pretraining means millions of "
-                "images, which this scale cannot show.",
-                f"预训练之后 ViT 应领先：实际为 {signed_percent(seen.gap_pretrained)}（{seen.vit_transfer[1]:.1%} 与"
+                f"After pretraining the ViT must be ahead: it is {points(seen.gap_pretrained)} points, with "
+                f"{seen.vit_transfer[1]:.1%} against {seen.resnet_transfer[1]:.1%}. Enough pretraining means millions "
+                "of images, which this scale cannot show.",
+                f"预训练之后 ViT 应领先：实际为 {points(seen.gap_pretrained)} 个百分点（{seen.vit_transfer[1]:.1%} 与"
                 f" {seen.resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
             ),
         ),
@@ -214,7 +214,10 @@ SECTION = Section(
         "都得从数据中学。这里两者看同样多的批次，参数量相近，读的是 8 × 8 像素的手写数字。迁移时，先学数字 0 到 4，再"
         "用 40 张图像学 5 到 9。加上 --full 则是 60,000 张 28 × 28 像素的服装图像。",
     ),
-    formula="ViT: patches → vectors → blocks → mean → class     ResNet: x + convolutions(x), …",
+    formula=Text(
+        "ViT: patches → vectors → blocks → mean → class     ResNet: x + convolutions(x), …",
+        "ViT：小块 → 向量 → 块 → 均值 → 类别     ResNet：x + 卷积(x), …",
+    ),
     caption=Text(
         "Left, accuracy on images set aside against the number of images to learn from. Right, accuracy on five new "
         "digits after 40 images, from scratch and after learning five others.",

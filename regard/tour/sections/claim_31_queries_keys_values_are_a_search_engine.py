@@ -159,7 +159,10 @@ SECTION = Section(
         "码器 MiniLM（读过十亿对句子）给出的句向量，评分是余弦。问题的措辞与文档不同；每个问题只有一篇文档能回答。若有"
         "几篇都能回答，谁排第一就见仁见智了。",
     ),
-    formula="answer = Σⱼ softmaxⱼ(cos(question, documentⱼ) / t) · documentⱼ",
+    formula=Text(
+        "answer = Σⱼ softmaxⱼ(cos(question, documentⱼ) / t) · documentⱼ",
+        "答案 = Σⱼ softmaxⱼ(cos(问题, 文档ⱼ) / t) · 文档ⱼ",
+    ),
     caption=Text(
         "The weights of 24 questions over as many documents: the right one is on the diagonal.",
         "24 个问题对 24 篇文档的权重：正确的文档在对角线上。",
