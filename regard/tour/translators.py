@@ -18,7 +18,6 @@ from regard.training.options import resolved
 from regard.training.tasks import prepare
 from regard.training.tasks.translate import translated
 
-SCORES = ("additive", "bilinear", "cosine", "dot", "gaussian")
 SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the effect to show
     "size": 64,
     "hidden": 96,
@@ -37,7 +36,7 @@ class Training(NamedTuple):
     pairs: int
 
 
-SHORT = Training(300, range(3), 300)
+SHORT = Training(300, range(3), 200)
 LONG = Training(2_000, range(5), 300)
 REHEARSAL = Training(3, range(2), 11)
 
