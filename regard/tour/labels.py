@@ -115,18 +115,14 @@ LABELS = {
     "x₁, which decides y": "x₁，决定 y",
     "x₂, which does not": "x₂，与 y 无关",
 }
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 def in_chinese(text: str) -> str:
     """A label in Chinese; what is none stays as it is."""
-    numbers = iter(found.rstrip(",") for found in NUMBER.findall(text))
-    known = LABELS.get(_pattern(text))
+    numbers = iter(NUMBER.findall(text))
+    known = LABELS.get(NUMBER.sub("#", text))
     return text if known is None else re.sub("#", lambda _: next(numbers), known)
-
-
-def _pattern(text: str) -> str:
-    return NUMBER.sub(lambda found: "#," if found.group().endswith(",") else "#", text)
 
 
 def chinese(drawing: Drawing) -> Drawing:

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.models.model import Model
-from regard.training.task import Task
-
-NOTHING = -100  # the target of a place where nothing is asked
+from regard.training.task import NOTHING, Task
 
 Taught = TypeVar("Taught", bound=nn.Module)
 Batch = Callable[[int], tuple[Tensor, Tensor]]

@@ -13,7 +13,7 @@ from matplotlib.text import Text as Words
 
 from regard import tour
 from regard.data.grammar import parallel
-from regard.tour import kept, runner, walk
+from regard.tour import kept, labels, runner, walk
 from regard.tour.labels import chinese
 from regard.tour.section import Criterion, Numbers, Section, Text
 
@@ -62,6 +62,9 @@ def finished(tmp_path_factory):
 
     made = parallel._made
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            labels, "fonts", lambda: ["DejaVu Sans"]
+        )  # what is tested are the words, whatever fonts there are
         patch.setattr(parallel, "_made", lambda language, _, seed: made(language, 700, seed))  # and not 20,000
         cache = tmp_path_factory.mktemp("cache")
         patch.setattr(kept, "cache_folder", lambda: cache)

@@ -10,6 +10,7 @@ from regard.data.grammar import corpus
 from regard.data.words import split
 from regard.tour import labels
 from regard.tour.labels import LABELS, chinese, in_chinese
+from regard.view import fonts
 
 
 @pytest.mark.parametrize(
@@ -49,9 +50,20 @@ def texts(made):
     return {text.get_text() for text in made.findobj(Text)}
 
 
-def test_titles_ticks_and_legends():
+@pytest.mark.filterwarnings("ignore:Glyph")  # the words are there, whatever fonts there are
+def test_titles_ticks_and_legends(monkeypatch):
+    monkeypatch.setattr(labels, "fonts", lambda: ["DejaVu Sans"])
     assert {"权重", "真实曲线", "损失", "mat", "chat"} <= texts(chinese(figure)())
     assert {"weights", "truth", "loss"} <= texts(figure())
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_fonts_have_every_letter_or_there_are_none(monkeypatch, found):
+    others = ["Only One"] if found else []
+    everything = frozenset("".join(LABELS.values()))
+    monkeypatch.setattr(fonts, "_others", lambda: others)
+    monkeypatch.setattr(fonts, "_letters", lambda name: everything if name == "Only One" else frozenset())
+    assert labels.fonts.__wrapped__() == (["DejaVu Sans", "Only One"] if found else None)
 
 
 def test_without_a_font_they_stay_english(monkeypatch):

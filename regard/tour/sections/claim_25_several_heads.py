@@ -12,8 +12,9 @@ from torch.nn import functional
 
 import regard
 from regard.attention.numbers import similarity
-from regard.tour.learning import NOTHING, fit
+from regard.tour.learning import fit
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.training.task import NOTHING
 from regard.view import pictures
 
 HEADS = (1, 2, 4, 8)

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.learning import NOTHING, fit
+from regard.tour.learning import fit
 from regard.tour.measure import megabytes, seconds
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.training.task import NOTHING
 from regard.view import pictures
 
 MIXERS = ("recurrent", "convolution", "attention")
