@@ -113,12 +113,12 @@ def stories() -> Row:
         found = theirs.generate(ids, max_new_tokens=128, do_sample=False, pad_token_id=0)
         return list(found[0, ids.shape[1] :].tolist())
 
-    assert write() == ours.write(ids, most=128)[0].ids
+    assert write() == ours.write(ids, max_new_tokens=128)[0].ids
     return compare(
         "greedy generation, stories15M, 128 tokens",
         "transformers generate",
         write,
-        lambda: ours.write(ids, most=128),
+        lambda: ours.write(ids, max_new_tokens=128),
         2,
         7,
     )
@@ -128,8 +128,8 @@ def translation(sentences: int) -> Row:
     from transformers import MarianMTModel
 
     ours = Transformer(
-        8_000, 8_000, 256, 3, 4, positions="sinusoidal_halves", activation="silu", shared=True, output_bias=True,
-        begin=0, end=2, forbidden=[0],
+        8_000, 8_000, 256, 3, 4, positions="sinusoidal_halves", activation="silu", share_embeddings=True, output_bias=True,
+        bos=0, eos=2, forbidden=[0],
     ).eval()  # fmt: skip
     theirs = exported(ours, MarianMTModel)
     source = torch.randint(3, 8_000, (sentences, 20))
@@ -139,14 +139,14 @@ def translation(sentences: int) -> Row:
         found: Tensor = theirs.generate(source, do_sample=False, **options)
         return found
 
-    found = ours.write(source, beam=5, most=40)
+    found = ours.write(source, beam_size=5, max_new_tokens=40)
     theirs_ids = [[int(word) for word in own if word not in (0, 2)] for own in write()[:, 1:]]
     assert [hypotheses[0].ids for hypotheses in found] == theirs_ids
     return compare(
         f"beam 5 translation, Transformer 256 × 3 + 3, batch {sentences}, 20 words in, 40 out",
         "transformers Marian of the same size",
         write,
-        lambda: ours.write(source, beam=5, most=40),
+        lambda: ours.write(source, beam_size=5, max_new_tokens=40),
         1.5,
         5,
     )
@@ -172,7 +172,7 @@ def vision() -> Row:
 def language() -> Row:
     from transformers import GPT2LMHeadModel
 
-    ours = LanguageModel(4_000, 256, 6, 4, maximum=256).train()
+    ours = LanguageModel(4_000, 256, 6, 4, max_positions=256).train()
     theirs = exported(ours, GPT2LMHeadModel).train()
     ids = torch.randint(4_000, (8, 256))
 
@@ -192,20 +192,20 @@ def language() -> Row:
 
 def ragged() -> Row:
     size, heads, layers, batch, longest = 256, 4, 4, 32, 256
-    ours = Encoder(1_000, size, layers, heads, inner_size=1_024, activation="relu", epsilon=1e-5).eval()
+    ours = Encoder(1_000, size, layers, heads, ffn_size=1_024, activation="relu", epsilon=1e-5).eval()
     layer = nn.TransformerEncoderLayer(size, heads, 1_024, 0.0, batch_first=True)
     theirs = nn.TransformerEncoder(layer, layers).eval()
     for mine, yours in zip(ours.blocks, theirs.layers, strict=True):
         state = mine.state_dict()
         names = {
-            "self_attn.in_proj_weight": "mixer.inward.0.weight",
-            "self_attn.in_proj_bias": "mixer.inward.0.bias",
-            "self_attn.out_proj.weight": "mixer.outward.weight",
-            "self_attn.out_proj.bias": "mixer.outward.bias",
-            "linear1.weight": "feed_forward.inward.weight",
-            "linear1.bias": "feed_forward.inward.bias",
-            "linear2.weight": "feed_forward.outward.weight",
-            "linear2.bias": "feed_forward.outward.bias",
+            "self_attn.in_proj_weight": "mixer.in_proj.0.weight",
+            "self_attn.in_proj_bias": "mixer.in_proj.0.bias",
+            "self_attn.out_proj.weight": "mixer.out_proj.weight",
+            "self_attn.out_proj.bias": "mixer.out_proj.bias",
+            "linear1.weight": "feed_forward.in_proj.weight",
+            "linear1.bias": "feed_forward.in_proj.bias",
+            "linear2.weight": "feed_forward.out_proj.weight",
+            "linear2.bias": "feed_forward.out_proj.bias",
             "norm1.weight": "mixer_norm.weight",
             "norm1.bias": "mixer_norm.bias",
             "norm2.weight": "feed_forward_norm.weight",

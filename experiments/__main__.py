@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}; default: all")
     parser.add_argument("--trial", default="", metavar="TEXT", help="only trials that have this in their names")
-    parser.add_argument("--again", action="store_true", help="measure these anew; the old figures stay until then")
+    parser.add_argument("--no-cache", action="store_true", help="measure these anew; the old figures stay until then")
     parser.add_argument("--page", action="store_true", help="only write the page anew")
     options = parser.parse_args()
     for name in options.names:

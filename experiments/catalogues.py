@@ -11,7 +11,7 @@ from regard.data.fetching import fetch
 
 MINUTES = 30  # for each, on one thread
 ATTENTIVE, PEER = "RNN, additive attention", "JoeyNMT 2.3.0, RNN, additive attention"
-SAME = {"threads": 1, "vocabulary": 4_000, "size": 256, "batch": 4_096, "evaluate_every": 500, "save_every": 500}
+SAME = {"threads": 1, "vocab_size": 4_000, "size": 256, "batch": 4_096, "evaluate_every": 500, "save_every": 500}
 MODELS = {
     "RNN, no attention": {"model": "rnn", "attention": None, "hidden": 256},
     ATTENTIVE: {"model": "rnn", "attention": "additive", "hidden": 256},

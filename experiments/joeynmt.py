@@ -159,7 +159,7 @@ def _call(python: Path, *words: str) -> None:
 def described(folder: Path, material: Material, updates: int, validate: int) -> dict[str, Any]:
     """Its configuration: our sizes, rates and dropout; its own attention, bridge, input feeding and schedule."""
     options, home = material.task.options, material.home
-    side = {"level": "word", "voc_file": str(home / "pieces.txt"), "max_length": options.longest}
+    side = {"level": "word", "voc_file": str(home / "pieces.txt"), "max_length": options.max_length}
     cell = {"rnn_type": options.cell, "num_layers": options.layers, "dropout": options.dropout}
     words = {"embeddings": {"embedding_dim": options.size, "dropout": options.dropout}}
     return {
@@ -221,5 +221,5 @@ def described(folder: Path, material: Material, updates: int, validate: int) -> 
 
 def _decoding(options: Translate) -> dict[str, Any]:
     """The likeliest word each time, as ours."""
-    taken = {"batch_size": 64, "batch_type": "sentence", "max_output_length": options.longest}
+    taken = {"batch_size": 64, "batch_type": "sentence", "max_output_length": options.max_length}
     return {"beam_size": 1, "eval_metrics": ["bleu"], **taken}

@@ -18,7 +18,7 @@ STEPS = {2_000: 300, 0: 600}  # otherwise 150
 SEEDS = (0, 1, 2)
 MINUTES = 30  # of pretraining, on one thread
 TEST = 0.3  # of the labelled reviews are set aside here, for a test part large enough
-SHAPE = {"threads": 1, "size": 128, "layers": 3, "heads": 4, "context": 128, "vocabulary": 8_000}
+SHAPE = {"threads": 1, "size": 128, "layers": 3, "heads": 4, "context": 128, "vocab_size": 8_000}
 HOME = "experiments/reviews"
 
 
@@ -67,7 +67,7 @@ def judge(folder: Path, begun: str, size: int, seed: int) -> Figures:
     home = cache() / HOME
     given = {"init_from": home / begun, "examples": size, "seed": seed}
     pace = {"steps": STEPS.get(size, 150), "learning_rate": 5e-4, "evaluate_every": 25, "warmup": 20, "threads": 1}
-    pace |= {"batch": 1_024, "longest": 64, "dropout": 0.0, "layer_decay": 0.8 if begun == "reader" else 1.0}
+    pace |= {"batch": 1_024, "max_length": 64, "dropout": 0.0, "layer_decay": 0.8 if begun == "reader" else 1.0}
     found = train(folder, "text", str(learn), **given, **pace)
     torch.set_num_threads(1)
     metrics = measured(Request(folder, aside))

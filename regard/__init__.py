@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.models.block import Block, FeedForward
     from regard.models.encoder import Encoder
     from regard.models.folders import load
-    from regard.models.generation import Choice
+    from regard.models.generation import Sampling
     from regard.models.language_model import LanguageModel
     from regard.models.multihead import Attention, MultiHead
     from regard.models.resnet import ResNet
@@ -42,7 +42,6 @@ __all__ = [
     "AttentionDisplay",
     "Bilinear",
     "Block",
-    "Choice",
     "Cosine",
     "Dot",
     "Encoder",
@@ -56,6 +55,7 @@ __all__ = [
     "Mask",
     "MultiHead",
     "ResNet",
+    "Sampling",
     "Score",
     "Seq2Seq",
     "TrainingWidthsDisplay",
@@ -111,7 +111,7 @@ _HOME = {
     "FeedForward": "regard.models.block",
     "Encoder": "regard.models.encoder",
     "load": "regard.models.folders",
-    "Choice": "regard.models.generation",
+    "Sampling": "regard.models.generation",
     "LanguageModel": "regard.models.language_model",
     "Attention": "regard.models.multihead",
     "MultiHead": "regard.models.multihead",

@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     tour.add_argument("--language", choices=("en", "zh"), default="en", help="default: %(default)s")
     tour.add_argument("--only", metavar="N,N…", type=_numbers, default=(), help="these claims alone, such as 17,18")
     tour.add_argument("--full", action="store_true", help="more seeds, longer training and larger data: some hours")
-    tour.add_argument("--again", action="store_true", help="compute anew also what an earlier tour has kept")
+    tour.add_argument("--no-cache", action="store_true", help="compute anew also what an earlier tour has kept")
     tour.add_argument("--json", action="store_true", help="print the results for a program to read")
     tour.set_defaults(run=_tour)
 
@@ -116,13 +116,15 @@ def _add_uses(commands: Any) -> None:
     """The commands that put a model to work."""
     text = "translate a text, or the lines of stdin"
     translate = _use(commands, "translate", text, "TEXT", 'regard translate regard-translate "the cat is on the mat"')
-    translate.add_argument("--beam", metavar="N", type=int, default=1, help="hypotheses at once; default: %(default)s")
-    translate.add_argument("--most", metavar="N", type=int, default=128, help="tokens; default: %(default)s")
+    translate.add_argument(
+        "--beam-size", metavar="N", type=int, default=1, help="hypotheses at once; default: %(default)s"
+    )
+    translate.add_argument("--max-new-tokens", metavar="N", type=int, default=128, help="tokens; default: %(default)s")
     translate.set_defaults(run=_translate)
 
     text = "let a language model write on after a prompt, or after each line of stdin"
     generate = _use(commands, "generate", text, "PROMPT", 'regard generate regard-language "The for statement"')
-    generate.add_argument("--most", metavar="N", type=int, default=128, help="tokens; default: %(default)s")
+    generate.add_argument("--max-new-tokens", metavar="N", type=int, default=128, help="tokens; default: %(default)s")
     generate.add_argument(
         "--temperature", metavar="X", type=float, default=0.0, help="0: the likeliest word each time (default)"
     )
@@ -144,7 +146,7 @@ def _add_uses(commands: Any) -> None:
     evaluate.add_argument("target", metavar="TARGET", nargs="?", help="the target's file, for a translator")
     evaluate.add_argument("--text", metavar="COL", help="the column of the texts; default: text")
     evaluate.add_argument("--label", metavar="COL", help="the column of their classes; default: label")
-    evaluate.add_argument("--beam", metavar="N", type=int, help="hypotheses at once, for a translator; default: 1")
+    evaluate.add_argument("--beam-size", metavar="N", type=int, help="hypotheses at once, for a translator; default: 1")
     evaluate.add_argument("--json", action="store_true", help="for a program to read")
     evaluate.set_defaults(run=_evaluate, optional=("data", "target"))
 
@@ -264,13 +266,13 @@ def _request(options: argparse.Namespace, **more: Any) -> Any:
 def _translate(options: argparse.Namespace) -> int:
     from regard import using
 
-    return using.run_translate(_request(options, beam=options.beam, most=options.most))
+    return using.run_translate(_request(options, beam_size=options.beam_size, most=options.max_new_tokens))
 
 
 def _generate(options: argparse.Namespace) -> int:
     from regard import using
 
-    names = ("most", "temperature", "top_k", "top_p", "seed")
+    names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
     return using.run_generate(_request(options, **{name: getattr(options, name) for name in names}))
 
 
@@ -283,7 +285,7 @@ def _classify(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     from regard import evaluating
 
-    names = ("model", "data", "target", "text", "label", "beam")
+    names = ("model", "data", "target", "text", "label", "beam_size")
     values = {name: getattr(options, name) for name in names}
     paths = {name: Path(values[name]) for name in ("data", "target") if values[name] is not None}
     return evaluating.run(evaluating.Request(**(values | paths), as_json=options.json))

@@ -29,8 +29,8 @@ print(json.dumps({"threads": torch.get_num_threads(), "vectors": torch.backends.
 """
 
 FUSED = """
-from regard.attention.threads import find_loops, shares_openmp
-assert find_loops("additive") is not None, "the compiled loops are missing"
+from regard.attention.threads import load_kernels, shares_openmp
+assert load_kernels("additive") is not None, "the compiled loops are missing"
 print("in PyTorch's own threads" if shares_openmp() else "in threads of its own")
 """
 
@@ -113,7 +113,7 @@ def try_disk(least: float = 2.0) -> Trial:
 
 
 def examine() -> dict[str, Any]:
-    """Look at this machine; the answer is ready for JSON."""
+    """AttentionCall at this machine; the answer is ready for JSON."""
     torch = attempt("torch", TORCH)
     machine = json.loads(torch.detail) if torch.passed else {"threads": None, "vectors": None}
     needed = [

@@ -42,7 +42,12 @@ class Request:
 
     def only(self, *names: str) -> None:
         """Refuse options other than these: they would change nothing."""
-        for name, flag in (("target", "TARGET"), ("text", "--text"), ("label", "--label"), ("beam", "--beam")):
+        for name, flag in (
+            ("target", "TARGET"),
+            ("text", "--text"),
+            ("label", "--label"),
+            ("beam_size", "--beam-size"),
+        ):
             if getattr(self, name) is not None and name not in names:
                 on = "the data it was trained with" if self.data is None else self.data
                 raise UseError(f"{self.model}: {flag} means nothing for this model on {on}")
@@ -68,17 +73,17 @@ def measured(request: Request) -> dict[str, Any]:
     if request.data is None:
         if not has_run(request.model):
             raise UseError(f"{request.model}: was not trained by regard, so say which data to evaluate it on")
-        request.only(*(["beam"] if isinstance(model, Translator) else []))
+        request.only(*(["beam_size"] if isinstance(model, Translator) else []))
         task, options = read_options(request.model)
         kept = Tokenizers(model.tokenizer, model.target_tokenizer)
         ready: Any = prepare(task, dataclasses.replace(options, init_from=None), kept)
         if isinstance(model, Translator):
-            return translate.measured(model, ready.parts.test, beam=beam)
+            return translate.measured(model, ready.parts.test, beam_size=beam)
         metrics: dict[str, Any] = ready.evaluate(model, "test")
         return metrics
     if isinstance(model, Translator):
-        request.only("target", "beam")
-        return translate.measured(model, read_pairs(request.data, request.target), beam=beam)
+        request.only("target", "beam_size")
+        return translate.measured(model, read_pairs(request.data, request.target), beam_size=beam)
     if isinstance(model, ImageClassifier):
         request.only()
         data = read_images(request.data, _edge(model))

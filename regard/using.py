@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from regard.attention.watch import Look, watching
+from regard.attention.observers import AttentionCall, watching
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.folders import load
-from regard.models.generation import Choice
+from regard.models.generation import Sampling
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.models.pictures import ImageError
@@ -84,13 +84,13 @@ def run_generate(request: Request) -> int:
 
     def work() -> None:
         model = loaded(request.model, LanguageModel, "writes: train one with `regard train language`")
-        most = request.options["most"]
-        choice = Choice(**{name: value for name, value in request.options.items() if name != "most"})
+        most = request.options["max_new_tokens"]
+        choice = Sampling(**{name: value for name, value in request.options.items() if name != "max_new_tokens"})
         for prompt in _lines(request.inputs):
             written = ""
             shown_as = (lambda text: None) if request.as_json else _print_on
             shown_as(prompt)
-            for piece in model.stream(prompt, most=most, choice=choice):
+            for piece in model.stream(prompt, max_new_tokens=most, sampling=choice):
                 shown_as(piece)
                 written += piece
             _tell(request, {"prompt": prompt, "text": written}, "")
@@ -187,7 +187,7 @@ def _show_looks(model: Model, given: str) -> None:
     """What the last layer looks at: the mean over its heads, of the last tokens, or over the places of an image."""
     looks: list[Tensor] = []
 
-    def see(look: Look) -> None:
+    def see(look: AttentionCall) -> None:
         looks[:] = [look.weights().mean((0, 1))]  # (n, m), of the last one
 
     with torch.no_grad(), watching(see):
@@ -196,7 +196,7 @@ def _show_looks(model: Model, given: str) -> None:
             names: list[str] = []
         else:
             tokenizer = model.need_tokenizer()
-            (ids,) = tokens(tokenizer, [given], model.config["maximum"])
+            (ids,) = tokens(tokenizer, [given], model.config["max_positions"])
             names = [shown(tokenizer.decode([number], skip_special_tokens=False)) for number in ids]
             model(torch.tensor([ids]))
     if not looks:

@@ -25,7 +25,17 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 NAMES = [
-    *("Additive", "AlignmentDisplay", "Attention", "AttentionDisplay", "Bilinear", "Block", "Choice", "Cosine", "Dot"),
+    *(
+        "Additive",
+        "AlignmentDisplay",
+        "Attention",
+        "AttentionDisplay",
+        "Bilinear",
+        "Block",
+        "Sampling",
+        "Cosine",
+        "Dot",
+    ),
     *("Encoder", "FeedForward", "FolderError", "ImageAttentionDisplay", "Kernel", "KernelRegressionDisplay"),
     *("KernelRegressor",),
     *("LanguageModel", "Mask", "MultiHead", "ResNet", "Score", "Seq2Seq", "TrainingWidthsDisplay", "Transformer"),
@@ -33,14 +43,14 @@ NAMES = [
     *("masked_softmax", "max_pool", "segments", "train", "weights", "window"),
 ]
 COMMANDS = {
-    "tour": ["--again", "--full", "--help", "--json", "--language", "--only", "--out"],
+    "tour": ["--no-cache", "--full", "--help", "--json", "--language", "--only", "--out"],
     "curve": ["--bandwidth", "--degree", "--help", "--json", "--kernel", "--picture", "--predictions", "--x", "--y"],
     "search": ["--help", "--json", "--model", "--top"],
     "train": ["--help"],
-    "translate": ["--beam", "--help", "--json", "--most", "--show"],
-    "generate": ["--help", "--json", "--most", "--seed", "--show", "--temperature", "--top-k", "--top-p"],
+    "translate": ["--beam-size", "--help", "--json", "--max-new-tokens", "--show"],
+    "generate": ["--help", "--json", "--max-new-tokens", "--seed", "--show", "--temperature", "--top-k", "--top-p"],
     "classify": ["--help", "--json", "--show"],
-    "evaluate": ["--beam", "--help", "--json", "--label", "--text"],
+    "evaluate": ["--beam-size", "--help", "--json", "--label", "--text"],
     "explore": ["--help", "--port"],
     "look": ["--head", "--help", "--layer", "--out"],
     "data": ["--help"],
@@ -55,13 +65,13 @@ TRAINING = [
 ]
 TASKS = {
     "translate": [
-        *("--attention", "--cell", "--evaluate-pairs", "--heads", "--hidden", "--language", "--layers", "--longest"),
-        *("--lowercase", "--model", "--size", "--tokenizer", "--vocabulary"),
+        *("--attention", "--cell", "--evaluate-pairs", "--heads", "--hidden", "--language", "--layers", "--max-length"),
+        *("--lowercase", "--model", "--size", "--tokenizer", "--vocab-size"),
     ],
-    "language": ["--context", "--heads", "--layers", "--model", "--positions", "--size", "--tokenizer", "--vocabulary"],
+    "language": ["--context", "--heads", "--layers", "--model", "--positions", "--size", "--tokenizer", "--vocab-size"],
     "text": [
-        *("--examples", "--heads", "--label", "--layers", "--longest", "--size", "--text", "--tokenizer"),
-        "--vocabulary",
+        *("--examples", "--heads", "--label", "--layers", "--max-length", "--size", "--text", "--tokenizer"),
+        "--vocab-size",
     ],
     "images": [
         *("--augment", "--depths", "--examples", "--flip", "--heads", "--image-size", "--layers", "--model", "--patch"),

@@ -40,8 +40,8 @@ def test_translate_is_the_models_translation(home, run):
     model = regard.load(home / "translate")
     code, out, _ = run("translate", home / "translate", "ant bee", "cat")
     assert (code, out.splitlines()) == (0, model.translate(["ant bee", "cat"]))
-    code, out, _ = run("translate", home / "translate", "--beam", "3", "--json", "ant bee")
-    assert json.loads(out) == {"source": "ant bee", "translation": model.translate("ant bee", beam=3)}
+    code, out, _ = run("translate", home / "translate", "--beam-size", "3", "--json", "ant bee")
+    assert json.loads(out) == {"source": "ant bee", "translation": model.translate("ant bee", beam_size=3)}
 
 
 def test_translate_reads_lines_and_keeps_blank_ones(home, run):
@@ -59,13 +59,13 @@ def test_translate_shows_who_looks_where(home, run):
 
 def test_generate_streams_what_the_model_writes(home, run):
     model = regard.load(home / "language")
-    code, out, _ = run("generate", home / "language", "ant b", "--most", "7")
-    assert (code, out) == (0, "ant b" + model.generate("ant b", most=7) + "\n")
+    code, out, _ = run("generate", home / "language", "ant b", "--max-new-tokens", "7")
+    assert (code, out) == (0, "ant b" + model.generate("ant b", max_new_tokens=7) + "\n")
     code, out, err = run(
-        "generate", home / "language", "--most", "5", "--temperature", "1", "--json", "--show", "ant b"
+        "generate", home / "language", "--max-new-tokens", "5", "--temperature", "1", "--json", "--show", "ant b"
     )
-    choice = regard.Choice(seed=0)
-    assert (code, json.loads(out)["text"]) == (0, model.generate("ant b", most=5, choice=choice))
+    choice = regard.Sampling(seed=0)
+    assert (code, json.loads(out)["text"]) == (0, model.generate("ant b", max_new_tokens=5, sampling=choice))
     assert "query (looks)" in err
 
 
@@ -116,10 +116,10 @@ WRONG = {
     "no picture": (["classify", "{home}/images", "{home}/pairs.tsv"], "no picture"),
     "a picture that is not there": (["classify", "{home}/images", "{home}/gone.png"], "gone.png"),
     "hot": (["generate", "{home}/language", "x", "--temperature", "-1"], "temperature"),
-    "no beam": (["translate", "{home}/translate", "ant", "--beam", "0"], "beam"),
+    "no beam": (["translate", "{home}/translate", "ant", "--beam-size", "0"], "beam_size"),
     "other data": (["evaluate", "{home}/translate", "{home}/texts.csv"], "texts.csv"),
     "a folder as data": (["evaluate", "{home}/translate", "{home}"], "folder"),
-    "a beam for a classifier": (["evaluate", "{home}/text", "--beam", "3"], "--beam means nothing"),
+    "a beam for a classifier": (["evaluate", "{home}/text", "--beam-size", "3"], "--beam-size means nothing"),
     "a target for a language model": (["evaluate", "{home}/language", "{home}/text.txt", "x"], "TARGET means nothing"),
     "a column for a translator": (["evaluate", "{home}/translate", "{home}/pairs.tsv", "--text", "a"], "--text means"),
     "a column where none is read": (["evaluate", "{home}/text", "--label", "a"], "--label means nothing"),

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.threads import find_loops, share_out
+from regard.attention.threads import load_kernels, parallel_for
 
 TILE = 1 << 20  # numbers in a tile: 4 MB of float32
 
@@ -104,7 +104,7 @@ SATURATION = {torch.float32: 10, torch.float64: 20}  # from here on tanh is 1
 
 def _limit(query: Tensor, key: Tensor, w: Tensor) -> float | None:
     """Where the loops must cut off e^{2(query + key)}: at infinity if nothing is near overflow; None: not in loops."""
-    if query.device.type != "cpu" or torch.compiler.is_compiling() or find_loops("additive") is None:
+    if query.device.type != "cpu" or torch.compiler.is_compiling() or load_kernels("additive") is None:
         return None
     if not (query.numel() and key.numel()):
         return None
@@ -153,8 +153,8 @@ def far_scores(a: Tensor, b: Tensor, w: Tensor, limit: float = math.inf) -> Tens
     cut = None if limit == math.inf else out.dtype.type(limit)
     weights = w.detach().clone().numpy()  # cloned, because numpy would pin the memory of a parameter
     arrays = (a.numpy(), b.numpy(), weights, cut, out)
-    loop = functools.partial(find_loops("additive").scores, *arrays)
-    share_out(loop, a.shape[0] * a.shape[1], work=scores.numel() * w.numel())
+    loop = functools.partial(load_kernels("additive").scores, *arrays)
+    parallel_for(loop, a.shape[0] * a.shape[1], work=scores.numel() * w.numel())
     return scores
 
 
@@ -165,9 +165,9 @@ def far_slopes(a: Tensor, b: Tensor, grad: Tensor, by_key: Tensor) -> tuple[Tens
 
     def loop(start: int, stop: int) -> None:
         part = numpy.empty(b.shape[-1], arrays[0].dtype)
-        find_loops("additive").slopes(*arrays, part, start, stop)
+        load_kernels("additive").slopes(*arrays, part, start, stop)
 
-    share_out(loop, a.shape[-1], work=grad.numel() * a.shape[-1])
+    parallel_for(loop, a.shape[-1], work=grad.numel() * a.shape[-1])
     return by_query, by_w
 
 

@@ -1,4 +1,4 @@
-"""Masks tied to the shapes of one call. They answer for a Piece of the folded scores (B, R, n, m), never for all of it.
+"""Masks tied to the shapes of one call. They answer for a Tile of the folded scores (B, R, n, m), never for all of it.
 
 A bound mask says which keys can matter to a piece at all (`span`), whether all of its pairs may be seen (`covers`), and
 only where something really needs them, which ones (`allowed`) and with what bias (`added`).
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.frames import Frame
+from regard.attention.layout import Layout
 
 
 @dataclass(frozen=True)
-class Piece:
+class Tile:
     """A block of the folded scores (B, R, n, m): some of B, all of R, some rows, some keys."""
 
     batch: slice
@@ -34,28 +34,28 @@ class Bound:
     breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are seen from there on
     runs: Sequence[int] = ()  # those of them where what is seen also gets another shape
 
-    def span(self, piece: Piece) -> tuple[int, int]:
+    def span(self, piece: Tile) -> tuple[int, int]:
         """The range of keys outside which nothing may be seen."""
         return piece.keys.start, piece.keys.stop
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: Tile) -> bool:
         """Whether every pair of the piece is allowed, with no bias: then nobody needs `allowed` and `added`."""
         return False
 
-    def repeats(self, piece: Piece) -> int:
+    def repeats(self, piece: Tile) -> int:
         """How many blocks of one shape the piece is made of, each of which sees all of itself and nothing else."""
         return 1
 
-    def allowed(self, piece: Piece) -> Tensor | None:
+    def allowed(self, piece: Tile) -> Tensor | None:
         """Boolean, broadcastable to the piece's (B, R, n, m); None where all is allowed."""
         return None
 
-    def added(self, piece: Piece) -> Tensor | None:
+    def added(self, piece: Tile) -> Tensor | None:
         """What is added to the scores, broadcastable to the piece; None for nothing."""
         return None
 
 
-def _block(tensor: Tensor, piece: Piece) -> Tensor:
+def _block(tensor: Tensor, piece: Tile) -> Tensor:
     """The piece of a dense folded tensor; dimensions of size 1 stay as they are."""
     rows = piece.rows if tensor.shape[-2] > 1 else slice(None)
     keys = piece.keys if tensor.shape[-1] > 1 else slice(None)
@@ -69,7 +69,7 @@ class BoundKeep(Bound):
         self.tensor, self.negate = tensor, negate
         self.by_row = tensor.shape[-2] > 1
 
-    def allowed(self, piece: Piece) -> Tensor:
+    def allowed(self, piece: Tile) -> Tensor:
         block = _block(self.tensor, piece)
         return ~block if self.negate else block
 
@@ -82,10 +82,10 @@ class BoundBias(Bound):
         self.by_row = tensor.shape[-2] > 1
         self.learned = tensor.requires_grad
 
-    def allowed(self, piece: Piece) -> Tensor:
+    def allowed(self, piece: Tile) -> Tensor:
         return _block(self.tensor.detach(), piece) != -torch.inf
 
-    def added(self, piece: Piece) -> Tensor:
+    def added(self, piece: Tile) -> Tensor:
         block = _block(self.tensor, piece)
         return block.masked_fill(block.detach() == -torch.inf, 0.0)
 
@@ -101,15 +101,15 @@ class BoundLengths(Bound):
         self.shortest = flat.amin(1).tolist() if flat.shape[1] else [0] * len(flat)
         self.longest = flat.amax(1).tolist() if flat.shape[1] else [0] * len(flat)
 
-    def span(self, piece: Piece) -> tuple[int, int]:
+    def span(self, piece: Tile) -> tuple[int, int]:
         start, stop = piece.keys.start, piece.keys.stop
         return start, max(start, min(stop, max(self.longest[piece.batch], default=0)))
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: Tile) -> bool:
         shortest: int = min(self.shortest[piece.batch], default=0)
         return int(piece.keys.stop) <= shortest
 
-    def allowed(self, piece: Piece) -> Tensor:
+    def allowed(self, piece: Tile) -> Tensor:
         rows = piece.rows if self.by_row else slice(None)
         keys = torch.arange(piece.keys.start, piece.keys.stop, device=self.counts.device)
         return keys < self.counts[piece.batch, :, rows]
@@ -120,34 +120,34 @@ class BoundBand(Bound):
 
     by_row = True
 
-    def __init__(self, left: int | None, right: int | None, offset: int, frame: Frame) -> None:
+    def __init__(self, left: int | None, right: int | None, offset: int, frame: Layout) -> None:
         self.positions, self.m, self.device = frame.positions, frame.m, frame.device
         # Bounds wider than the scores are no bounds: clipping them keeps the arithmetic far from overflow.
         reach = frame.n + frame.m
         self.low = -reach if left is None else max(-reach, min(offset - left, reach))
         self.high = reach if right is None else max(-reach, min(offset + right, reach))
 
-    def is_causal(self, piece: Piece) -> bool:
+    def is_causal(self, piece: Tile) -> bool:
         """Exactly what PyTorch's is_causal means: key j of the piece is visible to its row i when j ≤ i."""
         if not isinstance(self.positions, range):
             return False
         first, last = self._ends(piece)
         return int(piece.keys.start) == first + self.high and last + self.low <= int(piece.keys.start)
 
-    def _ends(self, piece: Piece) -> tuple[int, int]:
+    def _ends(self, piece: Tile) -> tuple[int, int]:
         rows = self.positions[piece.rows]
         return (min(rows), max(rows)) if len(rows) else (0, 0)
 
-    def span(self, piece: Piece) -> tuple[int, int]:
+    def span(self, piece: Tile) -> tuple[int, int]:
         first, last = self._ends(piece)
         start = max(piece.keys.start, min(first + self.low, piece.keys.stop))
         return start, max(start, min(piece.keys.stop, last + self.high + 1))
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: Tile) -> bool:
         first, last = self._ends(piece)
         return last + self.low <= int(piece.keys.start) and int(piece.keys.stop) <= first + self.high + 1
 
-    def allowed(self, piece: Piece) -> Tensor:
+    def allowed(self, piece: Tile) -> Tensor:
         rows = torch.tensor(list(self.positions[piece.rows]), device=self.device, dtype=torch.long)[:, None]
         keys = torch.arange(piece.keys.start, piece.keys.stop, device=self.device)
         return ((keys >= rows + self.low) & (keys <= rows + self.high))[None, None]
@@ -158,7 +158,7 @@ class BoundSegments(Bound):
 
     by_row = True
 
-    def __init__(self, rows: list[int], keys: list[int], frame: Frame) -> None:
+    def __init__(self, rows: list[int], keys: list[int], frame: Layout) -> None:
         self.rows, self.keys = rows, keys
         self.positions, self.device = frame.positions, frame.device
         if isinstance(self.positions, range):
@@ -166,12 +166,12 @@ class BoundSegments(Bound):
             sizes = list(zip(_differences(rows), _differences(keys), strict=True))
             self.runs = [end for end, own, after in zip(rows, sizes, sizes[1:], strict=False) if own != after]
 
-    def _segments(self, piece: Piece) -> tuple[int, int]:
+    def _segments(self, piece: Tile) -> tuple[int, int]:
         """The first and the last sequence that rows of the piece belong to."""
         rows = self.positions[piece.rows]
         return bisect_right(self.rows, min(rows)), bisect_right(self.rows, max(rows))
 
-    def repeats(self, piece: Piece) -> int:
+    def repeats(self, piece: Tile) -> int:
         if not isinstance(self.positions, range) or not len(self.positions[piece.rows]):
             return 1
         first, last = self._segments(piece)
@@ -184,20 +184,20 @@ class BoundSegments(Bound):
     def _start(self, segment: int) -> int:
         return self.keys[segment - 1] if segment else 0
 
-    def span(self, piece: Piece) -> tuple[int, int]:
+    def span(self, piece: Tile) -> tuple[int, int]:
         if not len(self.positions[piece.rows]):
             return piece.keys.start, piece.keys.start
         first, last = self._segments(piece)
         start = max(piece.keys.start, min(self._start(first), piece.keys.stop))
         return start, max(start, min(piece.keys.stop, self.keys[last]))
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: Tile) -> bool:
         if not len(self.positions[piece.rows]):
             return True
         first, last = self._segments(piece)
         return first == last and self._start(first) <= piece.keys.start and piece.keys.stop <= self.keys[first]
 
-    def allowed(self, piece: Piece) -> Tensor:
+    def allowed(self, piece: Tile) -> Tensor:
         rows = torch.tensor(list(self.positions[piece.rows]), device=self.device, dtype=torch.long)
         keys = torch.arange(piece.keys.start, piece.keys.stop, device=self.device)
         of_rows, of_keys = (
@@ -223,19 +223,19 @@ class BoundBoth(Bound):
             sorted({place for part in parts for place in getattr(part, name)}) for name in ("breaks", "runs")
         )
 
-    def span(self, piece: Piece) -> tuple[int, int]:
+    def span(self, piece: Tile) -> tuple[int, int]:
         for part in self.parts:
-            piece = Piece(piece.batch, piece.rows, slice(*part.span(piece)))
+            piece = Tile(piece.batch, piece.rows, slice(*part.span(piece)))
         return piece.keys.start, piece.keys.stop
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: Tile) -> bool:
         return all(part.covers(piece) for part in self.parts)
 
-    def repeats(self, piece: Piece) -> int:
+    def repeats(self, piece: Tile) -> int:
         left = [part for part in self.parts if not part.covers(piece)]
         return left[0].repeats(piece) if len(left) == 1 else 1
 
-    def allowed(self, piece: Piece) -> Tensor | None:
+    def allowed(self, piece: Tile) -> Tensor | None:
         joined: Tensor | None = None
         for part in self.parts:
             mask = None if part.covers(piece) else part.allowed(piece)
@@ -243,7 +243,7 @@ class BoundBoth(Bound):
                 joined = mask if joined is None else joined & mask
         return joined
 
-    def added(self, piece: Piece) -> Tensor | None:
+    def added(self, piece: Tile) -> Tensor | None:
         total: Tensor | None = None
         for part in self.parts:
             more = part.added(piece)
@@ -260,14 +260,14 @@ class BoundEither(Bound):
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
 
-    def span(self, piece: Piece) -> tuple[int, int]:
+    def span(self, piece: Tile) -> tuple[int, int]:
         starts, stops = zip(*(part.span(piece) for part in self.parts), strict=True)
         return min(starts), max(stops)
 
-    def covers(self, piece: Piece) -> bool:
+    def covers(self, piece: Tile) -> bool:
         return any(part.covers(piece) for part in self.parts)
 
-    def allowed(self, piece: Piece) -> Tensor | None:
+    def allowed(self, piece: Tile) -> Tensor | None:
         joined: Tensor | None = None
         for part in self.parts:
             mask = part.allowed(piece)

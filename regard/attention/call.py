@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.attention.bound import Bound, Piece
-from regard.attention.frames import HALVES, Frame
+from regard.attention.bound import Bound, Tile
+from regard.attention.layout import HALVES, Layout
 from regard.attention.masks import Mask, require_mask
 from regard.attention.scores import Score, require_score
 
@@ -20,13 +20,13 @@ __all__ = ["Call", "working"]
 class Call:
     """What all pieces of one call share."""
 
-    frame: Frame
+    frame: Layout
     score: Score
     bound: Bound | None
     dropout: float
 
     @classmethod
-    def of(cls, frame: Frame, score: nn.Module | None, mask: Mask | None, dropout: float) -> Call:
+    def of(cls, frame: Layout, score: nn.Module | None, mask: Mask | None, dropout: float) -> Call:
         bound = None if mask is None else require_mask("mask", mask).bind(frame)
         return cls(frame, require_score(score), bound, dropout)
 
@@ -44,7 +44,7 @@ class Call:
     def learns_bias(self) -> bool:
         return self.bound is not None and self.bound.learned
 
-    def mask_of(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
+    def mask_of(self, piece: Tile) -> tuple[Tensor | None, Tensor | None]:
         """What the piece allows and what is added to its scores; None for all and for nothing."""
         if self.bound is None or self.bound.covers(piece):
             return None, None

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["thinned"]
+__all__ = ["dropout"]
 
 VALUES = 1 << 16  # of 16 bits: the share is a multiple of 1 / VALUES
 
 
-def thinned(x: Tensor, share: float) -> Tensor:
+def dropout(x: Tensor, share: float) -> Tensor:
     """x with a share of it, chosen by chance, set to 0."""
     if not x.is_cpu or torch.compiler.is_compiling():
         return functional.dropout(x, share)

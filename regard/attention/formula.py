@@ -2,7 +2,7 @@
 
     output_i = Σ_j softmax_j( score(query_i, key_j) restricted by mask ) · value_j
 
-`attend` checks the call, folds it to (B, R, n, …) (frames.py), cuts it into pieces that fit in cache (pieces.py), and
+`attend` checks the call, folds it to (B, R, n, …) (layout.py), cuts it into pieces that fit in cache (tiling.py), and
 solves each: as PyTorch's fused attention where the score is a dot product (fused.py), else by the three lines of
 `_solve`. When gradients are wanted, a streamed piece is computed again in the backward pass instead of being kept.
 """
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch import softmax as softmax_over  # bound here, so that nobody who listens to PyTorch hears ours as well
 
-from regard.attention.again import computed_again, full_precision
-from regard.attention.bound import Piece
+from regard.attention.bound import Tile
 from regard.attention.call import Call, working
 from regard.attention.checks import checked_dropout, chosen_indices
-from regard.attention.dropout import thinned
-from regard.attention.frames import Frame, frame_of, require_tensor, shape_text
+from regard.attention.dropout import dropout
 from regard.attention.fused import additive_mask, fused_attention, plain_attention
+from regard.attention.layout import Layout, layout_of, require_tensor, shape_text
 from regard.attention.masks import Mask
-from regard.attention.pieces import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
+from regard.attention.observers import tell
+from regard.attention.recompute import full_precision, recompute
 from regard.attention.scores import Score
-from regard.attention.watch import tell
+from regard.attention.tiling import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
 
 __all__ = ["attend", "attended", "masked_softmax", "weights"]
 
@@ -99,7 +99,7 @@ def attended(
         output = plain_attention(query, key, value, score)
         if output is not None:
             return output
-    frame = frame_of(query, key, value)
+    frame = layout_of(query, key, value)
     call = Call.of(frame, score, mask, checked_dropout(dropout))
     call.score.check(query, key)
     with full_precision(frame.device):
@@ -130,7 +130,7 @@ def weights(
     >>> regard.weights(query, key)  # (1, 1) × (3, 1) → (1, 3)
     tensor([[0.4683, 0.4683, 0.0634]])
     """
-    frame = frame_of(query, key)
+    frame = layout_of(query, key)
     if rows is not None:
         frame = replace(frame, positions=chosen_indices("rows", rows, frame.n))
     if heads is not None:
@@ -159,7 +159,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """
     require_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
-    frame = Frame(tuple(batch), n, m, 1, scores.device, range(n))
+    frame = Layout(tuple(batch), n, m, 1, scores.device, range(n))
     call = Call.of(frame, None, mask, 0.0)
     piece = whole(frame.folded[0], n, m)
     folded = frame.spread(working(scores))
@@ -205,7 +205,7 @@ def _average(found: Tensor, value: Tensor, scores: Tensor) -> Tensor:
 
 
 def _solve(
-    call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, place: Tensor | None = None
+    call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile, place: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Output and weights of one piece, by the formula as it is written above; the weights in `place`, if they fit."""
     allowed, added = call.mask_of(piece)
@@ -217,7 +217,7 @@ def _solve(
     scores = _restricted(_scores(call.score, query, key), allowed, added)
     may_be_empty = call.score.may_exclude or allowed is not None or added is not None
     found = _softmax(scores, may_be_empty, place).to(value.dtype)
-    kept = thinned(found, call.dropout) if call.dropout else found
+    kept = dropout(found, call.dropout) if call.dropout else found
     return _average(kept, value, scores), found
 
 
@@ -250,7 +250,7 @@ Result = TypeVar("Result")
 
 
 def _put_together(
-    call: Call, solve: Callable[..., Tensor], cut: Cut, piece: Piece, query: Tensor, key: Tensor, value: Tensor
+    call: Call, solve: Callable[..., Tensor], cut: Cut, piece: Tile, query: Tensor, key: Tensor, value: Tensor
 ) -> Tensor:
     """Solve every piece of a cut and join the outputs.
 
@@ -283,7 +283,7 @@ def _room(query: Tensor, value: Tensor) -> Tensor:
     return value.new_empty(batch, n, shared, value.shape[-1]).transpose(1, 2)
 
 
-def _without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
     """The fused kernel where the score is a dot product, else streamed: either way no (n × m) tensor is kept."""
     fusable = (call.score.is_dot or call.score.is_short) and not call.dropout and not call.learns_bias
     if fusable and query.numel() and key.numel() and value.numel():
@@ -291,12 +291,12 @@ def _without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor, piec
     return _streamed(call, query, key, value, piece)
 
 
-def _streamed(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _streamed(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
     cut = streamed_cut(piece, call.frame.shared, call.bound)
     return _put_together(call, _made_again(_output), cut, piece, query, key, value)
 
 
-def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
     """One piece by a short way or through the fused kernel; streamed after all where the numbers do not allow that."""
     bound, output = call.bound, None
     repeats = 1 if bound is None else bound.repeats(piece)
@@ -311,7 +311,7 @@ def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) 
     return _streamed(call, query, key, value, piece) if output is None else output
 
 
-def _repeated(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece, repeats: int) -> Tensor:
+def _repeated(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile, repeats: int) -> Tensor:
     """Blocks of one shape, each of which sees all of itself and nothing else, as a batch that nothing restricts."""
     rows, keys, values = (
         tensor.unflatten(2, (repeats, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
@@ -322,7 +322,7 @@ def _repeated(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piec
     return joined
 
 
-def _dot(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor | None:
+def _dot(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor | None:
     causal = call.bound is not None and not call.bound.covers(piece) and only_causal(piece, call.bound)
     allowed, added = (None, None) if causal else call.mask_of(piece)
     key, value = _quiet(key, allowed), _quiet(value, allowed)
@@ -333,17 +333,17 @@ def _dot(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) ->
     return fused_attention(rows, keys, value, scale, additive_mask(allowed, added, rows.dtype), causal)
 
 
-def _output(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Tensor:
+def _output(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
     return _solve(call, query, key, value, piece)[0]
 
 
 def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
     """The same, but what it computes on the way is computed again in the backward pass instead of being kept."""
 
-    def solved(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> Result:
+    def solved(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Result:
         if not call.wants_grad(query, key, value):
             return solve(call, query, key, value, piece)
-        output: Result = computed_again(solve, call, query, key, value, piece)
+        output: Result = recompute(solve, call, query, key, value, piece)
         return output
 
     return solved

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.frames import shape_text
-from regard.attention.line import line_average
+from regard.attention.layout import shape_text
 from regard.attention.scores import LogPositive, Score
+from regard.attention.sums_1d import line_average
 
 __all__ = ["KERNELS", "Kernel"]
 

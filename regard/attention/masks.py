@@ -25,7 +25,7 @@ from regard.attention.bound import (
     BoundLengths,
     BoundSegments,
 )
-from regard.attention.frames import Frame, shape_text
+from regard.attention.layout import Layout, shape_text
 
 __all__ = ["Mask", "bias", "causal", "drop", "keep", "lengths", "segments", "window"]
 
@@ -44,8 +44,8 @@ class Mask:
             [0.0000, 0.5000, 0.5000]])
     """
 
-    def bind(self, frame: Frame) -> Bound:
-        raise NotImplementedError(f"{type(self).__name__} must say how it binds to a Frame")
+    def bind(self, frame: Layout) -> Bound:
+        raise NotImplementedError(f"{type(self).__name__} must say how it binds to a Layout")
 
     @property
     def has_bias(self) -> bool:
@@ -92,7 +92,7 @@ def require_mask(name: str, mask: object) -> Mask:
 # ---------------------------------------------------------------------------------------------------- dense masks
 
 
-def _check_dense(name: str, tensor: Tensor, frame: Frame) -> Tensor:
+def _check_dense(name: str, tensor: Tensor, frame: Layout) -> Tensor:
     """A mask tensor's shape against the scores': (…, n or 1, m or 1), the front broadcasting without growing."""
     expected = f"{name}: expected shape (…, {frame.n} or 1, {frame.m} or 1)"
     if tensor.device != frame.device:
@@ -114,7 +114,7 @@ class _Keep(Mask):
     def __repr__(self) -> str:
         return f"{'drop' if self.negate else 'keep'}({shape_text(self.tensor)})"
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         return BoundKeep(_check_dense("drop" if self.negate else "keep", self.tensor, frame), self.negate)
 
 
@@ -127,7 +127,7 @@ class _Bias(Mask):
     def __repr__(self) -> str:
         return f"bias({shape_text(self.tensor)})"
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         return BoundBias(_check_dense("bias", self.tensor, frame))
 
 
@@ -197,7 +197,7 @@ class _Lengths(Mask):
     def __repr__(self) -> str:
         return f"lengths({shape_text(self.counts)})"
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         counts = self.counts.to(frame.device)
         if not frame.batch:
             raise ValueError("lengths: expected a query with a batch dimension in front, got one without")
@@ -259,7 +259,7 @@ class _Segments(Mask):
     def sequences(self) -> tuple[list[int], list[int]]:
         return self.rows, self.keys
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         for name, ends, size in (("queries", self.rows, frame.n), ("keys", self.keys, frame.m)):
             total = ends[-1] if ends else 0
             if total != size:
@@ -307,7 +307,7 @@ class _Band(Mask):
         sides = "" if self.name == "causal" else f"{self.left}, {self.right}, "
         return f"{self.name}({sides}offset={self.offset}, align={self.align!r})"
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         return BoundBand(self.left, self.right, self._offset(frame.n, frame.m), frame)
 
     def _offset(self, n: int, m: int) -> int:
@@ -373,7 +373,7 @@ class _Both(_Join):
     def sequences(self) -> tuple[list[int], list[int]] | None:
         return next((part.sequences for part in self.parts if part.sequences is not None), None)
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         return BoundBoth([part.bind(frame) for part in self.parts])
 
 
@@ -381,7 +381,7 @@ class _Either(_Join):
     def __repr__(self) -> str:
         return f"({' | '.join(map(repr, self.parts))})"
 
-    def bind(self, frame: Frame) -> Bound:
+    def bind(self, frame: Layout) -> Bound:
         return BoundEither([part.bind(frame) for part in self.parts])
 
 

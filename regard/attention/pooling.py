@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.formula import attend
-from regard.attention.frames import frame_of, require_tensor
+from regard.attention.layout import layout_of, require_tensor
 from regard.attention.masks import Mask, require_mask
-from regard.attention.pieces import whole
+from regard.attention.tiling import whole
 
 __all__ = ["average_pool", "max_pool"]
 
@@ -32,7 +32,7 @@ def max_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
     >>> regard.max_pool(torch.tensor([[1.0, 9.0], [3.0, 6.0]]))
     tensor([[3., 9.]])
     """
-    frame = frame_of(*_nothing_asked(value), value)
+    frame = layout_of(*_nothing_asked(value), value)
     folded = frame.spread(value)  # (B, R, m, size)
     seen = torch.ones(1, 1, frame.m, 1, dtype=torch.bool, device=value.device)
     if mask is not None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.additive import additive_scores
-from regard.attention.frames import HALVES, frame_of, shape_text
+from regard.attention.layout import HALVES, layout_of, shape_text
 
 __all__ = ["Additive", "Bilinear", "Cosine", "Dot", "Score"]
 
@@ -77,7 +77,7 @@ class Score(nn.Module):
         return None
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        frame = frame_of(query, key)
+        frame = layout_of(query, key)
         self.check(query, key)
         working = torch.promote_types(query.dtype, torch.float32)  # half precision is computed in float32
         rows, keys = self.project_query(query.to(working)), self.project_key(key.to(working))

@@ -20,7 +20,7 @@ SHARE = 1 << 19  # how much work, in steps of a nanosecond or less, is worth wak
 
 
 @functools.cache
-def find_loops(name: str) -> Any:
+def load_kernels(name: str) -> Any:
     """The module of compiled loops of this name, or None."""
     try:
         return importlib.import_module(f"regard.attention.loops.{name}")
@@ -28,7 +28,7 @@ def find_loops(name: str) -> Any:
         return None
 
 
-def share_out(loop: Callable[[int, int], None], count: int, work: int) -> None:
+def parallel_for(loop: Callable[[int, int], None], count: int, work: int) -> None:
     """loop(start, stop) over all of range(count), in this thread and as many others as PyTorch would use.
 
     Everybody takes a share, then another, until none is left: a thread that comes late, or not at all, only costs time.

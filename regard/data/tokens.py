@@ -23,7 +23,7 @@ BYTES = 256
 def train_tokenizer(
     texts: Sequence[str],
     kind: str = "bpe",
-    vocabulary: int = 8_000,
+    vocab_size: int = 8_000,
     *,
     lowercase: bool = False,
     ended: bool = True,
@@ -38,7 +38,7 @@ def train_tokenizer(
 
     if kind not in _KINDS:
         raise ValueError(f"kind: expected one of {', '.join(_KINDS)}, got {kind!r}")
-    model, before, after, trainer = _KINDS[kind](vocabulary, sentences)
+    model, before, after, trainer = _KINDS[kind](vocab_size, sentences)
     tokenizer = Tokenizer(model)
     steps = [normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])]
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -54,7 +54,7 @@ def train_tokenizer(
 Parts = tuple[Any, Any, Any, Any]  # model, what cuts texts, what joins tokens, trainer
 
 
-def _words(vocabulary: int, sentences: bool) -> Parts:
+def _words(vocab_size: int, sentences: bool) -> Parts:
     from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
     # A space belongs to the word behind it, so that tokens put together again are the text.
@@ -66,29 +66,29 @@ def _words(vocabulary: int, sentences: bool) -> Parts:
             pre_tokenizers.Split(cuts, "isolated"),
         ]
     )
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=list(MARKS), show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=list(MARKS), show_progress=False)
     model = models.WordLevel(unk_token=MARKS[UNKNOWN])
     return model, before, decoders.Metaspace(prepend_scheme=scheme), trainer
 
 
-def _characters(vocabulary: int, sentences: bool) -> Parts:
+def _characters(vocab_size: int, sentences: bool) -> Parts:
     from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=list(MARKS), show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=list(MARKS), show_progress=False)
     before = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     return models.WordLevel(unk_token=MARKS[UNKNOWN]), before, decoders.Fuse(), trainer
 
 
-def _byte_pairs(vocabulary: int, sentences: bool) -> Parts:
+def _byte_pairs(vocab_size: int, sentences: bool) -> Parts:
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
-    if vocabulary < BYTES + len(MARKS):
+    if vocab_size < BYTES + len(MARKS):
         raise ValueError(
-            f"vocabulary: expected {BYTES + len(MARKS)} or more for bpe, every byte and every mark being a token, "
-            f"got {vocabulary}"
+            f"vocab_size: expected {BYTES + len(MARKS)} or more for bpe, every byte and every mark being a token, "
+            f"got {vocab_size}"
         )
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
+        vocab_size=vocab_size,
         special_tokens=list(MARKS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

@@ -14,9 +14,9 @@ import numpy
 from numpy.typing import NDArray
 from scipy import optimize
 
-from regard.kernel.cloud import nearest_others
 from regard.kernel.local import average_slopes, averages, lines
 from regard.kernel.samples import Samples
+from regard.kernel.sums_nd import nearest_others
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 from numpy.typing import NDArray
 
-from regard.attention.line import Line, What
-from regard.attention.threads import find_loops
-from regard.kernel.cloud import cloud_sums
+from regard.attention.sums_1d import Line, What
+from regard.attention.threads import load_kernels
+from regard.kernel.sums_nd import cloud_sums
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -22,7 +22,7 @@ class Samples:
     """
 
     def __init__(self, points: Array, values: Array, weights: Array) -> None:
-        if find_loops("cloud") is None:
+        if load_kernels("sums_nd") is None:
             raise ImportError("kernel regression needs numba: pip install numba")
         order = numpy.flatnonzero(weights > 0)  # a sample of weight 0 is no sample
         if points.shape[1] == 1:

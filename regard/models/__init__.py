@@ -4,11 +4,11 @@ from regard.models.block import Block, FeedForward
 from regard.models.cache import Cache
 from regard.models.encoder import Encoder
 from regard.models.folders import FolderError, load
-from regard.models.generation import Choice, Hypothesis
+from regard.models.generation import Hypothesis, Sampling
 from regard.models.language_model import LanguageModel
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import Attention, MultiHead
-from regard.models.places import Places
+from regard.models.packing import Places
 from regard.models.resnet import ResNet
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Transformer
@@ -18,7 +18,6 @@ __all__ = [
     "Attention",
     "Block",
     "Cache",
-    "Choice",
     "Convolution",
     "Encoder",
     "FeedForward",
@@ -29,6 +28,7 @@ __all__ = [
     "Places",
     "Recurrent",
     "ResNet",
+    "Sampling",
     "Seq2Seq",
     "Transformer",
     "ViT",

@@ -18,13 +18,13 @@ from torch.nn import functional
 
 from regard.attention import Mask
 from regard.attention.checks import checked_dropout
-from regard.attention.dropout import thinned
-from regard.models.cache import KeysValues, Memory
+from regard.attention.dropout import dropout
+from regard.models.cache import KVCache, Memory
 from regard.models.checks import checked_choice, checked_positive, checked_sizes
-from regard.models.few_rows import Linear, RMSNorm, fed_forward
+from regard.models.decode_kernels import Linear, RMSNorm, fed_forward
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES, MultiHead
-from regard.models.places import Places
+from regard.models.packing import Places
 
 __all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "Blocks", "FeedForward", "dropped", "make_blocks"]
 
@@ -43,7 +43,7 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSN
 
 def dropped(rows: Tensor, share: float, training: bool) -> Tensor:
     """Dropout, which costs nothing where nothing is dropped."""
-    return thinned(rows, share) if training and share else rows
+    return dropout(rows, share) if training and share else rows
 
 
 class Blocks(nn.ModuleList):
@@ -58,34 +58,34 @@ class FeedForward(nn.Module):
     """activation(x W₁ + b₁) W₂ + b₂, on each row alone; swiglu: (silu(x W_g) · x W₁) W₂.
 
     >>> import regard, torch
-    >>> regard.FeedForward(24, inner_size=96)(torch.randn(2, 5, 24)).shape  # (…, size) → (…, size)
+    >>> regard.FeedForward(24, ffn_size=96)(torch.randn(2, 5, 24)).shape  # (…, size) → (…, size)
     torch.Size([2, 5, 24])
     """
 
     def __init__(
-        self, size: int, inner_size: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
+        self, size: int, ffn_size: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        checked_sizes(size=size, inner_size=inner_size)
+        checked_sizes(size=size, ffn_size=ffn_size)
         self.name = checked_choice("activation", activation, [*ACTIVATIONS, *GATED])
         self.gated = activation in GATED
         self.activation = (ACTIVATIONS | GATED)[activation]
-        self.inward = Linear(size, inner_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
-        self.outward = Linear(inner_size, size, bias=bias)
+        self.in_proj = Linear(size, ffn_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
+        self.out_proj = Linear(ffn_size, size, bias=bias)
         self.dropout = checked_dropout(dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
         if not (self.training and self.dropout):
-            fused = fed_forward(rows, self.inward, self.name, self.outward)
+            fused = fed_forward(rows, self.in_proj, self.name, self.out_proj)
             if fused is not None:
                 return fused
-        inner = self.inward(rows)
+        inner = self.in_proj(rows)
         if self.gated:
             gate, rest = inner.chunk(2, -1)
             inner = self.activation(gate) * rest
         else:
             inner = self.activation(inner)
-        output: Tensor = self.outward(dropped(inner, self.dropout, self.training))
+        output: Tensor = self.out_proj(dropped(inner, self.dropout, self.training))
         return output
 
 
@@ -112,7 +112,7 @@ class Block(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        size = feed_forward.outward.out_features
+        size = feed_forward.out_proj.out_features
         checked_positive("epsilon", epsilon)
         make_norm = NORMS[checked_choice("norm", norm, NORMS)]
         self.mixer, self.cross, self.feed_forward = mixer, cross, feed_forward
@@ -124,7 +124,7 @@ class Block(nn.Module):
         self,
         rows: Tensor,
         places: Places | None = None,
-        memory: KeysValues | None = None,
+        memory: KVCache | None = None,
         memory_mask: Mask | None = None,
     ) -> Tensor:
         return self.extend(rows, places or Places(), None, memory, memory_mask)[0]
@@ -134,7 +134,7 @@ class Block(nn.Module):
         rows: Tensor,
         places: Places,
         past: Memory | None,
-        memory: KeysValues | None = None,
+        memory: KVCache | None = None,
         memory_mask: Mask | None = None,
     ) -> tuple[Tensor, Memory]:
         """The same for rows that follow what the mixer has read before, and what it has read now."""
@@ -143,7 +143,7 @@ class Block(nn.Module):
         mixed, after = self.mixer.mix(self._before(rows, self.mixer_norm), places, past)  # type: ignore[operator]
         rows = self._after(rows, mixed, self.mixer_norm)
         if self.cross is not None and memory is not None:
-            found = self.cross.look(self._before(rows, self.cross_norm), memory, memory_mask)
+            found = self.cross.cross_attend(self._before(rows, self.cross_norm), memory, memory_mask)
             rows = self._after(rows, found, self.cross_norm)
         changed = self.feed_forward(self._before(rows, self.feed_forward_norm))
         return self._after(rows, changed, self.feed_forward_norm), after
@@ -166,7 +166,7 @@ def make_blocks(
     count: int,
     size: int,
     heads: int,
-    inner_size: int | None,
+    ffn_size: int | None,
     *,
     causal: bool,
     mixer: str = "attention",
@@ -183,7 +183,7 @@ def make_blocks(
     output_bias: bool | None = None,
     dropout: float = 0.0,
 ) -> Blocks:
-    """The blocks of a Transformer, with their mixer by name; inner_size=None is four times the size."""
+    """The blocks of a Transformer, with their mixer by name; ffn_size=None is four times the size."""
     if checked_choice("mixer", mixer, MIXERS) != "attention" and (score or kv_heads or head_size):
         raise ValueError(f"mixer: score, kv_heads and head_size are for mixer='attention', got {mixer!r}")
     if score is not None:
@@ -207,11 +207,11 @@ def make_blocks(
         "convolution": lambda: Convolution(size, causal=causal),
         "recurrent": lambda: Recurrent(size, causal=causal),
     }
-    inner_size = 4 * size if inner_size is None else inner_size
+    ffn_size = 4 * size if ffn_size is None else ffn_size
     return Blocks(
         Block(
             mixers[mixer](),
-            FeedForward(size, inner_size, activation, bias=bias, dropout=dropout),
+            FeedForward(size, ffn_size, activation, bias=bias, dropout=dropout),
             cross=attention() if cross else None,
             norm=norm,
             epsilon=epsilon,

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Cache", "Growing", "KeysValues", "Memory"]
+__all__ = ["Cache", "KVBuffer", "KVCache", "Memory"]
 
 ROOM = 64  # columns that a growing buffer has to spare at first
 
@@ -33,7 +33,7 @@ class Memory(Protocol):
         ...
 
 
-class Growing:
+class KVBuffer:
     """Rows (batch, heads, n, size) that grow at their end without being copied each time, and still are a value.
 
     Appending writes behind the end of this value, in a buffer that it shares with its continuation. Whoever appends to
@@ -44,9 +44,9 @@ class Growing:
         self.rows = rows
         self._buffer = buffer
 
-    def append(self, more: Tensor) -> Growing:
+    def append(self, more: Tensor) -> KVBuffer:
         if torch.is_grad_enabled():
-            return Growing(torch.cat([self.rows, more], -2))  # what autograd remembers must not be written over
+            return KVBuffer(torch.cat([self.rows, more], -2))  # what autograd remembers must not be written over
         start, stop = self.rows.shape[-2], self.rows.shape[-2] + more.shape[-2]
         buffer = self._buffer
         locked = buffer is not None and buffer.rows.is_inference() and not torch.is_inference_mode_enabled()
@@ -54,14 +54,14 @@ class Growing:
             buffer = _Buffer(more.new_empty(*more.shape[:-2], max(2 * start, stop + ROOM), more.shape[-1]), stop)
             buffer.rows[..., :start, :] = self.rows
         buffer.rows[..., start:stop, :] = more
-        return Growing(buffer.rows[..., :stop, :], buffer)
+        return KVBuffer(buffer.rows[..., :stop, :], buffer)
 
-    def select(self, rows: Tensor) -> Growing:
+    def select(self, rows: Tensor) -> KVBuffer:
         if self._buffer is None:
-            return Growing(self.rows.index_select(0, rows))
+            return KVBuffer(self.rows.index_select(0, rows))
         count = self.rows.shape[-2]  # room to grow comes along, so that the next row is not one more copy
         buffer = _Buffer(self._buffer.rows.index_select(0, rows), count)
-        return Growing(buffer.rows[..., :count, :], buffer)
+        return KVBuffer(buffer.rows[..., :count, :], buffer)
 
 
 class _Buffer:
@@ -78,15 +78,15 @@ class _Buffer:
         return free
 
 
-class KeysValues:
+class KVCache:
     """Keys and values of one attention layer, (batch, kv heads, m, head size) each; they grow together."""
 
-    def __init__(self, keys: Tensor, values: Tensor, both: Growing | None = None) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, both: KVBuffer | None = None) -> None:
         self.keys, self.values = keys, values
         self._both = both  # side by side, (batch, 2 · kv heads, m, head size), once they have grown
 
     @classmethod
-    def _of(cls, both: Growing) -> KeysValues:
+    def _of(cls, both: KVBuffer) -> KVCache:
         keys, values = both.rows.chunk(2, 1)
         return cls(keys, values, both)
 
@@ -94,13 +94,13 @@ class KeysValues:
     def batch(self) -> int:
         return len(self.keys)
 
-    def append(self, keys: Tensor, values: Tensor) -> KeysValues:
-        both = self._both or Growing(torch.cat([self.keys, self.values], 1))
+    def append(self, keys: Tensor, values: Tensor) -> KVCache:
+        both = self._both or KVBuffer(torch.cat([self.keys, self.values], 1))
         return self._of(both.append(torch.cat([keys, values], 1)))
 
-    def select(self, rows: Tensor) -> KeysValues:
+    def select(self, rows: Tensor) -> KVCache:
         if self._both is None:
-            return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+            return KVCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
         return self._of(self._both.select(rows))
 
 

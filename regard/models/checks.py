@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from regard.attention.frames import shape_text
+from regard.attention.layout import shape_text
 
 # Beyond these a config is a mistake, or worse; refusing it takes no memory.
-LIMITS = {"layers": 2_048, "decoder_layers": 2_048, "heads": 2_048, "kv_heads": 2_048, "vocabulary": 1 << 24}
+LIMITS = {"layers": 2_048, "decoder_layers": 2_048, "heads": 2_048, "kv_heads": 2_048, "vocab_size": 1 << 24}
 LARGEST = 1 << 20
 
 
@@ -29,7 +29,7 @@ def checked_sizes(**sizes: int | None) -> None:
     """The same for several; None is for one that has a default."""
     for name, number in sizes.items():
         if number is not None:
-            checked_size(name, number, LIMITS["vocabulary"] if name.endswith("vocabulary") else None)
+            checked_size(name, number, LIMITS["vocab_size"] if name.endswith("vocab_size") else None)
 
 
 def checked_positive(name: str, number: object) -> float:
@@ -53,7 +53,7 @@ def checked_choice(name: str, choice: object, choices: Collection[str]) -> str:
     return choice
 
 
-def checked_ids(name: str, ids: Tensor, vocabulary: int) -> None:
+def checked_ids(name: str, ids: Tensor, vocab_size: int) -> None:
     """Token ids (batch, n), each within the vocabulary."""
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor of token ids (batch, n), got {type(ids).__name__}")
@@ -64,18 +64,18 @@ def checked_ids(name: str, ids: Tensor, vocabulary: int) -> None:
     if not ids.shape[1]:
         raise ValueError(f"{name}: expected at least one token in each sequence, got shape {shape_text(ids)}")
     if ids.numel():
-        low, high = (int(end) for end in ids.aminmax())
-        if low < 0 or high >= vocabulary:
+        low, high = (int(bound) for bound in ids.aminmax())
+        if low < 0 or high >= vocab_size:
             wrong = low if low < 0 else high
-            raise ValueError(f"{name}: expected ids from 0 to {vocabulary - 1}, the model's vocabulary, got {wrong}")
+            raise ValueError(f"{name}: expected ids from 0 to {vocab_size - 1}, the model's vocabulary, got {wrong}")
 
 
-def checked_marks(vocabulary: int, **marks: int | Sequence[int] | None) -> None:
+def checked_marks(vocab_size: int, **marks: int | Sequence[int] | None) -> None:
     """Ids with a meaning of their own have to be in the vocabulary as well."""
     for name, mark in marks.items():
         for number in [] if mark is None else [mark] if isinstance(mark, int) else mark:
-            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < vocabulary:
-                raise ValueError(f"{name}: expected an id from 0 to {vocabulary - 1}, got {number!r}")
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < vocab_size:
+                raise ValueError(f"{name}: expected an id from 0 to {vocab_size - 1}, got {number!r}")
 
 
 def checked_batch(name: str, rows: Tensor, batch: int, what: str) -> None:

@@ -51,7 +51,7 @@ class TextClassifier(Classifier):
     @torch.inference_mode()
     def probabilities(self, texts: Sequence[str]) -> Tensor:
         """How likely each class is for each text, (texts, classes). What is longer than the model can read is cut."""
-        longest = self.config.get("longest_text") or self.config["maximum"]
+        longest = self.config.get("max_length") or self.config["max_positions"]
         ids = tokens(self.need_tokenizer(), texts, longest)
         order = sorted(range(len(ids)), key=lambda number: len(ids[number]))
         device = next(self.parameters()).device

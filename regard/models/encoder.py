@@ -18,7 +18,7 @@ from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_count, checked_ids, checked_lengths, checked_sizes
 from regard.models.classifier import TextClassifier, checked_labels, pooled
 from regard.models.model import evaluated
-from regard.models.places import Laid, Places, lay_out
+from regard.models.packing import PackedBatch, Places, pack
 from regard.models.positions import LearnedPositions, sinusoidal
 from regard.models.texts import groups, padded, tokens
 
@@ -32,31 +32,31 @@ TOKENS = 1_024  # at a time: enough for fast products, few enough that what they
 class Encoder(TextClassifier):
     """Encoder(ids, lengths) → vectors; zeros where there is no token.
 
-    With `words` it has a head that guesses words behind masks (`guess`), with `classes` one that classifies texts
+    With `mlm_head` it has a head that guesses words behind masks (`mlm_logits`), with `classes` one that classifies texts
     (`classify`, by their `labels`); `pooler` puts BERT's layer before the latter. `embed` gives one vector per text, by
     `pooling`, of length 1 if `normalized`.
 
     positions: learned, none or sinusoidal · mixer: attention, convolution or recurrent · score: dot, additive,
     bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · pooling: first, max or
-    mean · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · types:
-    how many kinds of text one sequence may hold, as in BERT · longest_text: tokens of a text that `embed` reads.
+    mean · ffn_size: of the feed-forward nets, 4 · size unless given · max_positions: positions that it can read · types:
+    how many kinds of text one sequence may hold, as in BERT · max_length: tokens of a text that `embed` reads.
 
     >>> import regard, torch
-    >>> model = regard.Encoder(vocabulary=31, size=16, layers=2, heads=4)
+    >>> model = regard.Encoder(vocab_size=31, size=16, layers=2, heads=4)
     >>> model(torch.randint(31, (2, 5)), lengths=[5, 3]).shape  # (batch, n) → (batch, n, size)
     torch.Size([2, 5, 16])
     """
 
     def __init__(
         self,
-        vocabulary: int,
+        vocab_size: int,
         size: int,
         layers: int,
         heads: int,
         *,
-        inner_size: int | None = None,
-        maximum: int = 512,
-        types: int = 0,
+        ffn_size: int | None = None,
+        max_positions: int = 512,
+        token_types: int = 0,
         positions: str = "learned",
         mixer: str = "attention",
         score: str | None = None,
@@ -64,27 +64,27 @@ class Encoder(TextClassifier):
         epsilon: float = 1e-12,
         pre_norm: bool = False,
         dropout: float = 0.0,
-        words: bool = False,
+        mlm_head: bool = False,
         pooler: bool = False,
         classes: int = 0,
         labels: Sequence[str] = (),
         pooling: str = "mean",
         normalized: bool = True,
-        longest_text: int | None = None,
+        max_length: int | None = None,
     ) -> None:
         super().__init__(locals())
-        checked_sizes(vocabulary=vocabulary, size=size, layers=layers, heads=heads, maximum=maximum)
+        checked_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
         checked_choice("positions", positions, POSITIONS)
         self.pooling = checked_choice("pooling", pooling, POOLINGS)
-        self.word = nn.Embedding(vocabulary, size)
-        self.position = LearnedPositions(maximum, size) if positions == "learned" else None
-        self.kind = nn.Embedding(types, size) if checked_count("types", types) else None
+        self.word = nn.Embedding(vocab_size, size)
+        self.position = LearnedPositions(max_positions, size) if positions == "learned" else None
+        self.token_types = nn.Embedding(token_types, size) if checked_count("types", token_types) else None
         self.norm = NORMS["layer"](size, eps=epsilon)
         self.blocks = make_blocks(
             layers,
             size,
             heads,
-            inner_size,
+            ffn_size,
             causal=False,
             mixer=mixer,
             score=score,
@@ -94,12 +94,12 @@ class Encoder(TextClassifier):
             dropout=dropout,
         )
         self.last_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
-        self.guesser = _Guesser(self.word, activation, epsilon) if words else None
+        self.guesser = _Guesser(self.word, activation, epsilon) if mlm_head else None
         self.pooler = nn.Linear(size, size) if pooler else None
         checked_labels(labels, classes)
         self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
         self.dropout = dropout
-        for embedding in (self.word, self.position, self.kind):
+        for embedding in (self.word, self.position, self.token_types):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=0.02)
 
@@ -108,56 +108,60 @@ class Encoder(TextClassifier):
         return "classify('a text')" if self.config["classes"] else "embed('a text')"
 
     def forward(
-        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None
+        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None
     ) -> Tensor:
-        """ids (batch, n) → vectors (batch, n, size). `types` tells two texts in one sequence apart, (batch, n)."""
+        """ids (batch, n) → vectors (batch, n, size). `token_types` tells two texts in one sequence apart, (batch, n)."""
         checked_ids("ids", ids, self.word.num_embeddings)
         batch, n = ids.shape
         counts = [n] * batch if lengths is None else checked_lengths("lengths", lengths, batch, n)
         if torch.is_grad_enabled() or sum(counts) <= TOKENS or self.training:
-            laid = lay_out(ids, counts)
-            return laid.back(self._read(laid, types))
+            packed = pack(ids, counts)
+            return packed.unpack(self._read(packed, token_types))
         # What a few sequences need at a time stays in cache; nothing has to be kept for a backward pass.
         vectors = self.word.weight.new_zeros(batch, n, self.word.embedding_dim)
         for group in groups(counts, TOKENS):
             longest = max(counts[group])
-            laid = lay_out(ids[group, :longest], counts[group])
-            own_types = None if types is None else types[group, :longest]
-            vectors[group, :longest] = laid.back(self._read(laid, own_types))
+            packed = pack(ids[group, :longest], counts[group])
+            own_token_types = None if token_types is None else token_types[group, :longest]
+            vectors[group, :longest] = packed.unpack(self._read(packed, own_token_types))
         return vectors
 
-    def _read(self, laid: Laid, types: Tensor | None = None) -> Tensor:
-        rows = self.word(laid.ids)
-        if types is not None:
-            if self.kind is None:
-                raise ValueError("types: this Encoder does not tell texts apart: make it with types=2")
-            checked_ids("types", types, self.kind.num_embeddings)
-        if self.kind is not None:
-            rows = rows + (self.kind.weight[0] if types is None else self.kind(laid.pick(types)))
+    def _read(self, packed: PackedBatch, token_types: Tensor | None = None) -> Tensor:
+        rows = self.word(packed.ids)
+        if token_types is not None:
+            if self.token_types is None:
+                raise ValueError("token_types: this Encoder does not tell texts apart: make it with token_types=2")
+            checked_ids("types", token_types, self.token_types.num_embeddings)
+        if self.token_types is not None:
+            rows = rows + (
+                self.token_types.weight[0] if token_types is None else self.token_types(packed.pick(token_types))
+            )
         if self.position is not None:
-            rows = rows + self.position(laid.positions)
+            rows = rows + self.position(packed.positions)
         elif self.config["positions"] == "sinusoidal":
-            rows = rows + sinusoidal(laid.positions, rows.shape[-1]).to(rows.dtype)
+            rows = rows + sinusoidal(packed.positions, rows.shape[-1]).to(rows.dtype)
         rows = dropped(self.norm(rows), self.dropout, self.training)
-        places = Places(laid.mask, counts=laid.counts)
+        places = Places(packed.mask, counts=packed.counts)
         for block in self.blocks:
             rows = block(rows, places)
         return rows if self.last_norm is None else self.last_norm(rows)  # type: ignore[no-any-return]
 
-    def guess(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None) -> Tensor:
+    def mlm_logits(
+        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None
+    ) -> Tensor:
         """Logits (batch, n, vocabulary) of the word at each place: what masked words may have been."""
         if self.guesser is None:
-            raise ValueError("this Encoder has no head for words: make it with words=True")
-        guessed: Tensor = self.guesser(self(ids, lengths, types), self.word)
+            raise ValueError("this Encoder has no head for words: make it with mlm_head=True")
+        guessed: Tensor = self.guesser(self(ids, lengths, token_types), self.word)
         return guessed
 
     def class_logits(
-        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, types: Tensor | None = None
+        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None
     ) -> Tensor:
         """Logits (batch, classes) of the class of each text."""
         if self.classifier is None:
             raise ValueError("this Encoder has no head for classes: make it with classes=…")
-        vectors = self(ids, lengths, types)
+        vectors = self(ids, lengths, token_types)
         if self.pooler is not None:
             vector = torch.tanh(self.pooler(vectors[:, 0]))
         else:
@@ -171,11 +175,11 @@ class Encoder(TextClassifier):
         """One vector per text, (texts, size); a single text gives (size,). `progress` hears how many are done.
 
         Texts go through the model in order of length and without padding, those of equal length at once; a text's
-        vector does not depend on the others. What is longer than `longest_text` tokens (or `maximum`) is cut there.
+        vector does not depend on the others. What is longer than `max_length` tokens (or `maximum`) is cut there.
         """
         if isinstance(texts, str):
             return self.embed([texts], progress=progress)[0]
-        longest = self.config["longest_text"] or self.config["maximum"]
+        longest = self.config["max_length"] or self.config["max_positions"]
         ids = tokens(self.need_tokenizer(), texts, longest)
         vectors = self.word.weight.new_empty(len(ids), self.word.embedding_dim)
         order = sorted(range(len(ids)), key=lambda number: len(ids[number]))

@@ -51,7 +51,7 @@ def load(folder: str | Path) -> Model:
 
     >>> import regard, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     regard.Encoder(vocabulary=31, size=16, layers=2, heads=4).save(folder)
+    ...     regard.Encoder(vocab_size=31, size=16, layers=2, heads=4).save(folder)
     ...     model = regard.load(folder)
     >>> model.config["size"]
     16

@@ -17,21 +17,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Choice", "Hypothesis", "beams", "followed", "sampled"]
+__all__ = ["Hypothesis", "Sampling", "beams", "followed", "sampled"]
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What was written: token ids without the end mark, and log-probability / length^penalty, the end mark included."""
+    """What was written: token ids without the end mark, and log-probability / length^length_penalty, the end mark included."""
 
     ids: list[int]
     score: float
 
 
 @dataclass(frozen=True)
-class Choice:
+class Sampling:
     """How the next word is drawn: the more evenly the hotter; temperature 0 is the likeliest word.
 
     `top_k` keeps the k likeliest words, `top_p` the likeliest that together have probability p. With a seed, each
@@ -39,8 +39,8 @@ class Choice:
     equal prompts get equal texts. A list of seeds, one for each sequence, makes them differ.
 
     >>> import regard, torch
-    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4).eval()
-    >>> (written,) = model.write(torch.tensor([[5, 6, 7]]), most=4, choice=regard.Choice(0.8, top_k=5, seed=0))
+    >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4).eval()
+    >>> (written,) = model.write(torch.tensor([[5, 6, 7]]), max_new_tokens=4, sampling=regard.Sampling(0.8, top_k=5, seed=0))
     >>> len(written.ids)
     4
     """
@@ -71,7 +71,7 @@ class Choice:
         return [torch.Generator().manual_seed(self.seed) for _ in range(batch)]
 
     def draw(self, logits: Tensor, generators: list[torch.Generator]) -> Tensor:
-        """Logits (rows, vocabulary) → ids (rows,), by chance."""
+        """Logits (rows, vocab_size) → ids (rows,), by chance."""
         logits = self._narrowed(logits / self.temperature)
         # The argmax of logits with Gumbel noise is a draw from their distribution.
         uniform = torch.stack([torch.rand(logits.shape[-1], generator=own) for own in generators]).to(logits.device)
@@ -90,16 +90,18 @@ class Choice:
         return logits
 
 
-GREEDY = Choice(temperature=0.0)
+GREEDY = Sampling(temperature=0.0)
 
 
-def checked_way(choice: Choice | None, beam: int) -> Choice:
+def checked_way(sampling: Sampling | None, beam_size: int) -> Sampling:
     """How to choose: greedily unless something else is said, and not in two ways at once."""
-    if choice is not None and not isinstance(choice, Choice):
-        raise TypeError(f"choice: expected a Choice, such as Choice(temperature=0.8), got {type(choice).__name__}")
-    if choice is not None and beam > 1:
-        raise ValueError(f"choice: expected none beside beam={beam}, which does not draw words")
-    return GREEDY if choice is None else choice
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"sampling: expected a Sampling, such as Sampling(temperature=0.8), got {type(sampling).__name__}"
+        )
+    if sampling is not None and beam_size > 1:
+        raise ValueError(f"sampling: expected none beside beam_size={beam_size}, which does not draw words")
+    return GREEDY if sampling is None else sampling
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
@@ -112,25 +114,25 @@ def sampled(
     state: Any,
     logits: Tensor,
     *,
-    choice: Choice,
-    most: int | Sequence[int],
-    end: int | None = None,
+    sampling: Sampling,
+    max_new_tokens: int | Sequence[int],
+    eos: int | None = None,
     forbidden: Collection[int] = (),
 ) -> Iterator[list[tuple[int, int, float]]]:
     """Write on after logits (batch, vocabulary). Each time a list of (sequence, word, its log-probability).
 
-    A sequence that has written the end mark, or `most` words (of each, or one for all), is heard of no more.
+    A sequence that has written the end mark, or `max_new_tokens` words (of each, or one for all), is heard of no more.
     """
-    limits = limits_of(most, len(logits))
-    alive, generators = list(range(len(logits))), choice.generators(len(logits))
+    limits = limits_of(max_new_tokens, len(logits))
+    alive, generators = list(range(len(logits))), sampling.generators(len(logits))
     for count in range(1, max(limits, default=0) + 1):
         logits = _without(_precise(logits), forbidden)
         best, likeliest = logits.max(-1)
-        words = choice.draw(logits, [generators[number] for number in alive]) if choice.temperature else likeliest
+        words = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
         chances = logits.gather(-1, words[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
         found = words.tolist()
         yield list(zip(alive, found, chances.tolist(), strict=True))
-        going = [place for place, word in enumerate(found) if word != end and count < limits[alive[place]]]
+        going = [place for place, word in enumerate(found) if word != eos and count < limits[alive[place]]]
         if not going:
             return
         if len(going) < len(alive):
@@ -139,17 +141,17 @@ def sampled(
         logits, state = step(words[:, None], state)
 
 
-def limits_of(most: int | Sequence[int], batch: int) -> list[int]:
+def limits_of(max_new_tokens: int | Sequence[int], batch: int) -> list[int]:
     """How many words each sequence may write."""
-    limits = [most] * batch if isinstance(most, int) else list(most)
+    limits = [max_new_tokens] * batch if isinstance(max_new_tokens, int) else list(max_new_tokens)
     for limit in limits:
         if limit < 1:
-            raise ValueError(f"most: expected 1 word or more, got {limit}")
+            raise ValueError(f"max_new_tokens: expected 1 word or more, got {limit}")
     return limits
 
 
 def followed(
-    steps: Iterator[list[tuple[int, int, float]]], batch: int, end: int | None, penalty: float
+    steps: Iterator[list[tuple[int, int, float]]], batch: int, eos: int | None, length_penalty: float
 ) -> list[Hypothesis]:
     """What `sampled` wrote, to its end."""
     ids: list[list[int]] = [[] for _ in range(batch)]
@@ -158,9 +160,9 @@ def followed(
         for number, word, chance in words:
             totals[number] += chance
             counts[number] += 1
-            if word != end:
+            if word != eos:
                 ids[number].append(word)
-    scores = (total / max(count, 1) ** penalty for total, count in zip(totals, counts, strict=True))
+    scores = (total / max(count, 1) ** length_penalty for total, count in zip(totals, counts, strict=True))
     return [Hypothesis(own, score) for own, score in zip(ids, scores, strict=True)]
 
 
@@ -169,49 +171,51 @@ def beams(
     state: Any,
     logits: Tensor,
     *,
-    beam: int,
-    most: int | Sequence[int],
-    end: int | None,
-    penalty: float = 1.0,
+    beam_size: int,
+    max_new_tokens: int | Sequence[int],
+    eos: int | None,
+    length_penalty: float = 1.0,
     forbidden: Collection[int] = (),
 ) -> list[list[Hypothesis]]:
-    """The best continuations of each sequence after logits (batch, vocabulary), the best first, `beam` at most.
+    """The best continuations of each sequence after logits (batch, vocabulary), the best first, `beam_size` at most.
 
-    A sequence is done when it has `beam` finished hypotheses, none of which the best unfinished one could still beat if
+    A sequence is done when it has `beam_size` finished hypotheses, none of which the best unfinished one could still beat if
     it ended now.
     """
-    batch, vocabulary = logits.shape
+    batch, vocab_size = logits.shape
     device = logits.device
-    limits = limits_of(most, batch)
+    limits = limits_of(max_new_tokens, batch)
     alive = list(range(batch))
     finished: list[list[Hypothesis]] = [[] for _ in alive]
-    scores = torch.full((batch, beam), -math.inf, device=device)
+    scores = torch.full((batch, beam_size), -math.inf, device=device)
     scores[:, 0] = 0.0  # all beams are the same at first: only one of them counts
-    ids = torch.empty(batch, beam, 0, dtype=torch.long, device=device)
-    state = state.select(torch.arange(batch, device=device).repeat_interleave(beam))
-    logits = logits.repeat_interleave(beam, 0)
+    ids = torch.empty(batch, beam_size, 0, dtype=torch.long, device=device)
+    state = state.select(torch.arange(batch, device=device).repeat_interleave(beam_size))
+    logits = logits.repeat_interleave(beam_size, 0)
     for length in range(1, max(limits, default=0) + 1):
-        chances = log_probabilities(_without(_precise(logits), forbidden)).view(len(alive), beam, vocabulary)
+        chances = log_probabilities(_without(_precise(logits), forbidden)).view(len(alive), beam_size, vocab_size)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
-        best, index = (scores[..., None] + chances).flatten(1).topk(min(2 * beam, beam * vocabulary))
-        origin, word = index // vocabulary, index % vocabulary
+        best, index = (scores[..., None] + chances).flatten(1).topk(min(2 * beam_size, beam_size * vocab_size))
+        origin, word = index // vocab_size, index % vocab_size
         written = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), word[..., None]], -1)
-        over = word == end if end is not None else torch.zeros_like(word, dtype=torch.bool)
+        over = word == eos if eos is not None else torch.zeros_like(word, dtype=torch.bool)
         ending = torch.tensor([length == limits[number] for number in alive], device=device)
         over = over | ending[:, None]
-        _collect(finished, alive, written, best / length**penalty, over[:, :beam], end)
-        scores, chosen = best.masked_fill(over, -math.inf).topk(beam)
+        _collect(finished, alive, written, best / length**length_penalty, over[:, :beam_size], eos)
+        scores, chosen = best.masked_fill(over, -math.inf).topk(beam_size)
         going = [
             place
             for place, (number, attainable) in enumerate(
-                zip(alive, (scores[:, 0] / length**penalty).tolist(), strict=True)
+                zip(alive, (scores[:, 0] / length**length_penalty).tolist(), strict=True)
             )
-            if attainable > -math.inf and (len(finished[number]) < beam or attainable > finished[number][-1].score)
+            if attainable > -math.inf and (len(finished[number]) < beam_size or attainable > finished[number][-1].score)
         ]
         if not going:
             break
         rows = torch.tensor(going, device=device)
-        sequence = rows[:, None] * beam + origin[rows].gather(1, chosen[rows])  # (going, beam), of the state's rows
+        sequence = rows[:, None] * beam_size + origin[rows].gather(
+            1, chosen[rows]
+        )  # (going, beam_size), of the state's rows
         ids = written[rows].gather(1, chosen[rows][..., None].expand(-1, -1, length))
         alive, scores = [alive[place] for place in going], scores[rows]
         logits, state = step(ids[..., -1].reshape(-1, 1), state.select(sequence.flatten()))
@@ -219,18 +223,18 @@ def beams(
 
 
 def _collect(
-    finished: list[list[Hypothesis]], alive: list[int], written: Tensor, scores: Tensor, over: Tensor, end: int | None
+    finished: list[list[Hypothesis]], alive: list[int], written: Tensor, scores: Tensor, over: Tensor, eos: int | None
 ) -> None:
-    """Take note of those that are over, (alive, beam), and keep the best of each sequence."""
-    beam = over.shape[1]
+    """Take note of those that are over, (alive, beam_size), and keep the best of each sequence."""
+    beam_size = over.shape[1]
     for place, candidate in over.nonzero().tolist():
         score = float(scores[place, candidate])
         if score > -math.inf:
             ids = written[place, candidate].tolist()
             own = finished[alive[place]]
-            own.append(Hypothesis(ids[:-1] if ids[-1] == end else ids, score))
+            own.append(Hypothesis(ids[:-1] if ids[-1] == eos else ids, score))
             own.sort(key=lambda hypothesis: -hypothesis.score)
-            del own[beam:]
+            del own[beam_size:]
 
 
 def _precise(logits: Tensor) -> Tensor:

@@ -30,11 +30,11 @@ from regard.models.checks import (
     checked_sizes,
 )
 from regard.models.classifier import TextClassifier, checked_labels, pooled
-from regard.models.few_rows import product
-from regard.models.generation import Choice, Hypothesis, beams, checked_way, followed, sampled
+from regard.models.decode_kernels import product
+from regard.models.generation import Hypothesis, Sampling, beams, checked_way, followed, sampled
 from regard.models.model import evaluated, evaluation
-from regard.models.places import Laid, Places, lay_out
-from regard.models.positions import LearnedPositions, Turn, alibi_slopes, rotary, sinusoidal
+from regard.models.packing import PackedBatch, Places, pack
+from regard.models.positions import LearnedPositions, RotaryTable, alibi_slopes, rotary, sinusoidal
 from regard.models.texts import continued, padded, tokens
 
 __all__ = ["LanguageModel"]
@@ -45,31 +45,31 @@ POSITIONS = ("alibi", "learned", "none", "rotary", "sinusoidal")
 class LanguageModel(TextClassifier):
     """LanguageModel(ids, lengths) → logits of the word after each place; zeros where there is no token.
 
-    `extend` reads on from where a cache ends, `generate` writes on. `tied`: the word vectors are also the output layer.
+    `extend` reads on from where a cache ends, `generate` writes on. `tie_embeddings`: the word vectors are also the output layer.
     positions: alibi, learned, none, rotary or sinusoidal · mixer: attention, convolution or recurrent · score: dot,
     additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · norm: layer or
-    rms · inner_size: of the feed-forward nets, 4 · size unless given · maximum: positions that it can read · begin,
-    end: ids of the marks around a text · classes: of texts (`classify`), by their `labels`,
-    from their first `longest_text` tokens.
+    rms · ffn_size: of the feed-forward nets, 4 · size unless given · max_positions: positions that it can read · bos,
+    eos: ids of the marks around a text · classes: of texts (`classify`), by their `labels`,
+    from their first `max_length` tokens.
     A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
 
     >>> import regard, torch
-    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4)
+    >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4)
     >>> model(torch.randint(31, (2, 5))).shape  # (batch, n) → (batch, n, words)
     torch.Size([2, 5, 31])
     """
 
     def __init__(
         self,
-        vocabulary: int,
+        vocab_size: int,
         size: int,
         layers: int,
         heads: int,
         *,
         kv_heads: int | None = None,
         head_size: int | None = None,
-        inner_size: int | None = None,
-        maximum: int = 1_024,
+        ffn_size: int | None = None,
+        max_positions: int = 1_024,
         positions: str = "learned",
         rotary_base: float = 10_000.0,
         mixer: str = "attention",
@@ -79,26 +79,26 @@ class LanguageModel(TextClassifier):
         epsilon: float = 1e-5,
         bias: bool = True,
         attention_bias: bool | None = None,
-        tied: bool = True,
+        tie_embeddings: bool = True,
         dropout: float = 0.0,
-        begin: int | None = None,
-        end: int | None = None,
+        bos: int | None = None,
+        eos: int | None = None,
         classes: int = 0,
         labels: Sequence[str] = (),
-        longest_text: int | None = None,
+        max_length: int | None = None,
     ) -> None:
         super().__init__(locals())
-        checked_sizes(vocabulary=vocabulary, size=size, layers=layers, heads=heads, maximum=maximum)
+        checked_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
         checked_choice("positions", positions, POSITIONS)
         checked_positive("rotary_base", rotary_base)
-        checked_marks(vocabulary, begin=begin, end=end)
-        self.word = nn.Embedding(vocabulary, size)
-        self.position = LearnedPositions(maximum, size) if positions == "learned" else None
+        checked_marks(vocab_size, bos=bos, eos=eos)
+        self.word = nn.Embedding(vocab_size, size)
+        self.position = LearnedPositions(max_positions, size) if positions == "learned" else None
         self.blocks = make_blocks(
             layers,
             size,
             heads,
-            inner_size,
+            ffn_size,
             causal=True,
             mixer=mixer,
             kv_heads=kv_heads,
@@ -112,7 +112,7 @@ class LanguageModel(TextClassifier):
             dropout=dropout,
         )
         self.norm = NORMS[norm](size, eps=epsilon)
-        self.output = None if tied else nn.Linear(size, vocabulary, bias=False)
+        self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
         checked_labels(labels, classes)
         self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
         self.dropout = dropout
@@ -125,7 +125,7 @@ class LanguageModel(TextClassifier):
         """GPT-2's beginning: small numbers, and the smaller the more layers add up."""
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2 and "mixer.score" not in name and "mixer.net" not in name:
-                deep = name.endswith("outward.weight")
+                deep = name.endswith("out_proj.weight")
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if deep else 0.02)
 
     @property
@@ -134,31 +134,31 @@ class LanguageModel(TextClassifier):
 
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""
-        rows, laid = self._rows(ids, lengths)
-        return laid.back(self.predict(rows))
+        rows, packed = self._rows(ids, lengths)
+        return packed.unpack(self.predict(rows))
 
     def class_logits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """Logits (batch, classes) of the class of each text, from the mean of what the model makes of its words."""
         if self.classifier is None:
             raise ValueError("this LanguageModel has no head for classes: make it with classes=…")
-        rows, laid = self._rows(ids, lengths)
-        vectors = pooled("mean", laid.back(self.norm(rows)), lengths)
+        rows, packed = self._rows(ids, lengths)
+        vectors = pooled("mean", packed.unpack(self.norm(rows)), lengths)
         logits: Tensor = self.classifier(dropped(vectors, self.dropout, self.training))
         return logits
 
-    def _rows(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, Laid]:
+    def _rows(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, PackedBatch]:
         """What the blocks make of a batch, and how it is laid out."""
         checked_ids("ids", ids, self.word.num_embeddings)
-        self._check_maximum(ids.shape[1])
-        laid = lay_out(ids, lengths)
-        mask = causal() if laid.mask is None else laid.mask & causal()
+        self._check_positions(ids.shape[1])
+        packed = pack(ids, lengths)
+        mask = causal() if packed.mask is None else packed.mask & causal()
         if self.config["positions"] == "alibi":
-            mask = mask & self._alibi(laid.positions, laid.positions)
-        places = Places(mask, self._turn(laid.positions), laid.counts)
-        rows = self._begin(laid.ids, laid.positions)
+            mask = mask & self._alibi(packed.positions, packed.positions)
+        places = Places(mask, self._turn(packed.positions), packed.counts)
+        rows = self._begin(packed.ids, packed.positions)
         for block in self.blocks:
             rows = block(rows, places)
-        return rows, laid
+        return rows, packed
 
     def extend(
         self,
@@ -183,7 +183,7 @@ class LanguageModel(TextClassifier):
         counts = before.counts.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if real is None else (real.cumsum(1) - 1).clamp(min=0)
         positions = counts + steps  # (batch or 1, n)
-        self._check_maximum(int(positions.max()) + 1)
+        self._check_positions(int(positions.max()) + 1)
         after = _joined(before, positions, real, batch)
         places = Places(self._mask(after, n), self._turn(positions), real=real)
         rows = self._begin(ids, positions)
@@ -208,25 +208,33 @@ class LanguageModel(TextClassifier):
         ids: Tensor,
         lengths: Tensor | Sequence[int] | None = None,
         *,
-        most: int = 128,
-        choice: Choice | None = None,
-        beam: int = 1,
-        penalty: float = 1.0,
+        max_new_tokens: int = 128,
+        sampling: Sampling | None = None,
+        beam_size: int = 1,
+        length_penalty: float = 1.0,
     ) -> list[Hypothesis]:
-        """The continuation of each sequence of ids (batch, n): `most` words at most, up to the model's end mark.
+        """The continuation of each sequence of ids (batch, n): `max_new_tokens` words at max_new_tokens, up to the model's end mark.
 
-        With beam > 1 the best of that many hypotheses, else word by word as `choice` says (the likeliest).
+        With beam_size > 1 the best of that many hypotheses, else word by word as `sampling` says (the likeliest).
         """
-        choice = checked_way(choice, checked_size("beam", beam))
+        sampling = checked_way(sampling, checked_size("beam_size", beam_size))
         logits, state = self._read(ids, lengths)
         counts = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
-        room = [self._room(most, count) for count in counts]
-        end = self.config["end"]
-        if beam > 1:
-            found = beams(self._step, state, logits, beam=beam, most=room, end=end, penalty=penalty)
+        room = [self._room(max_new_tokens, count) for count in counts]
+        eos = self.config["eos"]
+        if beam_size > 1:
+            found = beams(
+                self._step,
+                state,
+                logits,
+                beam_size=beam_size,
+                max_new_tokens=room,
+                eos=eos,
+                length_penalty=length_penalty,
+            )
             return [hypotheses[0] for hypotheses in found]
-        steps = sampled(self._step, state, logits, choice=choice, most=room, end=end)
-        return followed(steps, len(ids), end, penalty)
+        steps = sampled(self._step, state, logits, sampling=sampling, max_new_tokens=room, eos=eos)
+        return followed(steps, len(ids), eos, length_penalty)
 
     def generate(self, prompt: str | Sequence[str], **options: Any) -> Any:
         """What the model writes after a prompt: text for text, a list for a list. Options are those of `write`."""
@@ -245,32 +253,32 @@ class LanguageModel(TextClassifier):
         ]
 
     @torch.no_grad()
-    def stream(self, prompt: str, *, most: int = 128, choice: Choice | None = None) -> Iterator[str]:
+    def stream(self, prompt: str, *, max_new_tokens: int = 128, sampling: Sampling | None = None) -> Iterator[str]:
         """The same for one prompt, piece by piece as it is written."""
         tokenizer = self.need_tokenizer()
         if not isinstance(prompt, str):
             raise TypeError(f"prompt: expected one text, got {type(prompt).__name__}")
         (before,) = tokens(tokenizer, [prompt])
         ids = torch.tensor([before], device=self.word.weight.device)
-        end, room = self.config["end"], self._room(most, len(before))
+        eos, room = self.config["eos"], self._room(max_new_tokens, len(before))
         written: list[int] = []
         shown = ""
         with evaluation(self):
             logits, state = self._read(ids, None)
             for ((_, word, _),) in sampled(
-                self._step, state, logits, choice=checked_way(choice, 1), most=room, end=end
+                self._step, state, logits, sampling=checked_way(sampling, 1), max_new_tokens=room, eos=eos
             ):
-                if word != end:
+                if word != eos:
                     written.append(word)
                 text = continued(tokenizer, before, written)
-                done = word == end or len(written) == room
+                done = word == eos or len(written) == room
                 if done or not text.endswith("\N{REPLACEMENT CHARACTER}"):  # else a character is not complete yet
                     yield text[len(shown) :]
                     shown = text
 
-    def _room(self, most: int, count: int) -> int:
+    def _room(self, max_new_tokens: int, count: int) -> int:
         """How many words may follow `count` of them: the last one needs no place."""
-        return min(most, int(self.config["maximum"]) - count + 1)
+        return min(max_new_tokens, int(self.config["max_positions"]) - count + 1)
 
     def _read(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, Cache]:
         """Logits of the word after each sequence, and the cache to go on with."""
@@ -290,7 +298,7 @@ class LanguageModel(TextClassifier):
             rows = rows + sinusoidal(positions, rows.shape[-1]).to(rows.dtype)
         return dropped(rows, self.dropout, self.training)
 
-    def _turn(self, positions: Tensor) -> Turn | None:
+    def _turn(self, positions: Tensor) -> RotaryTable | None:
         rotates = self.config["positions"] == "rotary"
         return rotary(positions, self.head_size, self.config["rotary_base"]) if rotates else None
 
@@ -307,9 +315,11 @@ class LanguageModel(TextClassifier):
         slopes = alibi_slopes(self.config["heads"]).to(rows.device)[:, None, None]
         return bias(-slopes * distance)  # (batch or 1, heads, n, m)
 
-    def _check_maximum(self, n: int) -> None:
-        if n > self.config["maximum"]:
-            raise ValueError(f"ids: expected at most {self.config['maximum']} positions, the model's maximum, got {n}")
+    def _check_positions(self, n: int) -> None:
+        if n > self.config["max_positions"]:
+            raise ValueError(
+                f"ids: expected at most {self.config['max_positions']} positions, the model's max_positions, got {n}"
+            )
 
 
 def _real(ids: Tensor, lengths: Tensor | Sequence[int] | None, padding: str) -> Tensor | None:

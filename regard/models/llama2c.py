@@ -36,42 +36,42 @@ def load(folder: Path) -> Model:
     numbers.skip(
         2 * positions * (arguments["size"] // arguments["heads"] // 2)
     )  # cosines and sines, which are computed
-    if not arguments["tied"]:
-        state["output.weight"] = numbers.take(arguments["vocabulary"], arguments["size"])
+    if not arguments["tie_embeddings"]:
+        state["output.weight"] = numbers.take(arguments["vocab_size"], arguments["size"])
     numbers.finish()
     model.load_state_dict(state, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     if (folder / "tokenizer.bin").exists():
-        model.tokenizer = _tokenizer(folder / "tokenizer.bin", arguments["vocabulary"])
+        model.tokenizer = _tokenizer(folder / "tokenizer.bin", arguments["vocab_size"])
     return model
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
-        begin = file.read(HEADER.size)
-    if len(begin) < HEADER.size:
-        raise FolderError(f"{path}: expected a header of {HEADER.size} bytes, got {len(begin)}")
-    size, inner_size, layers, heads, kv_heads, vocabulary, maximum = HEADER.unpack(begin)
-    if min(size, inner_size, layers, heads, kv_heads, abs(vocabulary), maximum) < 1:
+        header = file.read(HEADER.size)
+    if len(header) < HEADER.size:
+        raise FolderError(f"{path}: expected a header of {HEADER.size} bytes, got {len(header)}")
+    size, ffn_size, layers, heads, kv_heads, vocab_size, max_positions = HEADER.unpack(header)
+    if min(size, ffn_size, layers, heads, kv_heads, abs(vocab_size), max_positions) < 1:
         raise FolderError(f"{path}: not a model of llama2.c: its header has a size below 1")
     arguments = {
-        "vocabulary": abs(vocabulary),
+        "vocab_size": abs(vocab_size),
         "size": size,
         "layers": layers,
         "heads": heads,
         "kv_heads": kv_heads,
-        "inner_size": inner_size,
-        "maximum": maximum,
+        "ffn_size": ffn_size,
+        "max_positions": max_positions,
         "positions": "rotary",
         "activation": "swiglu",
         "norm": "rms",
         "bias": False,
-        "tied": vocabulary > 0,  # the sign says it
-        "begin": BEGIN,
-        "end": BEGIN,  # stories follow one another, each with the mark of a beginning
+        "tie_embeddings": vocab_size > 0,  # the sign says it
+        "bos": BEGIN,
+        "eos": BEGIN,  # stories follow one another, each with the mark of a beginning
     }
-    return arguments, maximum
+    return arguments, max_positions
 
 
 class _Numbers:
@@ -106,13 +106,13 @@ class _Numbers:
 
 def _state(own: dict[str, Any], numbers: _Numbers) -> dict[str, Tensor]:
     """All matrices, in the order of the file: each kind for all layers at once."""
-    size, inner, layers = own["size"], own["inner_size"], own["layers"]
+    size, inner, layers = own["size"], own["ffn_size"], own["layers"]
     head_size = size // own["heads"]
     kv_size = own["kv_heads"] * head_size
-    state = {"word.weight": numbers.take(own["vocabulary"], size)}
+    state = {"word.weight": numbers.take(own["vocab_size"], size)}
     mixer_norm = numbers.take(layers, size)
     query, key, value = (numbers.take(layers, height, size) for height in (size, kv_size, kv_size))
-    outward = numbers.take(layers, size, size)
+    out_proj = numbers.take(layers, size, size)
     feed_forward_norm = numbers.take(layers, size)
     gate, down, up = (
         numbers.take(layers, inner, size),
@@ -123,11 +123,11 @@ def _state(own: dict[str, Any], numbers: _Numbers) -> dict[str, Tensor]:
         turned = [_halves(part[number], head_size) for part in (query, key)]
         block = {
             "mixer_norm.weight": mixer_norm[number],
-            "mixer.inward.0.weight": torch.cat([*turned, value[number]]),
-            "mixer.outward.weight": outward[number],
+            "mixer.in_proj.0.weight": torch.cat([*turned, value[number]]),
+            "mixer.out_proj.weight": out_proj[number],
             "feed_forward_norm.weight": feed_forward_norm[number],
-            "feed_forward.inward.weight": torch.cat([gate[number], up[number]]),
-            "feed_forward.outward.weight": down[number],
+            "feed_forward.in_proj.weight": torch.cat([gate[number], up[number]]),
+            "feed_forward.out_proj.weight": down[number],
         }
         state |= {f"blocks.{number}.{name}": tensor.clone() for name, tensor in block.items()}
     state["norm.weight"] = numbers.take(size)
@@ -139,11 +139,11 @@ def _halves(weight: Tensor, head_size: int) -> Tensor:
     return weight.view(-1, head_size // 2, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def _tokenizer(path: Path, vocabulary: int) -> Tokenizer:
+def _tokenizer(path: Path, vocab_size: int) -> Tokenizer:
     """The pieces of tokenizer.bin as byte-pair encoding: the two neighbours with the best score are joined first."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
-    pieces = _pieces(path, vocabulary)
+    pieces = _pieces(path, vocab_size)
     places = {piece: number for number, (piece, _) in enumerate(pieces)}
     merges = [
         (score, piece[:cut], piece[cut:])
@@ -163,20 +163,20 @@ def _tokenizer(path: Path, vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def _pieces(path: Path, vocabulary: int) -> list[tuple[str, float]]:
+def _pieces(path: Path, vocab_size: int) -> list[tuple[str, float]]:
     """Every piece with its score. Spaces are written ▁ while pieces are joined."""
     content = path.read_bytes()
     pieces, place = [], 4  # after the length of the longest
     special = {UNKNOWN: "<unk>", BEGIN: "<s>", END: "</s>"}
     try:
-        for number in range(vocabulary):
+        for number in range(vocab_size):
             score, length = struct.unpack_from("<fi", content, place)
             place += 8
             text = content[place : place + length].decode()
             if length < 0 or place + length > len(content):
-                raise FolderError(f"{path}: ends too early, at piece {number} of {vocabulary}")
+                raise FolderError(f"{path}: ends too early, at piece {number} of {vocab_size}")
             place += length
             pieces.append((special.get(number, text.replace(" ", "▁")), score))
     except (struct.error, UnicodeDecodeError) as error:
-        raise FolderError(f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces: {error}") from error
+        raise FolderError(f"{path}: not a tokenizer of llama2.c with {vocab_size} pieces: {error}") from error
     return pieces

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.models.checks import checked_sizes
-from regard.models.places import Places, by_sequence
+from regard.models.packing import Places, by_sequence
 
 __all__ = ["Convolution", "Recurrent", "State"]
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
 from regard.attention.checks import checked_dropout
-from regard.attention.frames import shape_text
-from regard.models.cache import KeysValues
+from regard.attention.layout import shape_text
+from regard.models.cache import KVCache
 from regard.models.checks import checked_choice, checked_sizes
-from regard.models.few_rows import Linear, product
-from regard.models.places import Places
-from regard.models.positions import Turn, turned
+from regard.models.decode_kernels import Linear, product
+from regard.models.packing import Places
+from regard.models.positions import RotaryTable, apply_rotary
 from regard.models.watch import regarded
 
 __all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
@@ -127,16 +127,16 @@ class MultiHead(nn.Module):
         together = len(set(sizes)) == 1
         shapes = [(sizes[0], sum(self.widths))] if together else list(zip(sizes, self.widths, strict=True))
         self.sizes = sizes
-        self.inward = Linears(Linear(*shape, bias=bias) for shape in shapes)
-        self.outward = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
+        self.in_proj = Linears(Linear(*shape, bias=bias) for shape in shapes)
+        self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
         self.dropout = checked_dropout(dropout)
         self._reset()
 
     def _reset(self) -> None:
         """Each of the three matrices as if it stood alone."""
-        for linear in self.inward:
-            alone = linear.weight.split(self.widths) if len(self.inward) == 1 else (linear.weight,)
+        for linear in self.in_proj:
+            alone = linear.weight.split(self.widths) if len(self.in_proj) == 1 else (linear.weight,)
             for weight in alone:
                 nn.init.xavier_uniform_(weight)
             if linear.bias is not None:
@@ -161,18 +161,18 @@ class MultiHead(nn.Module):
             heads = self._project(query, QUERY) + rest
         return self._answer(*heads, mask=mask)
 
-    def mix(self, rows: Tensor, places: Places, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+    def mix(self, rows: Tensor, places: Places, past: KVCache | None) -> tuple[Tensor, KVCache]:
         """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
         query, keys, values = self._project(rows, ALL, places.turn)
-        past = KeysValues(keys, values) if past is None else past.append(keys, values)
+        past = KVCache(keys, values) if past is None else past.append(keys, values)
         return self._answer(query, past.keys, past.values, mask=places.mask), past
 
-    def remember(self, source: Tensor) -> KeysValues:
+    def project_kv(self, source: Tensor) -> KVCache:
         """Keys and values of (batch, m, key size), projected once, for any number of looks."""
         keys, values = self._project(source, KEY_VALUE)
-        return KeysValues(keys, values)
+        return KVCache(keys, values)
 
-    def look(self, query: Tensor, source: KeysValues, mask: Mask | None) -> Tensor:
+    def cross_attend(self, query: Tensor, source: KVCache, mask: Mask | None) -> Tensor:
         """What queries (batch, n, query size) find in what is remembered.
 
         Where there are fewer sources than batch entries, neighbours share one: they are its queries, side by side.
@@ -186,17 +186,17 @@ class MultiHead(nn.Module):
         """What queries find by keys in values, (batch, heads, rows, head size) each; all heads mixed."""
         dropout = self.dropout if self.training else 0.0
         found = regarded(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
-        return self.outward(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
+        return self.out_proj(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
 
-    def _project(self, rows: Tensor, parts: slice, turn: Turn | None = None) -> list[Tensor]:
+    def _project(self, rows: Tensor, parts: slice, turn: RotaryTable | None = None) -> list[Tensor]:
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
-        if len(self.inward) > 1:
-            return [self._heads(linear(rows)) for linear in list(self.inward)[parts]]
+        if len(self.in_proj) > 1:
+            return [self._heads(linear(rows)) for linear in list(self.in_proj)[parts]]
         product = self._product(rows, parts)
         if turn is None:
             return [self._heads(part) for part in product.split(self.widths[parts], -1)]
         looking, values = product.split((sum(self.widths[:2]), self.widths[2]), -1)
-        turned_heads = turned(self._heads(looking), turn)  # queries and keys together
+        turned_heads = apply_rotary(self._heads(looking), turn)  # queries and keys together
         return [*turned_heads.split(self.counts[:2], 1), self._heads(values)]
 
     def _heads(self, rows: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class MultiHead(nn.Module):
 
     def _product(self, rows: Tensor, parts: slice) -> Tensor:
         """The product with the matrices of these parts, which lie below one another."""
-        linear = self.inward[0]
+        linear = self.in_proj[0]
         if parts == ALL:
             return linear(rows)  # type: ignore[no-any-return]
         own = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LearnedPositions", "Turn", "alibi_slopes", "rotary", "sinusoidal", "turned"]
+__all__ = ["LearnedPositions", "RotaryTable", "alibi_slopes", "apply_rotary", "rotary", "sinusoidal"]
 
 
 def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
@@ -39,22 +39,24 @@ class LearnedPositions(nn.Embedding):
         last = int(positions.max()) if positions.numel() else 0
         if last >= self.num_embeddings:
             raise ValueError(
-                f"ids: expected at most {self.num_embeddings} positions, the model's maximum, got {last + 1}"
+                f"ids: expected at most {self.num_embeddings} positions, the model's max_positions, got {last + 1}"
             )
         return super().forward(positions)
 
 
-class Turn(NamedTuple):
+class RotaryTable(NamedTuple):
     """By how much each row is rotated: cosines, and sines with their signs, (batch or 1, 1, n, head size)."""
 
     cosine: Tensor
     sine: Tensor
 
 
-def rotary(positions: Tensor, head_size: int, base: float = 10_000.0) -> Turn:
+def rotary(positions: Tensor, head_size: int, base: float = 10_000.0) -> RotaryTable:
     """The rotations of places (batch or 1, n): pair i turns by position / base^(2i/head size)."""
     rows = 1 << int(positions.max()).bit_length()
-    return Turn(*(table.to(positions.device)[positions].unsqueeze(-3) for table in _turns(rows, head_size, base)))
+    return RotaryTable(
+        *(table.to(positions.device)[positions].unsqueeze(-3) for table in _turns(rows, head_size, base))
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -67,7 +69,7 @@ def _turns(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
         return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 
 
-def turned(rows: Tensor, turn: Turn) -> Tensor:
+def apply_rotary(rows: Tensor, turn: RotaryTable) -> Tensor:
     """Rows (batch, heads, n, head size), entry i and entry i + half of each rotated together."""
     swapped = rows.roll(rows.shape[-1] // 2, -1)
     return torch.addcmul(rows * turn.cosine.to(rows.dtype), swapped, turn.sine.to(rows.dtype))

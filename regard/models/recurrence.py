@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from regard.attention import Additive, Mask, masked_softmax
 from regard.attention.additive import LIMIT, far_scores, far_slopes
-from regard.attention.threads import find_loops
+from regard.attention.threads import load_kernels
 
 __all__ = ["attentive_gru"]
 
@@ -46,7 +46,7 @@ def attentive_gru(
         return None
     if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return None
-    if find_loops("recurrent") is None or torch.compiler.is_compiling() or not keys.numel():
+    if load_kernels("recurrent") is None or torch.compiler.is_compiling() or not keys.numel():
         return None
     if not float(keys.detach().abs().amax()) < REACH:
         return None
@@ -129,7 +129,7 @@ class _Attentive(torch.autograd.Function):
             by_state = by_state + by_states[:, step]
             before = states[step - 1] if step else hidden
             parts = (by_state, saved[step], before, by_gates[step], by_products[step, :, units:])
-            find_loops("recurrent").step_back(*(part.numpy() for part in parts))
+            load_kernels("recurrent").step_back(*(part.numpy() for part in parts))
             torch.addmm(by_contexts[:, step], by_gates[step], context_weight, out=by_context[step])
             by_weights = torch.bmm(values, by_context[step].unsqueeze(2)).squeeze(2)  # (batch, m)
             look = looks[step]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.frames import shape_text
+from regard.attention.layout import shape_text
 from regard.models.checks import checked_choice, checked_sizes
 from regard.models.classifier import ImageClassifier, checked_labels, checked_light
 

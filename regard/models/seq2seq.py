@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from regard.attention import Mask, Score
 from regard.attention import lengths as valid_lengths
 from regard.attention.checks import checked_dropout
+from regard.attention.observers import AttentionCall, tell, watching
 from regard.attention.scores import require_score
-from regard.attention.watch import Look, tell, watching
 from regard.models.block import dropped
 from regard.models.checks import (
     checked_batch,
@@ -69,11 +69,11 @@ class Writing:
 class Seq2Seq(Translator):
     """Seq2Seq(source, target, source_lengths) → logits of the target word after each place.
 
-    `target` begins with the mark `begin`. `attention` is a score, by name or your own, or None. A bidirectional encoder
+    `target` begins with the mark `bos`. `attention` is a score, by name or your own, or None. A bidirectional encoder
     gives half of the hidden size to each direction.
 
     >>> import regard, torch
-    >>> model = regard.Seq2Seq(source_vocabulary=31, target_vocabulary=37, size=16, hidden_size=16)
+    >>> model = regard.Seq2Seq(source_vocab_size=31, target_vocab_size=37, size=16, hidden_size=16)
     >>> source, target = torch.randint(3, 31, (2, 5)), torch.randint(3, 37, (2, 7))
     >>> model(source, target, source_lengths=[5, 3]).shape  # (batch, n) · (batch, m) → (batch, m, words)
     torch.Size([2, 7, 37])
@@ -81,8 +81,8 @@ class Seq2Seq(Translator):
 
     def __init__(
         self,
-        source_vocabulary: int,
-        target_vocabulary: int,
+        source_vocab_size: int,
+        target_vocab_size: int,
         size: int = 256,
         hidden_size: int = 256,
         *,
@@ -91,25 +91,25 @@ class Seq2Seq(Translator):
         bidirectional: bool = True,
         attention: str | nn.Module | None = "additive",
         dropout: float = 0.0,
-        begin: int = 1,
-        end: int = 2,
+        bos: int = 1,
+        eos: int = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
         super().__init__(locals())
-        checked_sizes(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary, size=size)
-        checked_marks(target_vocabulary, begin=begin, end=end, forbidden=forbidden)
+        checked_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, size=size)
+        checked_marks(target_vocab_size, bos=bos, eos=eos, forbidden=forbidden)
         checked_sizes(hidden_size=hidden_size, layers=layers)
         if bidirectional and hidden_size % 2:
             raise ValueError(f"hidden_size: expected an even number for two directions, got {hidden_size}")
         make = CELLS[checked_choice("cell", cell, CELLS)]
         own_size = hidden_size // 2 if bidirectional else hidden_size
         between = dropout if layers > 1 else 0.0  # PyTorch drops between layers, and warns where there is only one
-        self.source_word = nn.Embedding(source_vocabulary, size)
-        self.target_word = nn.Embedding(target_vocabulary, size)
+        self.source_word = nn.Embedding(source_vocab_size, size)
+        self.target_word = nn.Embedding(target_vocab_size, size)
         self.encoder = make(size, own_size, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
         self.decoder = make(size + hidden_size, hidden_size, layers, batch_first=True, dropout=between)
-        self.output = nn.Linear(2 * hidden_size, target_vocabulary)
+        self.output = nn.Linear(2 * hidden_size, target_vocab_size)
         self.dropout = checked_dropout(dropout)
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
@@ -153,7 +153,7 @@ class Seq2Seq(Translator):
             raise ValueError("this Seq2Seq has no attention, so nothing is aligned: make it with attention='additive'")
         found: list[Tensor] = []
 
-        def see(look: Look) -> None:
+        def see(look: AttentionCall) -> None:
             if look.layer is self:
                 found.append(look.weights())
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
-from regard.attention.watch import Look, watching
+from regard.attention.observers import AttentionCall, watching
 from regard.models.block import NORMS, dropped, make_blocks
-from regard.models.cache import Cache, KeysValues
+from regard.models.cache import Cache, KVCache
 from regard.models.checks import (
     checked_batch,
     checked_choice,
@@ -30,10 +30,10 @@ from regard.models.checks import (
     checked_marks,
     checked_sizes,
 )
-from regard.models.few_rows import product
+from regard.models.decode_kernels import product
 from regard.models.model import evaluated
 from regard.models.multihead import MultiHead
-from regard.models.places import Places, lay_out
+from regard.models.packing import Places, pack
 from regard.models.positions import LearnedPositions, sinusoidal
 from regard.models.translator import Translator
 
@@ -50,7 +50,7 @@ class Decoding:
     """
 
     cache: Cache | None
-    memories: tuple[KeysValues, ...]  # of each block, (sources, heads, m, head size)
+    memories: tuple[KVCache, ...]  # of each block, (sources, heads, m, head size)
     counts: Tensor | None  # (sources,): how long each source is; None: all alike
     owners: Tensor  # (rows,)
 
@@ -74,11 +74,11 @@ class Decoding:
 class Transformer(Translator):
     """Transformer(source, target, source_lengths) → logits of the target word after each place.
 
-    `target` begins with the mark `begin`. `shared`: source and target have one table of word vectors; `tied`: the
+    `target` begins with the mark `bos`. `share_embeddings`: source and target have one table of word vectors; `tie_embeddings`: the
     target's table is also the output layer. `translate` writes.
 
     >>> import regard, torch
-    >>> model = regard.Transformer(source_vocabulary=31, target_vocabulary=37, size=16, layers=2, heads=4)
+    >>> model = regard.Transformer(source_vocab_size=31, target_vocab_size=37, size=16, layers=2, heads=4)
     >>> source, target = torch.randint(3, 31, (2, 5)), torch.randint(3, 37, (2, 7))
     >>> model(source, target, source_lengths=[5, 3]).shape  # (batch, n) · (batch, m) → (batch, m, words)
     torch.Size([2, 7, 37])
@@ -86,38 +86,38 @@ class Transformer(Translator):
 
     def __init__(
         self,
-        source_vocabulary: int,
-        target_vocabulary: int,
+        source_vocab_size: int,
+        target_vocab_size: int,
         size: int = 512,
         layers: int = 6,
         heads: int = 8,
         *,
-        inner_size: int | None = None,
+        ffn_size: int | None = None,
         decoder_layers: int | None = None,
         decoder_heads: int | None = None,
-        decoder_inner_size: int | None = None,
-        maximum: int = 1_024,
+        decoder_ffn_size: int | None = None,
+        max_positions: int = 1_024,
         positions: str = "sinusoidal",
         score: str | None = None,
         activation: str = "relu",
         epsilon: float = 1e-5,
         pre_norm: bool = False,
         dropout: float = 0.0,
-        shared: bool = False,
-        tied: bool = True,
-        scaled: bool = True,
+        share_embeddings: bool = False,
+        tie_embeddings: bool = True,
+        scale_embeddings: bool = True,
         output_bias: bool = False,
-        begin: int = 1,
-        end: int = 2,
+        bos: int = 1,
+        eos: int = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
         super().__init__(locals())
         _check(self.config)
-        self.target_word = nn.Embedding(target_vocabulary, size)
-        self.source_word = None if shared else nn.Embedding(source_vocabulary, size)
+        self.target_word = nn.Embedding(target_vocab_size, size)
+        self.source_word = None if share_embeddings else nn.Embedding(source_vocab_size, size)
         learned = positions == "learned"
-        self.source_position = LearnedPositions(maximum, size) if learned else None
-        self.target_position = LearnedPositions(maximum, size) if learned else None
+        self.source_position = LearnedPositions(max_positions, size) if learned else None
+        self.target_position = LearnedPositions(max_positions, size) if learned else None
 
         options: dict[str, Any] = {
             "score": score,
@@ -126,23 +126,23 @@ class Transformer(Translator):
             "pre_norm": pre_norm,
             "dropout": dropout,
         }
-        self.encoder_blocks = make_blocks(layers, size, heads, inner_size, causal=False, **options)
+        self.encoder_blocks = make_blocks(layers, size, heads, ffn_size, causal=False, **options)
         self.decoder_blocks = make_blocks(
             decoder_layers or layers,
             size,
             decoder_heads or heads,
-            decoder_inner_size or inner_size,
+            decoder_ffn_size or ffn_size,
             causal=True,
             cross=True,
             **options,
         )
         self.encoder_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
         self.decoder_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
-        self.output = None if tied else nn.Linear(size, target_vocabulary, bias=False)
-        self.output_bias = nn.Parameter(torch.zeros(1, target_vocabulary)) if output_bias else None
-        self.scale = math.sqrt(size) if scaled else 1.0
+        self.output = None if tie_embeddings else nn.Linear(size, target_vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(1, target_vocab_size)) if output_bias else None
+        self.scale = math.sqrt(size) if scale_embeddings else 1.0
         self.dropout = dropout
-        self._reset(size**-0.5 if scaled else 0.02)
+        self._reset(size**-0.5 if scale_embeddings else 0.02)
 
     def _reset(self, spread: float) -> None:
         for embedding in (self.source_word, self.target_word, self.source_position, self.target_position):
@@ -158,12 +158,12 @@ class Transformer(Translator):
         """source (batch, m) → memory (batch, m, size), zeros where there is no token."""
         table = self.target_word if self.source_word is None else self.source_word
         checked_ids("source", source, table.num_embeddings)
-        laid = lay_out(source, lengths, "source_lengths")
-        rows = self._begin(laid.ids, laid.positions, table, self.source_position)
-        places = Places(laid.mask, counts=laid.counts)
+        packed = pack(source, lengths, "source_lengths")
+        rows = self._begin(packed.ids, packed.positions, table, self.source_position)
+        places = Places(packed.mask, counts=packed.counts)
         for block in self.encoder_blocks:
             rows = block(rows, places)
-        return laid.back(rows if self.encoder_norm is None else self.encoder_norm(rows))
+        return packed.unpack(rows if self.encoder_norm is None else self.encoder_norm(rows))
 
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Decoding:
         """The beginning of a translation: the source is encoded, its keys and values are projected, once."""
@@ -174,7 +174,7 @@ class Transformer(Translator):
             if lengths is None
             else torch.tensor(checked_lengths("source_lengths", lengths, batch, m), device=source.device)
         )
-        memories = tuple(cross.remember(memory) for cross in self._crosses())
+        memories = tuple(cross.project_kv(memory) for cross in self._crosses())
         return Decoding(None, memories, counts, torch.arange(batch, device=source.device))
 
     def step(self, ids: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
@@ -188,7 +188,7 @@ class Transformer(Translator):
         crosses = self._crosses()
         found: dict[nn.Module, Tensor] = {}
 
-        def see(look: Look) -> None:
+        def see(look: AttentionCall) -> None:
             if look.layer in crosses:
                 found[look.layer] = look.weights()
 
@@ -217,9 +217,9 @@ class Transformer(Translator):
 
     def _begin(self, ids: Tensor, positions: Tensor, word: nn.Embedding, position: LearnedPositions | None) -> Tensor:
         last = int(positions.max()) + 1
-        if last > self.config["maximum"]:
+        if last > self.config["max_positions"]:
             raise ValueError(
-                f"ids: expected at most {self.config['maximum']} positions, the model's maximum, got {last}"
+                f"ids: expected at most {self.config['max_positions']} positions, the model's max_positions, got {last}"
             )
         rows = word(ids) * self.scale
         if position is not None:
@@ -238,12 +238,12 @@ class Transformer(Translator):
 
 def _check(own: dict[str, Any]) -> None:
     """What has to fit together before anything is built."""
-    source, target, size, heads = (own[name] for name in ("source_vocabulary", "target_vocabulary", "size", "heads"))
-    checked_sizes(source_vocabulary=source, target_vocabulary=target, size=size, heads=heads)
-    checked_sizes(layers=own["layers"], decoder_layers=own["decoder_layers"], maximum=own["maximum"])
-    checked_marks(target, begin=own["begin"], end=own["end"], forbidden=own["forbidden"])
+    source, target, size, heads = (own[name] for name in ("source_vocab_size", "target_vocab_size", "size", "heads"))
+    checked_sizes(source_vocab_size=source, target_vocab_size=target, size=size, heads=heads)
+    checked_sizes(layers=own["layers"], decoder_layers=own["decoder_layers"], max_positions=own["max_positions"])
+    checked_marks(target, bos=own["bos"], eos=own["eos"], forbidden=own["forbidden"])
     checked_choice("positions", own["positions"], POSITIONS)
-    if own["shared"] and source != target:
-        raise ValueError(f"shared: expected vocabularies of one size, got {source} and {target}")
+    if own["share_embeddings"] and source != target:
+        raise ValueError(f"share_embeddings: expected vocabularies of one size, got {source} and {target}")
     if size % heads:
         raise ValueError(f"heads: expected a divisor of size {size}, got {heads}")

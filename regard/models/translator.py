@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.models.checks import checked_size
-from regard.models.generation import Choice, Hypothesis, beams, checked_way, followed, sampled
+from regard.models.generation import Hypothesis, Sampling, beams, checked_way, followed, sampled
 from regard.models.model import Model, evaluated
 from regard.models.texts import padded, tokens
 
@@ -45,22 +45,30 @@ class Translator(Model):
         source: Tensor,
         lengths: Tensor | Sequence[int] | None = None,
         *,
-        most: int = 128,
-        choice: Choice | None = None,
-        beam: int = 1,
-        penalty: float = 1.0,
+        max_new_tokens: int = 128,
+        sampling: Sampling | None = None,
+        beam_size: int = 1,
+        length_penalty: float = 1.0,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each source (batch, m), the best first: `beam` of them, or the one that `choice` makes."""
-        choice = checked_way(choice, checked_size("beam", beam))
-        begin, end, forbidden = (self.config[name] for name in ("begin", "end", "forbidden"))
+        """Hypotheses for each source (batch, m), the best first: `beam_size` of them, or the one that `sampling` makes."""
+        sampling = checked_way(sampling, checked_size("beam_size", beam_size))
+        bos, eos, forbidden = (self.config[name] for name in ("bos", "eos", "forbidden"))
         state = self.read(source, lengths)
-        logits, state = self.step(torch.full((len(source), 1), begin, device=source.device), state)
-        most = min(most, self.config.get("maximum", most))
-        if beam > 1:
-            options = {"beam": beam, "most": most, "end": end, "penalty": penalty, "forbidden": forbidden}
+        logits, state = self.step(torch.full((len(source), 1), bos, device=source.device), state)
+        max_new_tokens = min(max_new_tokens, self.config.get("max_positions", max_new_tokens))
+        if beam_size > 1:
+            options = {
+                "beam_size": beam_size,
+                "max_new_tokens": max_new_tokens,
+                "eos": eos,
+                "length_penalty": length_penalty,
+                "forbidden": forbidden,
+            }
             return beams(self.step, state, logits, **options)
-        steps = sampled(self.step, state, logits, choice=choice, most=most, end=end, forbidden=forbidden)
-        return [[hypothesis] for hypothesis in followed(steps, len(source), end, penalty)]
+        steps = sampled(
+            self.step, state, logits, sampling=sampling, max_new_tokens=max_new_tokens, eos=eos, forbidden=forbidden
+        )
+        return [[hypothesis] for hypothesis in followed(steps, len(source), eos, length_penalty)]
 
     def translate(self, text: str | Sequence[str], **options: Any) -> Any:
         """The translation of a text, or of each of several. Options are those of `write`."""
@@ -71,7 +79,7 @@ class Translator(Model):
         if not text:
             return []
         # What a Transformer cannot read at once is cut off.
-        source, lengths = padded(tokens(self.need_tokenizer(), text, self.config.get("maximum")))
+        source, lengths = padded(tokens(self.need_tokenizer(), text, self.config.get("max_positions")))
         device = next(self.parameters()).device
         found = self.write(source.to(device), lengths, **options)
         writer = self.need_target_tokenizer()

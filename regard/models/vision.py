@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.frames import shape_text
+from regard.attention.layout import shape_text
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.checks import checked_choice, checked_sizes
 from regard.models.classifier import ImageClassifier, checked_labels, checked_light
@@ -44,7 +44,7 @@ class ViT(ImageClassifier):
         classes: int,
         *,
         channels: int = 3,
-        inner_size: int | None = None,
+        ffn_size: int | None = None,
         positions: str = "learned",
         pooling: str = "class",
         score: str | None = None,
@@ -71,7 +71,7 @@ class ViT(ImageClassifier):
             layers,
             size,
             heads,
-            inner_size,
+            ffn_size,
             causal=False,
             score=score,
             activation=activation,

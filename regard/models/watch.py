@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from regard.attention import Mask
 from regard.attention.formula import attended
-from regard.attention.watch import tell
+from regard.attention.observers import tell
 
 __all__ = ["regarded"]
 

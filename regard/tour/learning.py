@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.models.model import Model
-from regard.training.task import NOTHING, Task
+from regard.training.task import IGNORE_INDEX, Task
 
 Taught = TypeVar("Taught", bound=nn.Module)
 Batch = Callable[[int], tuple[Tensor, Tensor]]
@@ -20,7 +20,7 @@ def fit(model: Taught, batch: Batch, *, steps: int, rate: float = 3e-3) -> Taugh
 
     def loss(step: int) -> Tensor:
         inputs, targets = batch(step)
-        return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten(), ignore_index=NOTHING)
+        return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten(), ignore_index=IGNORE_INDEX)
 
     return _taught(model, loss, steps, rate)
 

@@ -10,7 +10,7 @@ from regard.data.grammar import corpus
 from regard.data.pairs import Pair
 from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
-from regard.tour import kept
+from regard.tour import cache as kept
 from regard.tour.learning import fit_task
 from regard.tour.section import Need
 from regard.training.metrics import bleu

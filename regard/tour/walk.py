@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from regard.tour import kept
+from regard.tour import cache as kept
 from regard.tour.labels import chinese
 from regard.tour.section import Criterion, Language, Need, Numbers, Outcome, Section, verdict
 from regard.view.pictures import png

@@ -55,7 +55,7 @@ def align_heads(
         return []
     read = plain(model.need_tokenizer()).encode_batch(list(sources))
     written = plain(model.need_target_tokenizer()).encode_batch(list(targets), add_special_tokens=False)
-    begin, longest = model.config["begin"], model.config.get("maximum")
+    begin, longest = model.config["bos"], model.config.get("max_positions")
     if longest is not None:
         for own in (*read, *written):
             own.truncate(longest - 1)

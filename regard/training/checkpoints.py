@@ -178,7 +178,7 @@ def _checked(folder: Path) -> Checkpoint:
 
 def _agree(world: World, failed: OSError | None) -> None:
     """Go on together, or fail together."""
-    (count,) = world.total(float(failed is not None))
+    (count,) = world.all_reduce(float(failed is not None))
     if failed is not None:
         raise failed
     if count:

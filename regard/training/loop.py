@@ -27,7 +27,7 @@ from regard.training.processes import World
 from regard.training.report import Report
 from regard.training.schedule import rate
 from regard.training.signals import Signals, Stopped
-from regard.training.task import Batch, Task, Trainee
+from regard.training.task import Batch, LossModule, Task
 from regard.training.transfer import groups
 from regard.training.widths import head_widths
 
@@ -74,7 +74,7 @@ def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
     """Train until the end, from a state and a checkpoint of it if there is one."""
     options, world = own.options, own.world
     model = own.task.model.to(world.device)
-    plain = Trainee(model, own.task)
+    plain = LossModule(model, own.task)
     _leave_unused(plain, own)
     groups(model, options)  # what is to stay as it is has to be known before the model is shared
     _to_train(model)
@@ -85,7 +85,7 @@ def run(own: Run, state: State, found: checkpoints.Checkpoint | None) -> State:
         _set_steps(optimizer, state.step)
     following = _batches(own.task, options, state)
     while not state.finished:
-        (stopped,) = world.total(float(own.signals.caught > 0))
+        (stopped,) = world.all_reduce(float(own.signals.caught > 0))
         if stopped:
             _save(own, state, model, optimizer)
             text = f"stopped at step {state.step:,}; everything is saved: go on with --resume"
@@ -113,18 +113,18 @@ def _step(
     chance = torch.Generator().manual_seed(_seed(options.seed, state.step, 0))
     torch.manual_seed(_seed(options.seed, state.step, world.rank) + 1)  # for dropout
     shares = [_share(own.task, rows, world, chance) for rows in following()]
-    count, tokens = world.total(
+    count, tokens = world.all_reduce(
         float(sum(batch.count for batch, counts in shares if counts)),
         float(sum(batch.tokens for batch, counts in shares if counts)),
     )
     # Processes average their gradients; the loss is a mean over all targets, wherever they are.
     total = 0.0
     for number, (batch, counts) in enumerate(shares):
-        with world.alone(trainee, number < len(shares) - 1):
+        with world.no_sync(trainee, number < len(shares) - 1):
             loss: Tensor = trainee(batch) * (world.size / count if counts else 0.0)
             loss.backward()
         total += float(loss.detach())
-    (total,) = world.total(total / world.size)
+    (total,) = world.all_reduce(total / world.size)
     length = world.clip(trainee, options.clip or math.inf)
     if not math.isfinite(total) or not math.isfinite(length):
         raise Diverged(
@@ -184,7 +184,7 @@ def _batches(task: Task, options: Options, state: State) -> Following:
 # ----------------------------------------------------------------------------------------------------- the optimizer
 
 
-def _leave_unused(trainee: Trainee, own: Run) -> None:
+def _leave_unused(trainee: LossModule, own: Run) -> None:
     """What the task does not use, such as another head, has no gradient: processes would wait for it forever."""
     batch = own.task.batch(own.task.batches.epoch(0)[0][:1], torch.Generator()).to(own.world.device)
     with evaluation(trainee):  # so that nothing is learned of it, not even by batch norm
@@ -233,7 +233,7 @@ def _set_steps(optimizer: torch.optim.Optimizer, step: int) -> None:
 def _now_and_then(own: Run, state: State, model: Model, optimizer: torch.optim.Optimizer) -> None:
     """Evaluate and save when it is time. First the best model is kept, then the checkpoint that knows of it."""
     options = own.options
-    (late,) = own.world.total(float(options.minutes is not None and state.seconds > 60 * options.minutes))
+    (late,) = own.world.all_reduce(float(options.minutes is not None and state.seconds > 60 * options.minutes))
     state.finished = bool(late) or state.step >= options.steps
     if state.finished or state.step % options.evaluate_every == 0:
         _evaluate(own, state, model)
@@ -262,7 +262,7 @@ def _evaluate(own: Run, state: State, model: Model) -> None:
             own.log.flush()
         if own.report is not None:
             own.report.evaluated(state.step, metrics, samples, better)
-    value, better, sealed = world.told(told)
+    value, better, sealed = world.broadcast(told)
     state.waited += 1
     if better:
         state.best, state.best_step, state.best_seal, state.waited = value, state.step, sealed, 0
@@ -280,7 +280,7 @@ def _save(own: Run, state: State, model: Model, optimizer: torch.optim.Optimizer
     if own.log is not None:
         own.log.flush()
     about = {**asdict(state), "fingerprint": own.task.fingerprint, "until": until(own.options)}
-    if not own.world.told(checkpoints.exists(own.folder / CHECKPOINTS, state.step)):
+    if not own.world.broadcast(checkpoints.exists(own.folder / CHECKPOINTS, state.step)):
         checkpoints.save(own.folder / CHECKPOINTS, state.step, _tensors(model, optimizer), about, own.world)
 
 

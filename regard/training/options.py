@@ -87,9 +87,9 @@ class Translate(Options):
     layers: int = option(1, "of the encoder and of the decoder", shape=True)
     heads: int = option(4, "how many", shape=True, only="transformer")
     tokenizer: str = option("bpe", "what a token is", TOKENIZERS, shape=True)
-    vocabulary: int = option(8_000, "most tokens", shape=True)
+    vocab_size: int = option(8_000, "most tokens", shape=True)
     lowercase: bool = option(False, "read the source without capitals", shape=True)
-    longest: int = option(64, "tokens of a sentence; pairs with more are left out")
+    max_length: int = option(64, "tokens of a sentence; pairs with more are left out")
     learning_rate: float = option(1e-3, "the highest, after the warm-up")
     smoothing: float = option(0.1, "share of each target that all words get")
     dropout: float = option(0.2, "share of the numbers that training leaves out")
@@ -108,7 +108,7 @@ class Language(Options):
     context: int = option(128, "tokens that the model sees at once", shape=True)
     positions: str = option("learned", "kind of positions", ("learned", "none", "sinusoidal"), shape=True)
     tokenizer: str = option("bpe", "what a token is", TOKENIZERS, shape=True)
-    vocabulary: int = option(4_096, "most tokens", shape=True)
+    vocab_size: int = option(4_096, "most tokens", shape=True)
     steps: int = option(1_000, "how often the weights change", later=True)
     dropout: float = option(0.0, "share of the numbers that training leaves out; it makes attention slower")
 
@@ -125,8 +125,8 @@ class Text(Options):
     layers: int = option(2, "how many", shape=True)
     heads: int = option(4, "how many", shape=True)
     tokenizer: str = option("bpe", "what a token is", TOKENIZERS, shape=True)
-    vocabulary: int = option(4_096, "most tokens", shape=True)
-    longest: int = option(128, "tokens of a text; what comes after them is not read")
+    vocab_size: int = option(4_096, "most tokens", shape=True)
+    max_length: int = option(128, "tokens of a text; what comes after them is not read")
     steps: int = option(600, "how often the weights change", later=True)
     learning_rate: float = option(5e-4, "the highest, after the warm-up")
     evaluate_every: int = option(100, "steps between evaluations", later=True)
@@ -168,7 +168,7 @@ EMBEDDED: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
         "evaluate_pairs": 200,
     },
-    "language": {"vocabulary": 2_048, "dropout": 0.1},
+    "language": {"vocab_size": 2_048, "dropout": 0.1},
     "text": {},
     "images": {"patch": 2, "size": 64, "layers": 4, "heads": 4, "steps": 600, "width": 8, "evaluate_every": 100},
 }

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from regard.models.model import Model
 from regard.training.options import OptionError
-from regard.training.task import Trainee
+from regard.training.task import LossModule
 
 __all__ = ["World", "joined"]
 
@@ -44,7 +44,7 @@ class World:
         """Whether processes talk to each other; also one alone does, if it was asked to share its model."""
         return distributed.is_initialized()
 
-    def total(self, *numbers: float) -> list[float]:
+    def all_reduce(self, *numbers: float) -> list[float]:
         """Sums over all processes."""
         if not self.several:
             return list(numbers)
@@ -52,7 +52,7 @@ class World:
         distributed.all_reduce(held)
         return list(held.tolist())
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What the first process has."""
         if not self.several:
             return value
@@ -60,7 +60,7 @@ class World:
         distributed.broadcast_object_list(box, src=0)
         return box[0]
 
-    def share(self, trainee: Trainee, *, shard: bool) -> nn.Module:
+    def share(self, trainee: LossModule, *, shard: bool) -> nn.Module:
         """The module that every process trains its share of."""
         if shard:
             return _sharded(trainee, self.device.type)
@@ -68,7 +68,7 @@ class World:
             return trainee
         return nn.parallel.DistributedDataParallel(trainee)
 
-    def alone(self, trainee: nn.Module, wanted: bool) -> AbstractContextManager[Any]:
+    def no_sync(self, trainee: nn.Module, wanted: bool) -> AbstractContextManager[Any]:
         """Within this block gradients are added up in this process only, if that is wanted."""
         if isinstance(trainee, nn.parallel.DistributedDataParallel) and wanted:
             return trainee.no_sync()
@@ -87,7 +87,7 @@ class World:
         rows = [torch.linalg.vector_norm(own, dim=-1).double().square().sum() for own in parts]
         squares = float(torch.stack(rows).sum()) if rows else 0.0
         if isinstance(trainee, FSDPModule):  # each process has a part of it; otherwise all have the same
-            (squares,) = self.total(squares)
+            (squares,) = self.all_reduce(squares)
         length = math.sqrt(squares)
         if math.isfinite(length) and length > longest:
             torch._foreach_mul_(parts, longest / length)
@@ -132,7 +132,7 @@ def joined(device: str, *, shard: bool) -> Iterator[World]:
         distributed.destroy_process_group()
 
 
-def _sharded(trainee: Trainee, device: str) -> nn.Module:
+def _sharded(trainee: LossModule, device: str) -> nn.Module:
     """Each block is a part of its own, so that no process ever has to hold all of them."""
     from torch.distributed.device_mesh import init_device_mesh
 

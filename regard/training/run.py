@@ -98,11 +98,11 @@ def _train(
     task: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
 ) -> Trained:
     found, reasons = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
-    found = world.told(found)
+    found = world.broadcast(found)
     ready = prepare(task, options, _kept(folder) if resume else None)
     signals.obey("stopped before anything was done")
     state = _state(found, ready, options, folder)
-    if world.told(ready.fingerprint) != ready.fingerprint:
+    if world.broadcast(ready.fingerprint) != ready.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
         silent = quiet or not world.first
@@ -149,7 +149,7 @@ def _ended(task: Task, folder: Path, world: World, state: loop.State) -> Trained
             "parameters": task.model.parameter_count,
         }
         write_results(folder, results)
-    return Trained(folder, world.told(results))
+    return Trained(folder, world.broadcast(results))
 
 
 def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool) -> Options:

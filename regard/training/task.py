@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = [
-    *("Batch", "Goal", "Sample", "Task", "TaskError", "Tokenizers", "Trainee"),
+    *("Batch", "Goal", "Sample", "Task", "TaskError", "Tokenizers", "LossModule"),
     *("built", "cross_entropy", "fingerprint"),
 ]
 
-NOTHING = -100  # a target that counts for nothing: PyTorch's own number for it
+IGNORE_INDEX = -100  # a target that counts for nothing: PyTorch's own number for it
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Batch:
     @property
     def count(self) -> int:
         """Targets that count: the loss is a mean over them."""
-        return int((self.targets != NOTHING).sum())
+        return int((self.targets != IGNORE_INDEX).sum())
 
     @property
     def tokens(self) -> int:
@@ -128,7 +128,7 @@ def built() -> Iterator[None]:
         raise TaskError(str(error)) from error
 
 
-class Trainee(nn.Module):
+class LossModule(nn.Module):
     """A model and its task as one module whose output is a loss: what several processes share."""
 
     def __init__(self, model: Model, task: Task) -> None:
@@ -143,7 +143,7 @@ class Trainee(nn.Module):
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     """Logits (…, classes), targets (…) → the sum of −log p(target); each class gets a share of the target if smooth."""
     return functional.cross_entropy(
-        logits.flatten(0, -2), targets.flatten(), ignore_index=NOTHING, reduction="sum", label_smoothing=smoothing
+        logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=smoothing
     )
 
 

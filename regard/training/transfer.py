@@ -28,8 +28,8 @@ def begun_from(options: Options, kind: type[Kind], **arguments: Any) -> Kind:
     old = load(folder)
     if not isinstance(old, kind):
         raise TaskError(f"{folder}: expected a model for this task ({kind.__name__}), got a {type(old).__name__}")
-    for tokenizer, name in ((old.tokenizer, "vocabulary"), (old.target_tokenizer, "target_vocabulary")):
-        size = old.config.get(name, old.config.get("source_vocabulary", 0))
+    for tokenizer, name in ((old.tokenizer, "vocab_size"), (old.target_tokenizer, "target_vocab_size")):
+        size = old.config.get(name, old.config.get("source_vocab_size", 0))
         if tokenizer is not None and size and tokenizer.get_vocab_size() > size:
             count = tokenizer.get_vocab_size()
             raise TaskError(f"{folder}: its tokenizer does not fit: it has {count} tokens, the model {size}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from regard.attention import numbers
-from regard.attention.watch import Look, watching
+from regard.attention.observers import AttentionCall, watching
 from regard.models.model import Model, evaluation
 from regard.training.task import Task
 
@@ -19,7 +19,7 @@ def head_widths(task: Task, model: Model) -> dict[str, list[float]]:
     paths = {module: path or type(model).__name__ for path, module in model.named_modules()}
     found: dict[str, list[torch.Tensor]] = {}
 
-    def see(look: Look) -> None:
+    def see(look: AttentionCall) -> None:
         weights = look.weights()
         weights = weights if weights.dim() == 4 else weights.reshape(-1, 1, *weights.shape[-2:])
         name = paths.get(look.layer, "") if look.layer is not None else ""

@@ -42,7 +42,7 @@ class AttentionDisplay:
     changed. `save` writes a picture, or a page to look around in (.html), which loads nothing from anywhere.
 
     >>> import regard, torch
-    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4).eval()
+    >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4).eval()
     >>> with regard.capture(model) as seen:
     ...     _ = model(torch.tensor([[5, 6, 7]]))
     >>> display = regard.AttentionDisplay(seen, tokens=["a", "b", "c"])
@@ -62,7 +62,7 @@ class AttentionDisplay:
         entry: int = 0,
         title: str = "",
     ) -> None:
-        seen = looks.layered() if isinstance(looks, Capture) else list(looks)
+        seen = looks.by_layer() if isinstance(looks, Capture) else list(looks)
         if not seen:
             raise ValueError("looks: expected one or more, got none")
         self.title, self.signed = title, False

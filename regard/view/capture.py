@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.seq2seq import Seq2Seq
-from regard.view.hearing import Heard, listening
+from regard.view.intercept import Heard, listening
 from regard.view.seen import Seen, joined
 from regard.view.summary import Summary
 
@@ -104,14 +104,14 @@ class Capture(Sequence[Seen]):
     def __iter__(self) -> Iterator[Seen]:
         return iter(self._seen)
 
-    def layered(self) -> list[Seen]:
+    def by_layer(self) -> list[Seen]:
         """One for each layer: what it saw in several steps, as a decoder does, is put together."""
         names = list(dict.fromkeys(own.name for own in self._seen))
         return [joined([own for own in self._seen if own.name == name]) for name in names]
 
     def summary(self) -> Summary:
         """Entropy, effective width, distance and weight on the first key, of every head."""
-        return Summary(self.layered())
+        return Summary(self.by_layer())
 
     def __repr__(self) -> str:
         return f"Capture of {type(self.model).__name__}: {len(self)} looks of {len(self._order)} layers"
@@ -133,7 +133,7 @@ def capture(
     the end. Only what is chosen is computed and kept.
 
     >>> import regard, torch
-    >>> model = regard.LanguageModel(vocabulary=31, size=16, layers=2, heads=4).eval()
+    >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4).eval()
     >>> with regard.capture(model, heads=[0, 2]) as seen:
     ...     _ = model(torch.tensor([[5, 6, 7]]))
     >>> [(look.name, look.kind, tuple(look.weights.shape)) for look in seen]

@@ -72,7 +72,7 @@ class ImageAttentionDisplay:
                 raise ValueError(f"a {type(model).__name__} reads no images, or not by attention")
             with capture(model) as found:
                 model(inputs)
-        looks = found.layered()
+        looks = found.by_layer()
         front = 0 if model.token is None else 1
         through = numbers.rollout([own.weights for own in looks])[0]
         return cls(picture, looks, _places(through, front, model.grid), **about, front=front)

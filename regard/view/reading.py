@@ -35,7 +35,7 @@ def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> A
     if not isinstance(model, Encoder | LanguageModel):
         raise ValueError(f"a {type(model).__name__} reads no text")
     tokenizer = model.need_tokenizer()
-    (ids,) = tokens(tokenizer, [text], model.config["maximum"])
+    (ids,) = tokens(tokenizer, [text], model.config["max_positions"])
     with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
         model(torch.tensor([ids], device=next(model.parameters()).device))
     return AttentionDisplay(seen, _names(tokenizer, ids), title=_short(text))
@@ -43,11 +43,11 @@ def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> A
 
 def _translated(model: Translator, text: str, target: str, chosen: dict[str, Any]) -> AttentionDisplay:
     reader, writer = model.need_tokenizer(), model.need_target_tokenizer()
-    most = model.config.get("maximum")
+    most = model.config.get("max_positions")
     (source,) = tokens(reader, [text], most)
     written = plain(writer).encode(target, add_special_tokens=False).ids[: None if most is None else most - 1]
     device = next(model.parameters()).device
-    ids = (torch.tensor([own], device=device) for own in (source, [model.config["begin"], *written]))
+    ids = (torch.tensor([own], device=device) for own in (source, [model.config["bos"], *written]))
     with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
         model(*ids)
     # The row of a word is the look with which it was written, so it stands one place before the word is read.

@@ -8,7 +8,7 @@ import numpy
 
 from regard.attention.kernels import KERNELS
 from regard.kernel import KernelRegressor
-from regard.web.asked import Asked
+from regard.web.params import Asked
 
 __all__ = ["answer"]
 

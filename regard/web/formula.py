@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Additive, Cosine, Dot, Kernel, Mask, attend, causal, keep, weights
-from regard.web.asked import Asked
+from regard.web.params import Asked
 
 __all__ = ["answer"]
 

@@ -15,8 +15,8 @@ from regard.data.digits import digits
 from regard.models.classifier import ImageClassifier
 from regard.models.pictures import ImageError
 from regard.view.images import ImageAttentionDisplay
-from regard.web.asked import Asked
-from regard.web.shelf import Shelf
+from regard.web.model_store import Shelf
+from regard.web.params import Asked
 
 __all__ = ["answer", "examples"]
 

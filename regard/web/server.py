@@ -20,9 +20,9 @@ from starlette.routing import Route
 
 from regard.view.page import static
 from regard.web import curve, formula, pictures, texts
-from regard.web.asked import Asked
 from regard.web.guard import Guard, TooMuch, read_json
-from regard.web.shelf import Shelf
+from regard.web.model_store import Shelf
+from regard.web.params import Asked
 from regard.web.training import RECIPES, Trainer
 
 __all__ = ["PORT", "application", "free_socket", "serve"]

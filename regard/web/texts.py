@@ -15,8 +15,8 @@ from regard.training.alignment import align
 from regard.view.attention import AttentionDisplay
 from regard.view.page import packed
 from regard.view.reading import read
-from regard.web.asked import Asked
-from regard.web.shelf import Shelf
+from regard.web.model_store import Shelf
+from regard.web.params import Asked
 
 __all__ = ["LEVELS", "answer", "weights"]
 
@@ -69,7 +69,7 @@ def _layers(display: AttentionDisplay) -> dict[str, Any]:
 def _next(model: LanguageModel, text: str) -> list[dict[str, Any]]:
     """The likeliest next words."""
     tokenizer = model.need_tokenizer()
-    (ids,) = tokens(tokenizer, [text], model.config["maximum"])
+    (ids,) = tokens(tokenizer, [text], model.config["max_positions"])
     with torch.inference_mode(), evaluation(model):
         chances = masked_softmax(model(torch.tensor([ids]))[0, -1:])[0]
     best = chances.topk(min(NEXT, len(chances)))

@@ -278,7 +278,7 @@ def test_what_goes_wrong_in_a_thread_is_told_to_the_caller(threads):
                 raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        threads_module.share_out(loop, 2, work=2 * threads_module.SHARE)
+        threads_module.parallel_for(loop, 2, work=2 * threads_module.SHARE)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -348,7 +348,7 @@ def test_numba_is_imported_by_the_first_call_and_may_be_missing():
         scores = additive.additive_scores(query, key, w)
         torch.testing.assert_close(scores, torch.tanh(query[:, None] + key) @ w)
         scores.sum().backward()
-        assert additive.find_loops("additive") is None and w.grad.isfinite().all()
+        assert additive.load_kernels("additive") is None and w.grad.isfinite().all()
     """)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.attention import attend, weights
-from regard.attention.dropout import thinned
+from regard.attention.dropout import dropout
 from tests.attention.cases import (
     CUTS,
     MASKS,
@@ -110,19 +110,19 @@ def test_gradients_through_a_random_score():
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.93])
 def test_a_share_is_dropped_and_the_rest_makes_up_for_it(share):
     x = torch.ones(101, 997, requires_grad=True)
-    found = thinned(x, share)
+    found = dropout(x, share)
     kept = found != 0
     assert abs(float(kept.double().mean()) - (1 - share)) < 0.01
     assert torch.equal(found[kept], torch.full_like(found[kept], 1 / (1 - share)))
     found.sum().backward()
     assert torch.equal(x.grad, found.detach())  # what is dropped learns nothing
     torch.manual_seed(7)
-    one = thinned(x, share)
+    one = dropout(x, share)
     torch.manual_seed(7)
-    assert torch.equal(one, thinned(x, share))
-    assert not torch.equal(one, thinned(x, share))
+    assert torch.equal(one, dropout(x, share))
+    assert not torch.equal(one, dropout(x, share))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (0, 5), (2, 3, 5)])
 def test_any_shape_is_thinned(shape):
-    assert thinned(torch.ones(shape, dtype=torch.float64), 0.4).shape == shape
+    assert dropout(torch.ones(shape, dtype=torch.float64), 0.4).shape == shape

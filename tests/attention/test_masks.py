@@ -20,8 +20,8 @@ from regard.attention import (
     weights,
     window,
 )
-from regard.attention.bound import Piece
-from regard.attention.frames import Frame
+from regard.attention.bound import Tile
+from regard.attention.layout import Layout
 from tests.attention import reference
 from tests.attention.cases import MASKS, SHAPES, Meaning, Shape, assert_near
 
@@ -207,7 +207,7 @@ def test_repr():
 
 def test_segments_of_one_shape_are_a_batch():
     """Only where a piece is made of whole segments of one shape."""
-    bound = segments([2, 2, 3, 0], [4, 4, 4, 1]).bind(Frame((1,), 7, 13, 1, torch.device("cpu"), range(7)))
+    bound = segments([2, 2, 3, 0], [4, 4, 4, 1]).bind(Layout((1,), 7, 13, 1, torch.device("cpu"), range(7)))
     for rows, keys, repeats in (
         ((0, 4), (0, 8), 2),
         ((0, 2), (0, 4), 1),
@@ -217,4 +217,4 @@ def test_segments_of_one_shape_are_a_batch():
         ((2, 4), (4, 8), 1),
         ((4, 4), (8, 8), 1),
     ):
-        assert bound.repeats(Piece(slice(0, 1), slice(*rows), slice(*keys))) == repeats
+        assert bound.repeats(Tile(slice(0, 1), slice(*rows), slice(*keys))) == repeats

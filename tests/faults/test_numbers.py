@@ -104,7 +104,7 @@ def in_pieces(seed: int) -> AbstractContextManager[object]:
     """Every third case is cut as if it were large."""
     if seed % 3:
         return nullcontext()
-    return patch.multiple("regard.attention.pieces", STREAMED=1000, MASKED_ROWS=7, WORTH_A_CALL=100)
+    return patch.multiple("regard.attention.tiling", STREAMED=1000, MASKED_ROWS=7, WORTH_A_CALL=100)
 
 
 def check_numbers(seed: int) -> None:

@@ -4,18 +4,18 @@ import pytest
 import torch
 
 from regard.attention import Dot
-from regard.models import Choice, Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
+from regard.models import Encoder, LanguageModel, ResNet, Sampling, Seq2Seq, Transformer, ViT
 from tests.models.test_folders import word_tokenizer
 
 IDS = torch.randint(31, (3, 13))
 
 
 def encoder(**options):
-    return Encoder(31, 24, 1, 4, maximum=17, **options)
+    return Encoder(31, 24, 1, 4, max_positions=17, **options)
 
 
 def language(**options):
-    return LanguageModel(31, 24, 1, 4, maximum=17, **options)
+    return LanguageModel(31, 24, 1, 4, max_positions=17, **options)
 
 
 def told(model, tokenizer):
@@ -61,7 +61,7 @@ CALLS = {
         "left, right",
         "middle",
     ),
-    "no head for words": (lambda: encoder().guess(IDS), ValueError, "words=True"),
+    "no head for words": (lambda: encoder().mlm_logits(IDS), ValueError, "mlm_head=True"),
     "no head for classes": (lambda: encoder().class_logits(IDS), ValueError, "classes="),
     "no tokenizer": (lambda: encoder().embed(["a"]), ValueError, "tokenizer"),
     "no tokenizer to write with": (lambda: language().generate("a"), ValueError, "tokenizer"),
@@ -86,7 +86,7 @@ CALLS = {
         "0",
     ),
     "a source that is too long": (
-        lambda: Transformer(31, 31, 24, 1, 4, maximum=11)(IDS, IDS[:, :2]),
+        lambda: Transformer(31, 31, 24, 1, 4, max_positions=11)(IDS, IDS[:, :2]),
         ValueError,
         "at most 11",
         "13",
@@ -119,17 +119,17 @@ CALLS = {
         "3 sequences",
         "1",
     ),
-    "no words to write": (lambda: language().write(IDS, most=0), ValueError, "most", "1 word", "0"),
-    "no beams": (lambda: language().write(IDS, beam=0), ValueError, "beam", "0"),
+    "no words to write": (lambda: language().write(IDS, max_new_tokens=0), ValueError, "most", "1 word", "0"),
+    "no beams": (lambda: language().write(IDS, beam_size=0), ValueError, "beam_size", "0"),
     "beams and a choice": (
-        lambda: language().write(IDS, beam=2, choice=Choice(0.5)),
+        lambda: language().write(IDS, beam_size=2, sampling=Sampling(0.5)),
         ValueError,
         "choice",
-        "beam=2",
+        "beam_size=2",
     ),
-    "a choice of words": (lambda: language().write(IDS, choice="sample"), TypeError, "choice", "Choice(", "str"),
+    "a choice of words": (lambda: language().write(IDS, sampling="sample"), TypeError, "choice", "Sampling(", "str"),
     "a seed of letters": (lambda: Choice(seed="x"), TypeError, "seed", "str"),
-    "an end beyond the vocabulary": (lambda: language(end=31), ValueError, "end", "0 to 30", "31"),
+    "an end beyond the vocabulary": (lambda: language(eos=31), ValueError, "end", "0 to 30", "31"),
     "a forbidden word beyond": (lambda: Seq2Seq(31, 29, forbidden=[29]), ValueError, "forbidden", "0 to 28", "29"),
     "rotations backwards": (lambda: language(rotary_base=-3), ValueError, "rotary_base", "-3"),
     "a score without attention": (lambda: language(mixer="recurrent", score="dot"), ValueError, "mixer", "score"),
@@ -164,7 +164,7 @@ CALLS = {
         "even",
         "3",
     ),
-    "shared words of two sizes": (lambda: Transformer(31, 29, shared=True), ValueError, "shared", "31", "29"),
+    "shared words of two sizes": (lambda: Transformer(31, 29, share_embeddings=True), ValueError, "shared", "31", "29"),
     "an odd hidden size": (lambda: Seq2Seq(31, 29, 10, 15), ValueError, "hidden_size", "even", "15"),
     "a cell of another kind": (lambda: Seq2Seq(31, 29, cell="rnn"), ValueError, "cell", "gru, lstm", "rnn"),
     "an unknown score": (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "attention", "additive", "aditive"),
@@ -196,7 +196,7 @@ CALLS = {
     "a billion layers": (lambda: LanguageModel(31, 24, 10**9, 4), ValueError, "layers", "1000000000"),
     "a billion blocks": (lambda: ResNet([10**9], 5), ValueError, "layers", "1000000000"),
     "no layers": (lambda: Encoder(31, 24, 0, 4), ValueError, "layers", "0"),
-    "a vocabulary that is a list": (lambda: Encoder(["a"], 24, 1, 4), TypeError, "vocabulary", "list"),
+    "a vocabulary that is a list": (lambda: Encoder(["a"], 24, 1, 4), TypeError, "vocab_size", "list"),
     "positions of another kind": (lambda: language(positions="rotatory"), ValueError, "positions", "rotary"),
     "a mixer of another kind": (lambda: language(mixer="lstm"), ValueError, "mixer", "recurrent", "lstm"),
     "pooling of another kind": (lambda: encoder(pooling="last"), ValueError, "pooling", "first", "last"),
@@ -244,8 +244,8 @@ def test_writing_and_embedding_drop_nothing(training):
     reader.tokenizer = word_tokenizer()
     reader.blocks[0].eval()
     writer.tokenizer = word_tokenizer()
-    assert writer.write(IDS, most=3) == writer.write(IDS, most=3)
-    assert "".join(writer.stream("the cat", most=5)) == "".join(writer.stream("the cat", most=5))
+    assert writer.write(IDS, max_new_tokens=3) == writer.write(IDS, max_new_tokens=3)
+    assert "".join(writer.stream("the cat", max_new_tokens=5)) == "".join(writer.stream("the cat", max_new_tokens=5))
     assert torch.equal(reader.embed("the cat"), reader.embed("the cat"))
     assert writer.training == reader.training == training
     assert not reader.blocks[0].training

@@ -20,7 +20,7 @@ LENGTHS = [13, 4, 9]
 
 @pytest.fixture(params=CASES)
 def model(request):
-    model = LanguageModel(31, 24, 2, 4, maximum=100, **CASES[request.param]).eval()
+    model = LanguageModel(31, 24, 2, 4, max_positions=100, **CASES[request.param]).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

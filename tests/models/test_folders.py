@@ -18,7 +18,7 @@ from tests.models import hugging
 from tests.models.test_properties import shaken
 
 MODELS = {
-    "encoder": (lambda: Encoder(31, 24, 2, 4, types=2, words=True, pooler=True, classes=3, score="cosine"), (13,)),
+    "encoder": (lambda: Encoder(31, 24, 2, 4, types=2, mlm_head=True, pooler=True, classes=3, score="cosine"), (13,)),
     "language": (lambda: LanguageModel(31, 24, 2, 4, positions="rotary", mixer="convolution"), (13,)),
     "seq2seq": (lambda: Seq2Seq(31, 29, 10, 14, layers=2, attention="gaussian"), (13, 5)),
     "transformer": (lambda: Transformer(31, 29, 24, 2, 4, pre_norm=True), (13, 5)),
@@ -90,11 +90,11 @@ def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
 
 
 def test_an_encoder_is_exported_with_how_it_pools(tmp_path):
-    model = shaken(Encoder(31, 24, 1, 4, types=2, pooling="max", normalized=False, longest_text=7))
+    model = shaken(Encoder(31, 24, 1, 4, types=2, pooling="max", normalized=False, max_length=7))
     model.tokenizer = word_tokenizer()
     model.export(tmp_path)
     again = load(tmp_path)
-    assert [again.config[name] for name in ("pooling", "normalized", "longest_text")] == ["max", False, 7]
+    assert [again.config[name] for name in ("pooling", "normalized", "max_length")] == ["max", False, 7]
     assert torch.equal(again.embed(["the cat", "mat"]), model.embed(["the cat", "mat"]))
     model.tokenizer = None
     model.export(tmp_path)
@@ -112,7 +112,7 @@ def test_a_llama_with_the_usual_biases_is_exported(tmp_path):
 
 
 def test_a_tokenizer_stays_as_it_was():
-    model = Encoder(31, 24, 1, 4, maximum=8).eval()
+    model = Encoder(31, 24, 1, 4, max_positions=8).eval()
     model.tokenizer = word_tokenizer()
     model.tokenizer.enable_padding(length=5)
     with ThreadPoolExecutor(4) as pool:
@@ -262,7 +262,7 @@ def test_an_unknown_model(own):
         ({"n_head": 5}, ("heads", "5")),
         ({"activation_function": "mish"}, ("activation_function", "mish")),
         ({"scale_attn_by_inverse_layer_idx": True}, ("scale_attn_by_inverse_layer_idx", "True")),
-        ({"vocab_size": 1 << 40}, ("vocabulary",)),
+        ({"vocab_size": 1 << 40}, ("vocab_size",)),
     ],
 )
 def test_a_config_of_theirs_that_does_not_fit(theirs, changes, words):

@@ -64,7 +64,7 @@ def test_steps_of_a_sentence_encoder_that_are_not_built(bert):
     (bert / "modules.json").write_text("{}")
     refused(bert, "modules.json", "list")
     (bert / "modules.json").write_text("[]")
-    assert load(bert).config["longest_text"] == 17  # no longer than there are positions
+    assert load(bert).config["max_length"] == 17  # no longer than there are positions
     (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
     refused(bert, "1_Pooling", "lasttoken")
 

@@ -9,9 +9,9 @@ from torch import nn
 from regard import attend, causal, keep, lengths, segments
 from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Places, Recurrent
 from regard.models.block import ACTIVATIONS
-from regard.models.few_rows import FEW, Linear, RMSNorm, product
+from regard.models.decode_kernels import FEW, Linear, RMSNorm, product
 from regard.models.multihead import SCORES
-from regard.models.positions import LearnedPositions, alibi_slopes, rotary, sinusoidal, turned
+from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary, sinusoidal
 
 BATCH, N, M = 3, 7, 11
 
@@ -26,17 +26,17 @@ def same(ours, theirs, atol=1e-5):
 def copied(theirs: nn.MultiheadAttention, ours: MultiHead) -> None:
     with torch.no_grad():
         if theirs.in_proj_weight is not None:
-            ours.inward[0].weight.copy_(theirs.in_proj_weight)
+            ours.in_proj[0].weight.copy_(theirs.in_proj_weight)
         else:
             weights = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
-            for linear, weight in zip(ours.inward, weights, strict=True):
+            for linear, weight in zip(ours.in_proj, weights, strict=True):
                 linear.weight.copy_(weight)
         if theirs.in_proj_bias is not None:
-            biases = theirs.in_proj_bias.split([linear.out_features for linear in ours.inward])
-            for linear, bias in zip(ours.inward, biases, strict=True):
+            biases = theirs.in_proj_bias.split([linear.out_features for linear in ours.in_proj])
+            for linear, bias in zip(ours.in_proj, biases, strict=True):
                 linear.bias.copy_(bias.normal_())
-            ours.outward.bias.copy_(theirs.out_proj.bias.normal_())
-        ours.outward.weight.copy_(theirs.out_proj.weight)
+            ours.out_proj.bias.copy_(theirs.out_proj.bias.normal_())
+        ours.out_proj.weight.copy_(theirs.out_proj.weight)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -64,19 +64,19 @@ def test_gradients_are_pytorchs():
     query, key = torch.randn(BATCH, N, 21), torch.randn(BATCH, M, 21)
     ours(query, key).square().sum().backward()
     theirs(query, key, key)[0].square().sum().backward()
-    same(ours.inward[0].weight.grad, theirs.in_proj_weight.grad, 1e-4)
-    same(ours.inward[0].bias.grad, theirs.in_proj_bias.grad, 1e-4)
-    same(ours.outward.weight.grad, theirs.out_proj.weight.grad, 1e-4)
+    same(ours.in_proj[0].weight.grad, theirs.in_proj_weight.grad, 1e-4)
+    same(ours.in_proj[0].bias.grad, theirs.in_proj_bias.grad, 1e-4)
+    same(ours.out_proj.weight.grad, theirs.out_proj.weight.grad, 1e-4)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3])
 def test_grouped_heads_are_heads_with_copies(kv_heads):
     grouped, full = MultiHead(24, 6, kv_heads=kv_heads, head_size=5), MultiHead(24, 6, head_size=5)
-    query, *rest = grouped.inward[0].weight.split(grouped.widths)
+    query, *rest = grouped.in_proj[0].weight.split(grouped.widths)
     copies = [part.view(kv_heads, 5, 24).repeat_interleave(6 // kv_heads, 0).flatten(0, 1) for part in rest]
     with torch.no_grad():
-        full.inward[0].weight.copy_(torch.cat([query, *copies]))
-        full.outward.load_state_dict(grouped.outward.state_dict())
+        full.in_proj[0].weight.copy_(torch.cat([query, *copies]))
+        full.out_proj.load_state_dict(grouped.out_proj.state_dict())
     rows = torch.randn(BATCH, N, 24)
     same(grouped(rows, mask=causal()), full(rows, mask=causal()))
 
@@ -88,7 +88,7 @@ def test_any_score(score):
     heads = [layer._heads(part) for part in layer._product(query, slice(0, 3)).split(layer.widths, -1)]
     keys, values = layer._project(key, slice(1, 3))
     expected = attend(heads[0], keys, values, score=layer.score).transpose(1, 2).flatten(2)
-    same(layer(query, key), layer.outward(expected))
+    same(layer(query, key), layer.out_proj(expected))
 
 
 def test_a_score_of_your_own():
@@ -159,11 +159,11 @@ def test_rotary_scores_see_differences_only():
 
     def score(place, other):
         turns = [rotary(torch.tensor([[position]]), 10) for position in (place, other)]
-        return (turned(query, turns[0]) * turned(key, turns[1])).sum(-1)
+        return (apply_rotary(query, turns[0]) * apply_rotary(key, turns[1])).sum(-1)
 
     same(score(3, 8), score(103, 108), 1e-4)
     assert not torch.allclose(score(3, 8), score(3, 9))
-    same(turned(query, rotary(torch.tensor([[0]]), 10)), query)
+    same(apply_rotary(query, rotary(torch.tensor([[0]]), 10)), query)
 
 
 def test_alibi_slopes():
@@ -185,13 +185,13 @@ def test_learned_positions_end():
 @pytest.mark.parametrize("bias", [True, False])
 def test_feed_forward(activation, bias):
     layer, rows = FeedForward(12, 19, activation, bias=bias), torch.randn(BATCH, N, 12)
-    inner = rows @ layer.inward.weight.T + (layer.inward.bias if bias else 0)
+    inner = rows @ layer.in_proj.weight.T + (layer.in_proj.bias if bias else 0)
     if activation == "swiglu":
         gate, rest = inner[..., :19], inner[..., 19:]
         inner = gate * torch.sigmoid(gate) * rest
     else:
         inner = ACTIVATIONS[activation](inner)
-    expected = inner @ layer.outward.weight.T + (layer.outward.bias if bias else 0)
+    expected = inner @ layer.out_proj.weight.T + (layer.out_proj.bias if bias else 0)
     same(layer(rows), expected)
     with torch.no_grad():
         same(layer(rows[:1, :5]), expected[:1, :5])  # few rows go another way
@@ -202,7 +202,7 @@ def test_few_rows_are_rows(count, monkeypatch):
     rows, linear = torch.randn(1, count, 37), Linear(37, 53)
     with torch.no_grad():
         same(linear(rows), nn.functional.linear(rows, linear.weight, linear.bias))
-        monkeypatch.setattr("regard.models.few_rows.LARGE", 1)  # in all threads
+        monkeypatch.setattr("regard.models.decode_kernels.LARGE", 1)  # in all threads
         monkeypatch.setattr("regard.attention.threads.SHARE", 1)
         same(product(rows, linear.weight), rows @ linear.weight.T)
         same(RMSNorm(37)(rows), nn.functional.rms_norm(rows, (37,), eps=1e-5))
@@ -217,11 +217,11 @@ def test_few_rows_in_training_are_dropped_as_well():
 
 def test_few_rows_go_through_hooks_and_replaced_layers():
     layer, rows, calls = FeedForward(12, 19), torch.randn(1, 2, 12), []
-    layer.inward.register_forward_hook(lambda *_: calls.append(1))
+    layer.in_proj.register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
         layer(rows)
         assert calls
-        layer.outward = nn.Sequential(layer.outward, nn.ReLU())
+        layer.out_proj = nn.Sequential(layer.out_proj, nn.ReLU())
         assert (layer(rows) >= 0).all()
 
 
@@ -265,16 +265,16 @@ def test_rms_norm_is_pytorchs_with_its_gradient():
 # --------------------------------------------------------------------------------------------------------------- Block
 
 NAMES = {
-    "self_attn.in_proj_weight": "mixer.inward.0.weight",
-    "self_attn.in_proj_bias": "mixer.inward.0.bias",
-    "self_attn.out_proj.weight": "mixer.outward.weight",
-    "self_attn.out_proj.bias": "mixer.outward.bias",
-    "multihead_attn.in_proj_weight": "cross.inward.0.weight",
-    "multihead_attn.in_proj_bias": "cross.inward.0.bias",
-    "multihead_attn.out_proj.weight": "cross.outward.weight",
-    "multihead_attn.out_proj.bias": "cross.outward.bias",
-    "linear1": "feed_forward.inward",
-    "linear2": "feed_forward.outward",
+    "self_attn.in_proj_weight": "mixer.in_proj.0.weight",
+    "self_attn.in_proj_bias": "mixer.in_proj.0.bias",
+    "self_attn.out_proj.weight": "mixer.out_proj.weight",
+    "self_attn.out_proj.bias": "mixer.out_proj.bias",
+    "multihead_attn.in_proj_weight": "cross.in_proj.0.weight",
+    "multihead_attn.in_proj_bias": "cross.in_proj.0.bias",
+    "multihead_attn.out_proj.weight": "cross.out_proj.weight",
+    "multihead_attn.out_proj.bias": "cross.out_proj.bias",
+    "linear1": "feed_forward.in_proj",
+    "linear2": "feed_forward.out_proj",
 }
 
 

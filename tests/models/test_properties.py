@@ -153,7 +153,7 @@ def test_resnet_in_evaluation_does_not_depend_on_the_batch():
         (lambda: ResNet((3, 3, 3), 10, width=16, stem="cifar"), 0.27e6),
         (lambda: LanguageModel(50_257, 768, 12, 12), 124.4e6),
         # The paper says "about 37,000" words and 65 million parameters.
-        (lambda: Transformer(37_000, 37_000, 512, 6, 8, shared=True), 65e6),
+        (lambda: Transformer(37_000, 37_000, 512, 6, 8, share_embeddings=True), 65e6),
     ],
     ids=["ViT-B/16", "BERT-base", "ResNet-50", "ResNet-18", "ResNet-20", "GPT-2", "Transformer-base"],
 )

@@ -7,7 +7,7 @@ import torch
 
 from regard.attention import Cosine
 from regard.data import fetching
-from regard.models import Choice, load
+from regard.models import Sampling, load
 from tests.models import hugging
 
 
@@ -89,22 +89,22 @@ def test_stories_are_those_of_transformers(writer, tmp_path):
         with torch.no_grad():
             torch.testing.assert_close(writer(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
         text = tokenizer.decode(written, skip_special_tokens=True)
-        assert prompt + writer.generate(prompt, most=60) == text
+        assert prompt + writer.generate(prompt, max_new_tokens=60) == text
     assert writer.parameter_count == theirs.num_parameters()
 
 
 def test_stories_are_stories(writer):
     """The tokens are those that the model was trained with: it writes English."""
-    assert writer.generate("Once upon a time", most=20).startswith(", there was a little girl named Lily.")
-    together = writer.generate(PROMPTS, most=30)
-    assert together == [writer.generate(prompt, most=30) for prompt in PROMPTS]
+    assert writer.generate("Once upon a time", max_new_tokens=20).startswith(", there was a little girl named Lily.")
+    together = writer.generate(PROMPTS, max_new_tokens=30)
+    assert together == [writer.generate(prompt, max_new_tokens=30) for prompt in PROMPTS]
 
 
 def test_a_stream_is_the_text_in_pieces(writer):
-    for choice in (Choice(0.0), Choice(0.9, top_p=0.9, seed=7)):
-        pieces = list(writer.stream(PROMPTS[0], most=40, choice=choice))
+    for choice in (Sampling(0.0), Sampling(0.9, top_p=0.9, seed=7)):
+        pieces = list(writer.stream(PROMPTS[0], max_new_tokens=40, sampling=choice))
         assert len(pieces) > 30
-        assert "".join(pieces) == writer.generate(PROMPTS[0], most=40, choice=choice)
+        assert "".join(pieces) == writer.generate(PROMPTS[0], max_new_tokens=40, sampling=choice)
 
 
 def test_what_is_wrong_with_the_files_of_llama2c(writer, tmp_path):
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_the_files_of_llama2c(writer, tmp_path):
         (content[:-1], "whole float32"),
         (content + b"\0" * 4, "left over"),
         (b"\0" * 28 + content[28:], "below 1"),
-        (b"\xff\xff\xff\x7f" * 7 + content[28:], "vocabulary"),
+        (b"\xff\xff\xff\x7f" * 7 + content[28:], "vocab_size"),
         (content[:28] + b"\x00\x00\xc0\x7f" + content[32:], "NaN"),
     ):
         (tmp_path / "model.bin").write_bytes(part)

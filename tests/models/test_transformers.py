@@ -37,7 +37,7 @@ def test_bert(name, ids, tmp_path):
     for peer in (theirs, again):
         found = peer(ids, attention_mask=REAL.long())
         if "ForMaskedLM" in type(theirs).__name__:
-            same(ours.guess(ids, LENGTHS)[REAL], found.logits[REAL])
+            same(ours.mlm_logits(ids, LENGTHS)[REAL], found.logits[REAL])
         elif "Classification" in type(theirs).__name__:
             same(ours.class_logits(ids, LENGTHS), found.logits)
         else:
@@ -65,12 +65,12 @@ def test_language_models(make, name, ids, tmp_path):
     for peer in (theirs, again):
         same(ours(ids, LENGTHS)[REAL], peer(ids, attention_mask=REAL.long()).logits[REAL])
         same(ours(ids), peer(ids).logits)
-    end = ours.config["end"]
+    end = ours.config["eos"]
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(ids, **options)[:, 13:]
-    assert [own.ids for own in ours.write(ids, most=17)] == trimmed(greedy, end)
+    assert [own.ids for own in ours.write(ids, max_new_tokens=17)] == trimmed(greedy, end)
     beam = theirs.generate(ids, num_beams=4, **options)[:, 13:]
-    assert [own.ids for own in ours.write(ids, most=17, beam=4)] == trimmed(beam, end)
+    assert [own.ids for own in ours.write(ids, max_new_tokens=17, beam_size=4)] == trimmed(beam, end)
 
 
 @pytest.mark.parametrize("make", [hugging.gpt2, hugging.llama])
@@ -79,10 +79,10 @@ def test_prompts_of_different_lengths(make, ids, tmp_path):
     theirs = make(next(iter(hugging.GPT2S if make is hugging.gpt2 else hugging.LLAMAS)))
     ours = hugging.twin(theirs, tmp_path)
     left = torch.stack([own.roll(13 - int(count)) for own, count in zip(ids, LENGTHS, strict=True)])
-    end = ours.config["end"]
+    end = ours.config["eos"]
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(left, attention_mask=REAL.flip(1).long(), **options)[:, 13:]
-    assert [own.ids for own in ours.write(ids, LENGTHS, most=17)] == trimmed(greedy, end)
+    assert [own.ids for own in ours.write(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, end)
 
 
 @pytest.mark.parametrize("name", hugging.VITS)
@@ -112,10 +112,12 @@ def test_marian(name, ids, tmp_path):
         same(ours(ids, target, LENGTHS), peer(ids, decoder_input_ids=target, **mask).logits)
     options = {"max_new_tokens": 17, "do_sample": False, "bad_words_ids": [[30]], "forced_eos_token_id": None}
     greedy = theirs.generate(ids, **mask, **options)[:, 1:]
-    assert [own[0].ids for own in ours.write(ids, LENGTHS, most=17)] == trimmed(greedy, 0)
+    assert [own[0].ids for own in ours.write(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, 0)
     for penalty in (1.0, 0.3):
         beam = theirs.generate(ids, num_beams=4, length_penalty=penalty, **mask, **options)[:, 1:]
-        assert [own[0].ids for own in ours.write(ids, LENGTHS, most=17, beam=4, penalty=penalty)] == trimmed(beam, 0)
+        assert [
+            own[0].ids for own in ours.write(ids, LENGTHS, max_new_tokens=17, beam_size=4, length_penalty=penalty)
+        ] == trimmed(beam, 0)
 
 
 def test_resnet_equals_an_independent_one():

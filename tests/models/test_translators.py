@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard import Additive
-from regard.attention.watch import watching
+from regard.attention.observers import watching
 from regard.models import Seq2Seq, Transformer, recurrence
 from regard.models.multihead import SCORES
 from tests.models.test_layers import block_state
@@ -29,8 +29,12 @@ MAKERS = {
         for name, options in RECURRENT.items()
     },
     "transformer": lambda: Transformer(31, 29, 24, 2, 4),
-    "transformer-pre-norm": lambda: Transformer(31, 29, 24, 2, 4, decoder_layers=1, pre_norm=True, tied=False),
-    "transformer-learned": lambda: Transformer(31, 31, 24, 2, 4, positions="learned", shared=True, scaled=False),
+    "transformer-pre-norm": lambda: Transformer(
+        31, 29, 24, 2, 4, decoder_layers=1, pre_norm=True, tie_embeddings=False
+    ),
+    "transformer-learned": lambda: Transformer(
+        31, 31, 24, 2, 4, positions="learned", share_embeddings=True, scale_embeddings=False
+    ),
 }
 
 
@@ -123,18 +127,18 @@ def test_alignments_drop_nothing(source, target):
         assert model.training
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_sentence_does_not_depend_on_its_neighbours(model, source, beam):
-    together = model.write(source, LENGTHS, most=9, beam=beam)
+    together = model.write(source, LENGTHS, max_new_tokens=9, beam_size=beam)
     for number, count in enumerate(LENGTHS.tolist()):
-        (alone,) = model.write(source[number : number + 1, :count], most=9, beam=beam)
+        (alone,) = model.write(source[number : number + 1, :count], max_new_tokens=9, beam_size=beam)
         assert [own.ids for own in alone] == [own.ids for own in together[number]]
         for own, other in zip(alone, together[number], strict=True):
             assert abs(own.score - other.score) < 1e-4
 
 
 def test_scores_of_hypotheses_are_their_log_probabilities(model, source):
-    (hypotheses, *_) = model.write(source[:1], most=6, beam=3, penalty=0.5)
+    (hypotheses, *_) = model.write(source[:1], max_new_tokens=6, beam_size=3, length_penalty=0.5)
     assert [own.score for own in hypotheses] == sorted((own.score for own in hypotheses), reverse=True)
     for own in hypotheses:
         words = own.ids + ([2] if len(own.ids) < 6 else [])
@@ -161,7 +165,7 @@ def test_transformer_is_nn_transformer(pre_norm, source, target):
         batch_first=True,
     )
     shaken(theirs)
-    ours = Transformer(31, 29, 24, 2, 4, inner_size=19, pre_norm=pre_norm).eval()
+    ours = Transformer(31, 29, 24, 2, 4, ffn_size=19, pre_norm=pre_norm).eval()
     for mine, yours in zip(ours.encoder_blocks, theirs.encoder.layers, strict=True):
         mine.load_state_dict(block_state(yours, cross=False))
     for mine, yours in zip(ours.decoder_blocks, theirs.decoder.layers, strict=True):

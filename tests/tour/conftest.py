@@ -13,7 +13,8 @@ from matplotlib.text import Text as Words
 
 from regard import tour
 from regard.data.grammar import parallel
-from regard.tour import kept, labels, runner, walk
+from regard.tour import cache as kept
+from regard.tour import labels, runner, walk
 from regard.tour.labels import chinese
 from regard.tour.section import Criterion, Numbers, Section, Text
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.tour import kept, walk
+from regard.tour import cache as kept
+from regard.tour import walk
 from regard.tour.section import Outcome
 from tests.tour import dying
 

@@ -40,7 +40,7 @@ def test_a_run_leaves_a_model_that_works(task, tmp_path):
     [
         ("translate", {"model": "transformer", "heads": 2}),
         ("translate", {"attention": None, "cell": "lstm"}),
-        ("translate", {"accumulate": 2, "schedule": "inverse-root", "tokenizer": "bpe", "vocabulary": 300}),
+        ("translate", {"accumulate": 2, "schedule": "inverse-root", "tokenizer": "bpe", "vocab_size": 300}),
         ("language", {"model": "masked"}),
         ("images", {"model": "resnet", "width": 4, "depths": "1,1", "schedule": "constant"}),
         ("text", {"examples": 31, "smoothing": 0.1}),

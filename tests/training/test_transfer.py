@@ -19,7 +19,13 @@ def test_a_language_model_becomes_a_classifier(kind, tmp_path):
     prose = tiny.make("language", tmp_path)
     texts = tiny.make("text", tmp_path)
     regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
-    given = {**tiny.PACE, "longest": 11, "batch": 110, "init_from": str(tmp_path / "first"), "freeze": "word,blocks.0"}
+    given = {
+        **tiny.PACE,
+        "max_length": 11,
+        "batch": 110,
+        "init_from": str(tmp_path / "first"),
+        "freeze": "word,blocks.0",
+    }
     regard.train("text", texts, out=tmp_path / "second", **given)
     before, after = state(tmp_path / "first"), state(tmp_path / "second")
     for name in before.keys() & after.keys() - {name for name in after if name.startswith("guesser.")}:  # has no say
@@ -75,9 +81,9 @@ def test_layers_further_from_the_output_learn_more_slowly():
     factors = {id(own): group["factor"] for group in groups(model, options) for own in group["params"]}
     found = {name: factors.get(id(own)) for name, own in model.named_parameters()}
     assert found["classifier.weight"] == found["pooler.bias"] == 1
-    assert found["blocks.2.mixer.outward.weight"] == 0.5
-    assert found["blocks.1.mixer.outward.weight"] is None
-    assert found["blocks.0.mixer.outward.weight"] == 0.125
+    assert found["blocks.2.mixer.out_proj.weight"] == 0.5
+    assert found["blocks.1.mixer.out_proj.weight"] is None
+    assert found["blocks.0.mixer.out_proj.weight"] == 0.125
     assert found["word.weight"] == found["position.weight"] == 0.0625
 
 

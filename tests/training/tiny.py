@@ -19,7 +19,7 @@ WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "jay", "kid"]
 SHAPES = {
     "translate": {"size": 8, "hidden": 12, "tokenizer": "word", "batch": 130, "evaluate_pairs": 7},
     "language": {"size": 12, "layers": 2, "heads": 3, "context": 17, "tokenizer": "character", "batch": 170},
-    "text": {"size": 12, "layers": 1, "heads": 3, "tokenizer": "word", "longest": 11, "batch": 110},
+    "text": {"size": 12, "layers": 1, "heads": 3, "tokenizer": "word", "max_length": 11, "batch": 110},
     "images": {"size": 12, "layers": 1, "heads": 3, "patch": 2, "batch": 13, "flip": True},
 }
 PACE = {"steps": 12, "evaluate_every": 5, "save_every": 3, "warmup": 3, "dropout": 0.1}

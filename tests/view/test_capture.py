@@ -65,7 +65,7 @@ def flat(found):
     return [tensor for own in found for tensor in flat(own)] if isinstance(found, list | tuple) else []
 
 
-def captured(model, *arguments, choice=None, **given):
+def captured(model, *arguments, sampling=None, **given):
     """What is seen, after a check that the answer is the same in every bit."""
     with torch.no_grad():
         plain = flat(model(*arguments, **given))
@@ -214,7 +214,7 @@ def test_a_decoder_is_seen_step_by_step(train):
     source, target = torch.randint(3, 31, (3, 7)), torch.randint(3, 29, (3, 5))
     with regard.capture(model) as seen:
         model(source, target, [7, 3, 5])
-    (whole,) = seen.layered()
+    (whole,) = seen.by_layer()
     assert whole.kind == "cross"
     torch.testing.assert_close(whole.weights[:, 0], model.align(source, target, [7, 3, 5]))
 
@@ -228,7 +228,7 @@ def test_writing_is_seen_as_reading():
         _, cache = model.extend(ids[:, :3])
         for place in range(3, 7):
             _, cache = model.extend(ids[:, place : place + 1], cache)
-    for one, other in zip(steps.layered(), captured(model, ids), strict=True):
+    for one, other in zip(steps.by_layer(), captured(model, ids), strict=True):
         torch.testing.assert_close(one.weights, other.weights)
         assert one.kind == other.kind == "causal"
 
@@ -260,7 +260,7 @@ def test_attend_in_a_module_of_ones_own(score):
 )
 def test_some_heads_and_queries(model):
     whole = captured(model, rows())[0].weights
-    (seen,) = captured(model, rows(), choice={"heads": [2, 0], "queries": [5, -1]})
+    (seen,) = captured(model, rows(), sampling={"heads": [2, 0], "queries": [5, -1]})
     assert (seen.heads, seen.queries) == ((2, 0), (5, 6))
     torch.testing.assert_close(seen.weights, whole[:, [2, 0]][:, :, [5, 6]])
 
@@ -270,7 +270,7 @@ def test_some_heads_and_queries(model):
 )
 def test_some_layers(layers, expected):
     model = regard.LanguageModel(31, SIZE, 3, HEADS).eval()
-    seen = captured(model, IDS % 31, choice={"layers": layers})
+    seen = captured(model, IDS % 31, sampling={"layers": layers})
     assert [own.layer for own in seen] == expected
 
 

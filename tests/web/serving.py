@@ -12,8 +12,8 @@ import uvicorn
 
 import regard
 from regard.data.tokens import train_tokenizer
+from regard.web.model_store import Shelf
 from regard.web.server import application, free_socket
-from regard.web.shelf import Shelf
 from regard.web.training import Trainer
 
 TEXTS = ["the cat is on the mat", "a dog sees <b>the</b> cat", "tom & jerry", "le chat est sur le tapis"]
@@ -26,9 +26,9 @@ def folders(home):
     tokenizer = train_tokenizer(TEXTS * 3, "word", 60)
     count = tokenizer.get_vocab_size()
     models = {
-        "translator": regard.Transformer(count, count, 24, 2, 3, begin=1, end=2),
+        "translator": regard.Transformer(count, count, 24, 2, 3, bos=1, eos=2),
         "rnn": regard.Seq2Seq(count, count, 16, 12),
-        "language": regard.LanguageModel(count, 24, 2, 3, maximum=600),
+        "language": regard.LanguageModel(count, 24, 2, 3, max_positions=600),
         "vit": regard.ViT(8, 2, 24, 2, 3, 10, channels=1, pooling="mean", labels=LABELS),
         "resnet": regard.ResNet([1, 1], 10, width=4, stem="cifar", channels=1, labels=LABELS),
     }

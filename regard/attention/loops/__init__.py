@@ -1,4 +1,4 @@
-"""Loops compiled by numba, a module for each engine. Imported only when a call needs them (threads.find_loops).
+"""Loops compiled by numba, a module for each engine. Imported only when a call needs them (threads.load_kernels).
 
 Each runs in the thread that calls it, without the GIL, on the share [start, stop) of the work that it is given; shares
 write to different places, so how the work is shared changes no bit of the result.

@@ -136,7 +136,7 @@ def _sentences(folder: Path, arguments: dict[str, Any], model: str) -> dict[str,
     return {
         "pooling": POOLINGS[names[0]],
         "normalized": "Normalize" in _modules(folder / MODULES),
-        "longest_text": min(longest, arguments["maximum"]) if isinstance(longest, int) else None,
+        "max_length": min(longest, arguments["max_positions"]) if isinstance(longest, int) else None,
     }
 
 
@@ -166,6 +166,6 @@ def _sentence_files(model: Model) -> dict[str, str]:
     files: dict[str, Any] = {
         POOLING: {"word_embedding_dimension": own["size"], **pooling},
         MODULES: steps,
-        TEXTS: {"max_seq_length": own["longest_text"] or own["maximum"], "do_lower_case": False},
+        TEXTS: {"max_seq_length": own["max_length"] or own["max_positions"], "do_lower_case": False},
     }
     return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}

@@ -21,16 +21,16 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
             raise FolderError(f"architecture {kind!r} is not supported, only Bert with {', '.join(KINDS)}")
     classes = shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0
     return {
-        "vocabulary": config["vocab_size"],
+        "vocab_size": config["vocab_size"],
         "size": config["hidden_size"],
         "layers": config["num_hidden_layers"],
         "heads": config["num_attention_heads"],
-        "inner_size": config["intermediate_size"],
-        "maximum": config["max_position_embeddings"],
-        "types": config["type_vocab_size"],
+        "ffn_size": config["intermediate_size"],
+        "max_positions": config["max_position_embeddings"],
+        "token_types": config["type_vocab_size"],
         "activation": activation(config, "hidden_act"),
         "epsilon": config["layer_norm_eps"],
-        "words": "cls.predictions.bias" in shapes,
+        "mlm_head": "cls.predictions.bias" in shapes,
         "pooler": "pooler.dense.weight" in shapes,
         "classes": classes,
         "labels": labels(config, classes),
@@ -42,7 +42,7 @@ def _rules(model: Model) -> dict[str, Rule]:
     rules = {
         "word.weight": Rule(("embeddings.word_embeddings.weight",)),
         "position.weight": Rule(("embeddings.position_embeddings.weight",)),
-        "kind.weight": Rule(("embeddings.token_type_embeddings.weight",)),
+        "token_types.weight": Rule(("embeddings.token_type_embeddings.weight",)),
         "guesser.bias": Rule(("cls.predictions.bias",)),
         **linear("norm", "embeddings.LayerNorm"),
         **linear("guesser.dense", "cls.predictions.transform.dense"),
@@ -53,11 +53,11 @@ def _rules(model: Model) -> dict[str, Rule]:
     for number in range(layers):
         ours, theirs = f"blocks.{number}", f"encoder.layer.{number}"
         looks = [f"{theirs}.attention.self.{name}" for name in ("query", "key", "value")]
-        rules |= linear(f"{ours}.mixer.inward.0", *looks, heights=(size, size, size))
-        rules |= linear(f"{ours}.mixer.outward", f"{theirs}.attention.output.dense")
+        rules |= linear(f"{ours}.mixer.in_proj.0", *looks, heights=(size, size, size))
+        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.attention.output.dense")
         rules |= linear(f"{ours}.mixer_norm", f"{theirs}.attention.output.LayerNorm")
-        rules |= linear(f"{ours}.feed_forward.inward", f"{theirs}.intermediate.dense")
-        rules |= linear(f"{ours}.feed_forward.outward", f"{theirs}.output.dense")
+        rules |= linear(f"{ours}.feed_forward.in_proj", f"{theirs}.intermediate.dense")
+        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.output.dense")
         rules |= linear(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm")
     return rules
 
@@ -70,21 +70,21 @@ def _ignored(name: str) -> bool:
 def _config(model: Model) -> dict[str, Any]:
     own = model.config
     demand(own, positions="learned", mixer="attention", score=(None, "dot"), pre_norm=False)
-    if not own["types"]:
-        raise FolderError("types=0 (make the Encoder with types=1 or 2)")
-    kind = "ForMaskedLM" if own["words"] else "ForSequenceClassification" if own["classes"] else "Model"
+    if not own["token_types"]:
+        raise FolderError("token_types=0 (make the Encoder with token_types=1 or 2)")
+    kind = "ForMaskedLM" if own["mlm_head"] else "ForSequenceClassification" if own["classes"] else "Model"
     if own["classes"]:
-        demand(own, pooler=True, words=False)
+        demand(own, pooler=True, mlm_head=False)
     return {
         "model_type": "bert",
         "architectures": [f"Bert{kind}"],
-        "vocab_size": own["vocabulary"],
+        "vocab_size": own["vocab_size"],
         "hidden_size": own["size"],
         "num_hidden_layers": own["layers"],
         "num_attention_heads": own["heads"],
-        "intermediate_size": own["inner_size"] or 4 * own["size"],
-        "max_position_embeddings": own["maximum"],
-        "type_vocab_size": own["types"],
+        "intermediate_size": own["ffn_size"] or 4 * own["size"],
+        "max_position_embeddings": own["max_positions"],
+        "type_vocab_size": own["token_types"],
         "hidden_act": their_activation(own["activation"]),
         "layer_norm_eps": own["epsilon"],
         "hidden_dropout_prob": own["dropout"],

@@ -14,19 +14,19 @@ from regard.models.tensors import Rule
 
 def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     refuse(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    tied = config.get("tie_word_embeddings", True)
+    tie_embeddings = config.get("tie_word_embeddings", True)
     return {
-        "vocabulary": config["vocab_size"],
+        "vocab_size": config["vocab_size"],
         "size": config["n_embd"],
         "layers": config["n_layer"],
         "heads": config["n_head"],
-        "inner_size": config.get("n_inner"),
-        "maximum": config["n_positions"],
+        "ffn_size": config.get("n_inner"),
+        "max_positions": config["n_positions"],
         "activation": activation(config, "activation_function"),
         "epsilon": config["layer_norm_epsilon"],
-        "tied": tied,
-        "begin": config.get("bos_token_id"),
-        "end": config.get("eos_token_id"),
+        "tie_embeddings": tie_embeddings,
+        "bos": config.get("bos_token_id"),
+        "eos": config.get("eos_token_id"),
     }
 
 
@@ -40,11 +40,11 @@ def _rules(model: Model) -> dict[str, Rule]:
     for number in range(model.config["layers"]):
         ours, theirs = f"blocks.{number}", f"h.{number}"
         rules |= linear(f"{ours}.mixer_norm", f"{theirs}.ln_1")
-        rules |= linear(f"{ours}.mixer.inward.0", f"{theirs}.attn.c_attn", transposed=True)
-        rules |= linear(f"{ours}.mixer.outward", f"{theirs}.attn.c_proj", transposed=True)
+        rules |= linear(f"{ours}.mixer.in_proj.0", f"{theirs}.attn.c_attn", transposed=True)
+        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.attn.c_proj", transposed=True)
         rules |= linear(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
-        rules |= linear(f"{ours}.feed_forward.inward", f"{theirs}.mlp.c_fc", transposed=True)
-        rules |= linear(f"{ours}.feed_forward.outward", f"{theirs}.mlp.c_proj", transposed=True)
+        rules |= linear(f"{ours}.feed_forward.in_proj", f"{theirs}.mlp.c_fc", transposed=True)
+        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.mlp.c_proj", transposed=True)
     return rules
 
 
@@ -62,17 +62,17 @@ def _config(model: Model) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": own["vocabulary"],
+        "vocab_size": own["vocab_size"],
         "n_embd": own["size"],
         "n_layer": own["layers"],
         "n_head": own["heads"],
-        "n_inner": own["inner_size"],
-        "n_positions": own["maximum"],
+        "n_inner": own["ffn_size"],
+        "n_positions": own["max_positions"],
         "activation_function": their_activation(own["activation"]),
         "layer_norm_epsilon": own["epsilon"],
-        "tie_word_embeddings": own["tied"],
-        "bos_token_id": own["begin"],
-        "eos_token_id": own["end"],
+        "tie_word_embeddings": own["tie_embeddings"],
+        "bos_token_id": own["bos"],
+        "eos_token_id": own["eos"],
         **{f"{name}_pdrop": own["dropout"] for name in ("attn", "embd", "resid")},
     }
 

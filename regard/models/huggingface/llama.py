@@ -14,16 +14,16 @@ from regard.models.tensors import FolderError, Rule
 def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     refuse(config, hidden_act="silu")
     bias, attention_bias = config.get("mlp_bias", False), config.get("attention_bias", False)
-    end = config.get("eos_token_id")
+    eos = config.get("eos_token_id")
     return {
-        "vocabulary": config["vocab_size"],
+        "vocab_size": config["vocab_size"],
         "size": config["hidden_size"],
         "layers": config["num_hidden_layers"],
         "heads": config["num_attention_heads"],
         "kv_heads": config.get("num_key_value_heads"),
         "head_size": config.get("head_dim"),
-        "inner_size": config["intermediate_size"],
-        "maximum": config["max_position_embeddings"],
+        "ffn_size": config["intermediate_size"],
+        "max_positions": config["max_position_embeddings"],
         "positions": "rotary",
         "rotary_base": _base(config),
         "activation": "swiglu",
@@ -31,9 +31,9 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
         "epsilon": config["rms_norm_eps"],
         "bias": bias,
         "attention_bias": attention_bias,
-        "tied": config.get("tie_word_embeddings", False),
-        "begin": config.get("bos_token_id"),
-        "end": end[0] if isinstance(end, list) and end else end,
+        "tie_embeddings": config.get("tie_word_embeddings", False),
+        "bos": config.get("bos_token_id"),
+        "eos": eos[0] if isinstance(eos, list) and eos else eos,
     }
 
 
@@ -60,13 +60,13 @@ def _rules(model: Model) -> dict[str, Rule]:
         widths = model.blocks[number].mixer.widths  # type: ignore[union-attr, index]
         looks = [f"{theirs}.self_attn.{name}_proj" for name in "qkv"]
         halves = [f"{theirs}.mlp.{name}_proj" for name in ("gate", "up")]
-        inner = model.blocks[number].feed_forward.outward.in_features  # type: ignore[union-attr, index]
+        inner = model.blocks[number].feed_forward.out_proj.in_features  # type: ignore[union-attr, index]
         rules[f"{ours}.mixer_norm.weight"] = Rule((f"{theirs}.input_layernorm.weight",))
         rules[f"{ours}.feed_forward_norm.weight"] = Rule((f"{theirs}.post_attention_layernorm.weight",))
-        rules |= linear(f"{ours}.mixer.inward.0", *looks, heights=widths, bias=attention_bias)
-        rules |= linear(f"{ours}.mixer.outward", f"{theirs}.self_attn.o_proj", bias=attention_bias)
-        rules |= linear(f"{ours}.feed_forward.inward", *halves, heights=(inner, inner), bias=bias)
-        rules |= linear(f"{ours}.feed_forward.outward", f"{theirs}.mlp.down_proj", bias=bias)
+        rules |= linear(f"{ours}.mixer.in_proj.0", *looks, heights=widths, bias=attention_bias)
+        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.self_attn.o_proj", bias=attention_bias)
+        rules |= linear(f"{ours}.feed_forward.in_proj", *halves, heights=(inner, inner), bias=bias)
+        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.mlp.down_proj", bias=bias)
     return rules
 
 
@@ -81,23 +81,23 @@ def _config(model: Model) -> dict[str, Any]:
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        "vocab_size": own["vocabulary"],
+        "vocab_size": own["vocab_size"],
         "hidden_size": own["size"],
         "num_hidden_layers": own["layers"],
         "num_attention_heads": own["heads"],
         "num_key_value_heads": own["kv_heads"] or own["heads"],
         "head_dim": own["head_size"] or own["size"] // own["heads"],
-        "intermediate_size": own["inner_size"] or 4 * own["size"],
-        "max_position_embeddings": own["maximum"],
+        "intermediate_size": own["ffn_size"] or 4 * own["size"],
+        "max_position_embeddings": own["max_positions"],
         "rope_parameters": {"rope_type": "default", "rope_theta": own["rotary_base"]},
         "hidden_act": "silu",
         "rms_norm_eps": own["epsilon"],
         "mlp_bias": own["bias"],
         "attention_bias": own["bias"] if own["attention_bias"] is None else own["attention_bias"],
         "attention_dropout": own["dropout"],
-        "tie_word_embeddings": own["tied"],
-        "bos_token_id": own["begin"],
-        "eos_token_id": own["end"],
+        "tie_word_embeddings": own["tie_embeddings"],
+        "bos_token_id": own["bos"],
+        "eos_token_id": own["eos"],
     }
 
 

@@ -15,24 +15,24 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
     refuse(config, share_encoder_decoder_embeddings=True, tie_word_embeddings=True, static_position_embeddings=True)
     refuse(config, normalize_before=False, normalize_embedding=False, add_final_layer_norm=False)
     return {
-        "source_vocabulary": config["vocab_size"],
-        "target_vocabulary": config["vocab_size"],
+        "source_vocab_size": config["vocab_size"],
+        "target_vocab_size": config["vocab_size"],
         "size": config["d_model"],
         "layers": config["encoder_layers"],
         "heads": config["encoder_attention_heads"],
-        "inner_size": config["encoder_ffn_dim"],
+        "ffn_size": config["encoder_ffn_dim"],
         "decoder_layers": config["decoder_layers"],
         "decoder_heads": config["decoder_attention_heads"],
-        "decoder_inner_size": config["decoder_ffn_dim"],
-        "maximum": config["max_position_embeddings"],
+        "decoder_ffn_size": config["decoder_ffn_dim"],
+        "max_positions": config["max_position_embeddings"],
         "positions": "sinusoidal_halves",
         "activation": activation(config, "activation_function"),
-        "shared": True,
-        "tied": True,
-        "scaled": config.get("scale_embedding", False),
+        "share_embeddings": True,
+        "tie_embeddings": True,
+        "scale_embeddings": config.get("scale_embedding", False),
         "output_bias": True,
-        "begin": config["decoder_start_token_id"],
-        "end": config["eos_token_id"],
+        "bos": config["decoder_start_token_id"],
+        "eos": config["eos_token_id"],
         "forbidden": [config["pad_token_id"]],
     }
 
@@ -47,11 +47,11 @@ def _rules(model: Model) -> dict[str, Rule]:
             looks = {"mixer": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
             for mine, yours in looks.items():
                 parts = [f"{theirs}.{yours}.{name}_proj" for name in "qkv"]
-                rules |= linear(f"{ours}.{mine}.inward.0", *parts, heights=(size, size, size))
-                rules |= linear(f"{ours}.{mine}.outward", f"{theirs}.{yours}.out_proj")
+                rules |= linear(f"{ours}.{mine}.in_proj.0", *parts, heights=(size, size, size))
+                rules |= linear(f"{ours}.{mine}.out_proj", f"{theirs}.{yours}.out_proj")
                 rules |= linear(f"{ours}.{mine}_norm", f"{theirs}.{yours}_layer_norm")
-            rules |= linear(f"{ours}.feed_forward.inward", f"{theirs}.fc1")
-            rules |= linear(f"{ours}.feed_forward.outward", f"{theirs}.fc2")
+            rules |= linear(f"{ours}.feed_forward.in_proj", f"{theirs}.fc1")
+            rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.fc2")
             rules |= linear(f"{ours}.feed_forward_norm", f"{theirs}.final_layer_norm")
     return rules
 
@@ -63,41 +63,41 @@ def _ignored(name: str) -> bool:
 
 def _config(model: Model) -> dict[str, Any]:
     own = model.config
-    demand(own | {"forbidden": list(own["forbidden"])}, epsilon=1e-5, forbidden=([], [own["begin"]]))
+    demand(own | {"forbidden": list(own["forbidden"])}, epsilon=1e-5, forbidden=([], [own["bos"]]))
     demand(
         own,
         positions="sinusoidal_halves",
         score=(None, "dot"),
         pre_norm=False,
-        shared=True,
-        tied=True,
+        share_embeddings=True,
+        tie_embeddings=True,
         output_bias=True,
     )
-    inner = own["inner_size"] or 4 * own["size"]
-    padding = own["forbidden"][0] if own["forbidden"] else own["begin"]
+    inner = own["ffn_size"] or 4 * own["size"]
+    padding = own["forbidden"][0] if own["forbidden"] else own["bos"]
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
-        "vocab_size": own["target_vocabulary"],
-        "decoder_vocab_size": own["target_vocabulary"],
+        "vocab_size": own["target_vocab_size"],
+        "decoder_vocab_size": own["target_vocab_size"],
         "d_model": own["size"],
         "encoder_layers": own["layers"],
         "decoder_layers": own["decoder_layers"] or own["layers"],
         "encoder_attention_heads": own["heads"],
         "decoder_attention_heads": own["decoder_heads"] or own["heads"],
         "encoder_ffn_dim": inner,
-        "decoder_ffn_dim": own["decoder_inner_size"] or inner,
-        "max_position_embeddings": own["maximum"],
+        "decoder_ffn_dim": own["decoder_ffn_size"] or inner,
+        "max_position_embeddings": own["max_positions"],
         "activation_function": their_activation(own["activation"]),
-        "scale_embedding": own["scaled"],
+        "scale_embedding": own["scale_embeddings"],
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "dropout": own["dropout"],
         "attention_dropout": own["dropout"],
         "activation_dropout": own["dropout"],
-        "decoder_start_token_id": own["begin"],
-        "eos_token_id": own["end"],
-        "forced_eos_token_id": own["end"],
+        "decoder_start_token_id": own["bos"],
+        "eos_token_id": own["eos"],
+        "forced_eos_token_id": own["eos"],
         "pad_token_id": padding,
         "bos_token_id": None,
     }

@@ -23,7 +23,7 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
         "classes": shapes["classifier.weight"][0],
         "labels": labels(config, shapes["classifier.weight"][0]),
         "channels": config["num_channels"],
-        "inner_size": config["intermediate_size"],
+        "ffn_size": config["intermediate_size"],
         "activation": activation(config, "hidden_act"),
         "epsilon": config["layer_norm_eps"],
         "query_bias": config.get("qkv_bias", True),
@@ -44,11 +44,11 @@ def _rules(model: Model) -> dict[str, Rule]:
         ours, theirs = f"blocks.{number}", f"encoder.layer.{number}"
         looks = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
         rules |= linear(f"{ours}.mixer_norm", f"{theirs}.layernorm_before")
-        rules |= linear(f"{ours}.mixer.inward.0", *looks, heights=(size, size, size), bias=own["query_bias"])
-        rules |= linear(f"{ours}.mixer.outward", f"{theirs}.attention.output.dense")
+        rules |= linear(f"{ours}.mixer.in_proj.0", *looks, heights=(size, size, size), bias=own["query_bias"])
+        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.attention.output.dense")
         rules |= linear(f"{ours}.feed_forward_norm", f"{theirs}.layernorm_after")
-        rules |= linear(f"{ours}.feed_forward.inward", f"{theirs}.intermediate.dense")
-        rules |= linear(f"{ours}.feed_forward.outward", f"{theirs}.output.dense")
+        rules |= linear(f"{ours}.feed_forward.in_proj", f"{theirs}.intermediate.dense")
+        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.output.dense")
     return rules
 
 
@@ -69,7 +69,7 @@ def _config(model: Model) -> dict[str, Any]:
         "hidden_size": own["size"],
         "num_hidden_layers": own["layers"],
         "num_attention_heads": own["heads"],
-        "intermediate_size": own["inner_size"] or 4 * own["size"],
+        "intermediate_size": own["ffn_size"] or 4 * own["size"],
         "hidden_act": their_activation(own["activation"]),
         "layer_norm_eps": own["epsilon"],
         "qkv_bias": own["query_bias"],

@@ -28,7 +28,7 @@ class Seen(Numbers):
 
 
 def run() -> tuple[Seen, Drawing]:
-    """Look for a weight below 0, or a row that does not sum to 1."""
+    """AttentionCall for a weight below 0, or a row that does not sum to 1."""
     key = torch.rand(200, 2, dtype=torch.float64)  # samples in the unit square
     query = torch.rand(50, 2, dtype=torch.float64)
     far = torch.full((1, 2), 100.0, dtype=torch.float64)  # no compact kernel reaches it

@@ -49,7 +49,7 @@ class Seen(Numbers):
 
 
 def run() -> tuple[Seen, Drawing]:
-    """Look at 50 samples with w = 1, then with the w that the gradient leads to."""
+    """AttentionCall at 50 samples with w = 1, then with the w that the gradient leads to."""
     measured = torch.zeros(5, 2, 5).double()  # (seeds, before or after, quantities)
     fits = []
     for seed in curve.SEEDS:

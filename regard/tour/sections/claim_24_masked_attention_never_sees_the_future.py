@@ -43,7 +43,7 @@ def run() -> tuple[Seen, Drawing]:
     masked = layer(rows, mask=regard.causal()) != layer(changed, mask=regard.causal())
     unmasked = layer(rows) != layer(changed)
 
-    model = regard.LanguageModel(vocabulary=31, size=24, layers=3, heads=3).eval()
+    model = regard.LanguageModel(vocab_size=31, size=24, layers=3, heads=3).eval()
     words = torch.randint(31, (1, COUNT))
     others = words.clone()
     others[:, NOW:] = (words[:, NOW:] + 7) % 31

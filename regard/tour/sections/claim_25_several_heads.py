@@ -14,7 +14,7 @@ import regard
 from regard.attention.numbers import similarity
 from regard.tour.learning import fit
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
-from regard.training.task import NOTHING
+from regard.training.task import IGNORE_INDEX
 from regard.view import pictures
 
 HEADS = (1, 2, 4, 8)
@@ -55,7 +55,7 @@ def run(seeds: Sequence[int] = range(3), steps: int = 250) -> tuple[Seen, Drawin
                 layers=1,
                 heads=heads,
                 positions=positions,
-                maximum=LENGTH,
+                max_positions=LENGTH,
             )
             fit(model, asked, steps=steps, rate=1e-2)
             losses[row, column] = loss(model)
@@ -82,7 +82,7 @@ def run(seeds: Sequence[int] = range(3), steps: int = 250) -> tuple[Seen, Drawin
 def asked(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
     """Random symbols (count, LENGTH), and at every place the number that the three symbols further back make."""
     symbols = torch.randint(SYMBOLS, (count, LENGTH))
-    targets = torch.full_like(symbols, NOTHING)
+    targets = torch.full_like(symbols, IGNORE_INDEX)
     first = max(BACK)
     parts = [symbols[:, first - back : LENGTH - back] * SYMBOLS**place for place, back in enumerate(BACK)]
     targets[:, first:] = torch.stack(parts).sum(0)
@@ -93,7 +93,7 @@ def asked(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
 def loss(model: regard.LanguageModel) -> float:
     """Nats for each answer, over 200 new sequences."""
     symbols, targets = asked(0, 200)
-    return float(functional.cross_entropy(model(symbols).flatten(0, 1), targets.flatten(), ignore_index=NOTHING))
+    return float(functional.cross_entropy(model(symbols).flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX))
 
 
 def judge(seen: Seen) -> list[Criterion]:

@@ -14,7 +14,7 @@ import regard
 from regard.tour.learning import fit
 from regard.tour.measure import megabytes, seconds
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
-from regard.training.task import NOTHING
+from regard.training.task import IGNORE_INDEX
 from regard.view import pictures
 
 MIXERS = ("recurrent", "convolution", "attention")
@@ -98,7 +98,7 @@ def questions(distance: int, count: int) -> tuple[Tensor, Tensor]:
     words = torch.randint(SYMBOLS, ASK, (count, distance + 1))
     words[:, 0] = torch.randint(SYMBOLS, (count,))
     words[:, -1] = ASK
-    targets = torch.full_like(words, NOTHING)
+    targets = torch.full_like(words, IGNORE_INDEX)
     targets[:, -1] = words[:, 0]
     return words, targets
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import regard
-from regard.models.places import Places
+from regard.models.packing import Places
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
 from regard.view import pictures
 

@@ -20,7 +20,7 @@ from regard.data.split import part
 from regard.data.words import split
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
-from regard.tour import kept
+from regard.tour import cache as kept
 from regard.tour.learning import fit_task
 from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, points
 from regard.training.options import resolved
@@ -103,7 +103,7 @@ def fine_tuned(begun: Path, learn: Labelled, size: int, seed: int, course: Cours
         with table.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("text", "label"), *learn])
         given = {"data": str(table), "init_from": str(begun), "examples": size, "seed": seed}
-        task = prepare("text", resolved("text", {**given, "batch": 512, "longest": 64, "dropout": 0.0}))
+        task = prepare("text", resolved("text", {**given, "batch": 512, "max_length": 64, "dropout": 0.0}))
     model = fit_task(task, steps=course.steps, rate=course.learning_rate, seed=seed)
     assert isinstance(model, LanguageModel)
     return model
@@ -152,8 +152,8 @@ def reviews() -> Texts:
     return Texts([text for text, row in zip(texts, rows, strict=True) if row["source"] == "imdb"], learn, test)
 
 
-SMALL = {"size": 64, "layers": 2, "heads": 4, "context": 64, "vocabulary": 800, "batch": 1_024}
-LARGE = {"size": 128, "layers": 3, "heads": 4, "context": 128, "vocabulary": 8_000, "batch": 2_048}
+SMALL = {"size": 64, "layers": 2, "heads": 4, "context": 64, "vocab_size": 800, "batch": 1_024}
+LARGE = {"size": 128, "layers": 3, "heads": 4, "context": 128, "vocab_size": 8_000, "batch": 2_048}
 COURSES = {
     "grammar": Course(sentences, SMALL, 400, 3e-3, (16, 48, 144), 50, 3e-3),
     "rehearsal": Course(sentences, SMALL, 2, 3e-3, (16, 48), 2, 3e-3),

@@ -22,7 +22,7 @@ from regard.models.model import Model, evaluation
 from regard.models.texts import plain
 from regard.training.options import Language
 from regard.training.task import (
-    NOTHING,
+    IGNORE_INDEX,
     Batch,
     Goal,
     Sample,
@@ -44,7 +44,7 @@ PROMPT = 16  # tokens
 
 
 @dataclass(frozen=True)
-class Piece:
+class Tile:
     """A part of a document; `last` if it is the last one."""
 
     text: str
@@ -59,13 +59,13 @@ class LanguageTask(Task):
     validation: Tensor
     test: Tensor
     sizes: dict[str, int]  # bytes of the parts
-    parts: Parts[Piece]
+    parts: Parts[Tile]
     options: Language
     goal: ClassVar[Goal] = Goal("perplexity", higher=False)
 
     @property
     def context(self) -> int:
-        return min(self.options.context, int(self.model.config["maximum"]))
+        return min(self.options.context, int(self.model.config["max_positions"]))
 
     def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
         # Each batch shifts its rows a little, so that rows do not always begin at the same words.
@@ -88,7 +88,7 @@ class LanguageTask(Task):
             ids = tokenizer.encode(piece.text, add_special_tokens=False).ids
             prompt, rest = (tokenizer.decode(own) for own in (ids[:count], ids[count : 2 * count]))
             if prompt:
-                found.append(Sample(prompt, rest, model.generate(prompt, most=count)))
+                found.append(Sample(prompt, rest, model.generate(prompt, max_new_tokens=count)))
         return found
 
 
@@ -98,7 +98,9 @@ def measured(model: Encoder | LanguageModel, documents: Sequence[str]) -> dict[s
     ids = _row(model, pieces)
     if len(ids) < 2:
         raise TaskError("too little text to evaluate on: expected two tokens or more")
-    return _measured(model, ids, min(WIDEST, int(model.config["maximum"])), sum(len(own.encode()) for own in documents))
+    return _measured(
+        model, ids, min(WIDEST, int(model.config["max_positions"])), sum(len(own.encode()) for own in documents)
+    )
 
 
 def _measured(model: Any, ids: Tensor, width: int, size: int) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _measured(model: Any, ids: Tensor, width: int, size: int) -> dict[str, Any]:
 
 
 def _logits(model: Any, batch: Batch) -> Tensor:
-    logits: Tensor = model.guess(*batch.inputs) if hasattr(model, "guess") else model(*batch.inputs)
+    logits: Tensor = model.mlm_logits(*batch.inputs) if hasattr(model, "guess") else model(*batch.inputs)
     return logits
 
 
@@ -144,9 +146,9 @@ def _cut(
     if isinstance(model, LanguageModel):
         inputs, targets = ids[places], ids[places + 1]
     else:
-        inputs, targets = _masked(ids[places], model.config["vocabulary"], _mask_of(model), chance)
+        inputs, targets = _masked(ids[places], model.config["vocab_size"], _mask_of(model), chance)
     if once:
-        targets = targets.masked_fill(places < torch.tensor(rows)[:, None] * width, NOTHING)
+        targets = targets.masked_fill(places < torch.tensor(rows)[:, None] * width, IGNORE_INDEX)
     return Batch((inputs,), targets, [places.shape[1]] * len(places))
 
 
@@ -159,15 +161,15 @@ def _mask_of(model: Model) -> int:
     raise TaskError("the tokenizer has no mask, so no words can be hidden")
 
 
-def _masked(ids: Tensor, vocabulary: int, mask: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+def _masked(ids: Tensor, vocab_size: int, mask: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
     """Ids with some of them hidden, and what was there."""
     dice = torch.rand(ids.shape, generator=chance)
     chosen = dice < MASKED
     chosen[:, 0] |= ~chosen.any(1)  # one in each row at least
-    others = torch.randint(len(MARKS), vocabulary, ids.shape, generator=chance)
+    others = torch.randint(len(MARKS), vocab_size, ids.shape, generator=chance)
     kind = torch.rand(ids.shape, generator=chance)
     hidden = torch.where(kind < 0.8, torch.full_like(ids, mask), torch.where(kind < 0.9, others, ids))
-    return torch.where(chosen, hidden, ids), torch.where(chosen, ids, torch.full_like(ids, NOTHING))
+    return torch.where(chosen, hidden, ids), torch.where(chosen, ids, torch.full_like(ids, IGNORE_INDEX))
 
 
 def prepare(options: Language, kept: Tokenizers | None) -> LanguageTask:
@@ -180,7 +182,7 @@ def prepare(options: Language, kept: Tokenizers | None) -> LanguageTask:
     train, validation, test = (_row(model, own) for own in (parts.train, parts.validation, parts.test))
     if min(len(train), len(validation), len(test)) < 2:
         raise TaskError(f"{options.data}: too little text to train on, expected some thousand characters")
-    width = min(options.context, int(model.config["maximum"]))
+    width = min(options.context, int(model.config["max_positions"]))
     rows = max(1, (len(train) - 1) // width)
     sizes = {
         name: sum(len(piece.text.encode()) for piece in own)
@@ -200,21 +202,21 @@ def prepare(options: Language, kept: Tokenizers | None) -> LanguageTask:
     )
 
 
-def _pieces(document: str) -> Iterator[Piece]:
+def _pieces(document: str) -> Iterator[Tile]:
     """A document in pieces of whole lines, each with about PIECE characters."""
     waiting = ""
     for line in document.splitlines(keepends=True):
         if len(waiting) >= PIECE:
-            yield Piece(waiting, last=False)
+            yield Tile(waiting, last=False)
             waiting = ""
         waiting += line
     if waiting:
-        yield Piece(waiting, last=True)
+        yield Tile(waiting, last=True)
 
 
-def _row(model: Model, pieces: Sequence[Piece]) -> Tensor:
+def _row(model: Model, pieces: Sequence[Tile]) -> Tensor:
     """All pieces end to end, with a mark where a document ends, if the model has one."""
-    tokenizer, end = plain(model.need_tokenizer()), model.config.get("end")
+    tokenizer, end = plain(model.need_tokenizer()), model.config.get("eos")
     encoded = tokenizer.encode_batch([piece.text for piece in pieces], add_special_tokens=False)
     ids: list[int] = []
     for piece, own in zip(pieces, encoded, strict=True):
@@ -228,17 +230,21 @@ def _model(options: Language, pieces: list[str], kept: Tokenizers | None) -> Mod
     if options.init_from is not None:
         if options.model == "causal":
             return begun_from(options, LanguageModel)
-        return begun_from(options, Encoder, words=True)
+        return begun_from(options, Encoder, mlm_head=True)
     tokenizer = None if kept is None else kept.source
     if tokenizer is None:
-        tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocabulary, ended=False, sentences=False)
+        tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocab_size, ended=False, sentences=False)
     torch.manual_seed(options.seed)
-    vocabulary = tokenizer.get_vocab_size()
-    shape: dict[str, Any] = {"maximum": options.context, "positions": options.positions, "dropout": options.dropout}
+    vocab_size = tokenizer.get_vocab_size()
+    shape: dict[str, Any] = {
+        "max_positions": options.context,
+        "positions": options.positions,
+        "dropout": options.dropout,
+    }
     model: Model
     if options.model == "causal":
-        model = LanguageModel(vocabulary, options.size, options.layers, options.heads, end=END, **shape)
+        model = LanguageModel(vocab_size, options.size, options.layers, options.heads, eos=END, **shape)
     else:
-        model = Encoder(vocabulary, options.size, options.layers, options.heads, words=True, pre_norm=True, **shape)
+        model = Encoder(vocab_size, options.size, options.layers, options.heads, mlm_head=True, pre_norm=True, **shape)
     model.tokenizer = tokenizer
     return model

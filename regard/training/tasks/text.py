@@ -77,7 +77,7 @@ def prepare(options: Text, kept: Tokenizers | None) -> TextTask:
     labels = classes_of([own.label for own in texts], [own.label for own in train], options.data)
     with built():
         model = _model(options, [own.text for own in train], labels, kept)
-    longest = min(options.longest, int(model.config["maximum"]))
+    longest = min(options.max_length, int(model.config["max_positions"]))
     ids = tokens(model.need_tokenizer(), [own.text for own in train], longest)
     classes = torch.tensor([labels.index(own.label) for own in train])
     counts = f"{len(train):,} texts of {len(labels)} classes to learn"
@@ -95,18 +95,18 @@ def prepare(options: Text, kept: Tokenizers | None) -> TextTask:
 
 def _model(options: Text, texts: list[str], labels: list[str], kept: Tokenizers | None) -> Model:
     if options.init_from is not None:
-        head = {"labels": labels, "classes": len(labels), "longest_text": options.longest}
+        head = {"labels": labels, "classes": len(labels), "max_length": options.max_length}
         return begun_from(options, TextClassifier, **head)
     tokenizer = None if kept is None else kept.source
     if tokenizer is None:
-        tokenizer = train_tokenizer(texts, options.tokenizer, options.vocabulary)
+        tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size)
     torch.manual_seed(options.seed)
     model = Encoder(
         tokenizer.get_vocab_size(),
         options.size,
         options.layers,
         options.heads,
-        maximum=options.longest,
+        max_positions=options.max_length,
         pre_norm=True,
         dropout=options.dropout,
         classes=len(labels),

@@ -25,7 +25,7 @@ from regard.training.alignment import align
 from regard.training.metrics import alignment_error_rate, bleu
 from regard.training.options import Translate
 from regard.training.task import (
-    NOTHING,
+    IGNORE_INDEX,
     Batch,
     Goal,
     Sample,
@@ -132,13 +132,13 @@ def prepare(options: Translate, kept: Tokenizers | None) -> TranslateTask:
     train, left_out = _encoded(model, parts.train, options)
     validation, _ = _encoded(model, parts.validation, options)
     if not train or not validation:
-        raise TaskError(f"longest: every pair has more than {options.longest} tokens; allow more")
+        raise TaskError(f"max_length: every pair has more than {options.max_length} tokens; allow more")
     lengths = [(len(own.source), len(own.target) + 1) for own in train]
     batches = Batches(lengths, options.batch, options.seed)
     notes = [f"{len(parts.train):,} pairs to learn, {len(parts.validation):,} and {len(parts.test):,} set aside"]
     notes.append(f"{batches.padding():.1%} of the batches is padding")
     if left_out:
-        notes.append(f"{left_out:,} pairs with more than {options.longest} tokens are left out")
+        notes.append(f"{left_out:,} pairs with more than {options.max_length} tokens are left out")
     return TranslateTask(
         model=model,
         batches=batches,
@@ -168,7 +168,7 @@ def _model(options: Translate, pairs: list[Pair], kept: Tokenizers | None) -> Tr
     tokenizer, target_tokenizer = _tokenizers(options, sources, targets, kept)
     read, written = tokenizer.get_vocab_size(), (target_tokenizer or tokenizer).get_vocab_size()
     torch.manual_seed(options.seed)
-    marks: dict[str, Any] = {"begin": BEGIN, "end": END, "forbidden": [PADDING, BEGIN, UNKNOWN]}
+    marks: dict[str, Any] = {"bos": BEGIN, "eos": END, "forbidden": [PADDING, BEGIN, UNKNOWN]}
     model: Translator
     if options.model == "rnn":
         model = Seq2Seq(
@@ -189,10 +189,10 @@ def _model(options: Translate, pairs: list[Pair], kept: Tokenizers | None) -> Tr
             options.size,
             options.layers,
             options.heads,
-            maximum=max(256, options.longest + 2),
+            max_positions=max(256, options.max_length + 2),
             pre_norm=True,
             dropout=options.dropout,
-            shared=target_tokenizer is None,
+            share_embeddings=target_tokenizer is None,
             **marks,
         )
     model.tokenizer, model.target_tokenizer = tokenizer, target_tokenizer
@@ -205,7 +205,7 @@ def _tokenizers(
     """One for both languages where tokens are parts of words, one for each where they are words or characters."""
     if kept is not None and kept.source is not None:
         return kept.source, kept.target
-    kind, most = options.tokenizer, options.vocabulary
+    kind, most = options.tokenizer, options.vocab_size
     if kind == "bpe" and not options.lowercase:
         return train_tokenizer([*sources, *targets], kind, most), None
     source = train_tokenizer(sources, kind, most, lowercase=options.lowercase)
@@ -218,15 +218,17 @@ def _encoded(model: Translator, pairs: Sequence[Pair], options: Translate) -> tu
     sources = read.encode_batch([pair.source for pair in pairs])
     targets = write.encode_batch([pair.target for pair in pairs], add_special_tokens=False)
     ids = [Ids(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
-    kept = [own for own in ids if 0 < len(own.source) <= options.longest and 0 < len(own.target) < options.longest]
+    kept = [
+        own for own in ids if 0 < len(own.source) <= options.max_length and 0 < len(own.target) < options.max_length
+    ]
     return kept, len(ids) - len(kept)
 
 
 def _batch(model: Translator, pairs: Sequence[Ids]) -> Batch:
-    begin, end = model.config["begin"], model.config["end"]
+    begin, end = model.config["bos"], model.config["eos"]
     source, lengths = padded([pair.source for pair in pairs])
     target, counts = padded([[begin, *pair.target] for pair in pairs])
-    expected = torch.full_like(target, NOTHING)
+    expected = torch.full_like(target, IGNORE_INDEX)
     for row, pair in zip(expected, pairs, strict=True):
         row[: len(pair.target) + 1] = torch.tensor([*pair.target, end])
     return Batch((source, target, lengths), expected, [sum(both) for both in zip(lengths, counts, strict=True)])

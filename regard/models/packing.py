@@ -15,9 +15,9 @@ from torch import Tensor
 
 from regard.attention import Mask, segments
 from regard.models.checks import checked_lengths
-from regard.models.positions import Turn
+from regard.models.positions import RotaryTable
 
-__all__ = ["Laid", "Places", "lay_out"]
+__all__ = ["PackedBatch", "Places", "pack"]
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Places:
     """What mixers need to know of their rows (batch, n, size)."""
 
     mask: Mask | None = None  # whom each row may look at; what was read before counts as keys in front
-    turn: Turn | None = None  # rotary positions
+    turn: RotaryTable | None = None  # rotary positions
     counts: tuple[int, ...] | None = None  # the rows are sequences of these lengths, end to end; None: they are not
     real: Tensor | None = None  # (batch, n): which rows hold a token; None: all of them
 
 
 @dataclass(frozen=True)
-class Laid:
+class PackedBatch:
     """A batch laid out for the layers, and the way back."""
 
     ids: Tensor  # (batch, n), or (1, total) end to end
@@ -45,7 +45,7 @@ class Laid:
         """Another tensor (batch, n, …), laid out in the same way."""
         return tensor if self.index is None else tensor.flatten(0, 1)[self.index].unsqueeze(0)
 
-    def back(self, rows: Tensor) -> Tensor:
+    def unpack(self, rows: Tensor) -> Tensor:
         """Rows (1, total, size) → (batch, n, size), with zeros where there is no token."""
         if self.index is None:
             return rows
@@ -54,17 +54,17 @@ class Laid:
         return padded.view(*self.shape, rows.shape[-1])
 
 
-def lay_out(ids: Tensor, lengths: Tensor | Sequence[int] | None, name: str = "lengths") -> Laid:
+def pack(ids: Tensor, lengths: Tensor | Sequence[int] | None, name: str = "lengths") -> PackedBatch:
     """A padded batch (batch, n) end to end; as it is where nothing is padded."""
     batch, n = ids.shape
     counts = None if lengths is None else checked_lengths(name, lengths, batch, n)
     steps = torch.arange(n, device=ids.device)
     if counts is None or min(counts, default=n) == n:
-        return Laid(ids, steps[None], None, None, None, (batch, n))
+        return PackedBatch(ids, steps[None], None, None, None, (batch, n))
     real = steps < torch.tensor(counts, device=ids.device)[:, None]  # (batch, n)
     index = real.flatten().nonzero().squeeze(1)  # (total,)
     positions = index % n
-    return Laid(ids.flatten()[index][None], positions[None], tuple(counts), segments(counts), index, (batch, n))
+    return PackedBatch(ids.flatten()[index][None], positions[None], tuple(counts), segments(counts), index, (batch, n))
 
 
 def by_sequence(rows: Tensor, counts: Sequence[int], work: Callable[[Tensor], Tensor]) -> Tensor:

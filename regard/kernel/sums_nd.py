@@ -21,8 +21,8 @@ import numpy
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
-from regard.attention.line import POLYNOMIALS, What, about_edge, slope_of
-from regard.attention.threads import find_loops, share_out
+from regard.attention.sums_1d import POLYNOMIALS, What, about_edge, slope_of
+from regard.attention.threads import load_kernels, parallel_for
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -87,7 +87,7 @@ class _Samples:
     """Samples in order, in blocks with their boxes."""
 
     def __init__(self, kernel: str, points: Array, columns: Array) -> None:
-        loops = self.loops = find_loops("cloud")
+        loops = self.loops = load_kernels("sums_nd")
         starts = numpy.arange(0, len(points), loops.BLOCK)
         boxes = (each.reduceat(points, starts) for each in (numpy.minimum, numpy.maximum))
         heavy = numpy.add.reduceat(columns[:, 0], starts)
@@ -109,7 +109,7 @@ class _Samples:
             work, box = loops.Work(*(numpy.empty(loops.BLOCK) for _ in range(5))), numpy.empty((2, features))
             loops.cloud_sums(self.kernel, WHATS[what], queries, own, nearest, self.blocks, work, box, sums, start, stop)
 
-        share_out(loop, -(-len(queries) // loops.TILE), len(queries) * m)
+        parallel_for(loop, -(-len(queries) // loops.TILE), len(queries) * m)
         return sums
 
 

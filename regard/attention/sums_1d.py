@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.threads import find_loops, share_out
+from regard.attention.threads import load_kernels, parallel_for
 
 __all__ = ["POLYNOMIALS", "Line", "line_average"]
 
@@ -98,13 +98,13 @@ class _Cells(NamedTuple):
 def _gaussian_cells(x: Array, columns: Array, width: float) -> _Cells:
     starts = _starts_of_cells(x, width)
     centres, moments = numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, columns.shape[1], TERMS))
-    loop = partial(find_loops("line_gaussian").cell_moments, x, columns, width, starts, centres, moments)
-    share_out(loop, len(centres), columns.size * TERMS)
+    loop = partial(load_kernels("sums_1d_gaussian").cell_moments, x, columns, width, starts, centres, moments)
+    parallel_for(loop, len(centres), columns.size * TERMS)
     return _Cells(starts, centres, moments)
 
 
 def _gaussian(x: Array, columns: Array, width: float, cells: _Cells, places: _Places, what: What) -> Array:
-    loops = find_loops("line_gaussian")
+    loops = load_kernels("sums_1d_gaussian")
     groups = _starts_of_cells(places.queries, width)
     sums = numpy.empty((len(places.queries), 1 if what == "average" else 3, columns.shape[1]))
     counts = numpy.zeros(len(places.queries), dtype=numpy.int64)
@@ -114,7 +114,7 @@ def _gaussian(x: Array, columns: Array, width: float, cells: _Cells, places: _Pl
         loops.gaussian_sums(*places, groups, x, columns, width, *cells, counts, sums, work, total, start, stop)
 
     # A query's series, and for each group some twenty cells to translate
-    share_out(loop_sums, len(groups) - 1, TERMS * (sums.size + 20 * TERMS * columns.shape[1] * len(groups)))
+    parallel_for(loop_sums, len(groups) - 1, TERMS * (sums.size + 20 * TERMS * columns.shape[1] * len(groups)))
     left_over = numpy.flatnonzero(counts)
 
     def loop_left(start: int, stop: int) -> None:
@@ -122,7 +122,7 @@ def _gaussian(x: Array, columns: Array, width: float, cells: _Cells, places: _Pl
         loops.sums_left(*places, left_over, counts, x, columns, width, sums, sides, known, start, stop)
 
     if len(left_over):
-        share_out(loop_left, len(left_over), 1000 * len(left_over))  # each looks at a hundred samples or so
+        parallel_for(loop_left, len(left_over), 1000 * len(left_over))  # each looks at a hundred samples or so
     return sums[:, [0, 2]] if what == "slope" else sums  # −|v| K′ = v² K
 
 
@@ -134,18 +134,18 @@ def _polynomial(
             _polynomial(each, x, columns, width, places, "average") for each in (coefficients, slope_of(coefficients))
         )
         return numpy.concatenate(list(both), axis=1)
-    loops = find_loops("line_polynomial")
+    loops = load_kernels("sums_1d_polynomial")
     kernel, at_edge = numpy.array(coefficients, dtype=numpy.float64), about_edge(coefficients)
     starts = _starts_of_cells(x, width / 2)
     running = numpy.empty((len(x), columns.shape[1], len(kernel) + ROWS[what] - 1))
-    share_out(partial(loops.running_moments, x, columns, width, starts, running), len(starts) - 1, running.size)
+    parallel_for(partial(loops.running_moments, x, columns, width, starts, running), len(starts) - 1, running.size)
     sums = numpy.empty((len(places.queries), ROWS[what], columns.shape[1]))
 
     def loop_sums(start: int, stop: int) -> None:
         work = numpy.empty(running.shape[2] + 1)
         loops.polynomial_sums(*places, x, columns, width, starts, running, kernel, at_edge, sums, work, start, stop)
 
-    share_out(loop_sums, len(places.queries), sums.size * 64)
+    parallel_for(loop_sums, len(places.queries), sums.size * 64)
     return sums
 
 
@@ -163,14 +163,14 @@ def about_edge(coefficients: list[float]) -> Array:
 
 
 def _laplace(x: Array, columns: Array, width: float, places: _Places, what: What) -> Array:
-    loops = find_loops("line_laplace")
+    loops = load_kernels("sums_1d_laplace")
     from_left, from_right = (numpy.empty((len(x), ROWS[what], columns.shape[1])) for _ in range(2))
     loops.run(x, columns, width, 1, from_left)
     loops.run(x, columns, width, -1, from_right)
     sums = numpy.empty((len(places.queries), ROWS[what], columns.shape[1]))
     signed = what == "line"  # −|v| K′ = |v| K, where a line wants v K
     loop = partial(loops.laplace_sums, *places, x, width, from_left, from_right, signed, sums)
-    share_out(loop, len(places.queries), sums.size * 16)
+    parallel_for(loop, len(places.queries), sums.size * 16)
     return sums
 
 
@@ -190,7 +190,7 @@ def _constant(x: Array, columns: Array, width: float, places: _Places, what: Wha
 def _starts_of_cells(x: Array, width: float) -> Indices:
     """Where each cell's numbers start, and one more entry for the end."""
     starts = numpy.empty(len(x) + 1, dtype=numpy.int64)
-    count = find_loops("line_gaussian").cells(x, width, starts)
+    count = load_kernels("sums_1d_gaussian").cells(x, width, starts)
     return starts[: count + 1].copy()
 
 
@@ -210,7 +210,7 @@ def line_average(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: 
     n, m = query.shape[-2], key.shape[-2]
     fits = query.device.type == "cpu" and query.dtype == torch.float32 and query.shape[-1] == 1
     pays = value.shape[-1] <= NARROW and n * m >= 64 * (n + m) and query.numel() * m >= WORTH_SORTING
-    if not fits or not pays or find_loops("line_gaussian") is None:
+    if not fits or not pays or load_kernels("sums_1d_gaussian") is None:
         return None
     if not all(bool(tensor.isfinite().all()) for tensor in (query, key, value)) or _is_wild(value):
         return None

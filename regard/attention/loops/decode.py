@@ -60,11 +60,17 @@ def activate(inner: Array, output: Array, activation: int) -> None:
 
 @compiled(*FAST)
 def feed_forward(
-    rows: Array, inward: Array, inward_bias: Array, activation: int, outward: Array, outward_bias: Array, output: Array
+    rows: Array,
+    in_proj: Array,
+    inward_bias: Array,
+    activation: int,
+    out_proj: Array,
+    outward_bias: Array,
+    output: Array,
 ) -> None:
     """output = activation(rows · inwardᵀ + its bias) · outwardᵀ + its bias."""
-    inner = numpy.empty((len(rows), len(inward)), rows.dtype)
-    products(rows, inward, inward_bias, inner, 0, len(inward))
-    middle = numpy.empty((len(rows), outward.shape[1]), rows.dtype)
+    inner = numpy.empty((len(rows), len(in_proj)), rows.dtype)
+    products(rows, in_proj, inward_bias, inner, 0, len(in_proj))
+    middle = numpy.empty((len(rows), out_proj.shape[1]), rows.dtype)
     activate(inner, middle, activation)
-    products(middle, outward, outward_bias, output, 0, len(outward))
+    products(middle, out_proj, outward_bias, output, 0, len(out_proj))

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 
-__all__ = ["Look", "tell", "watching"]
+__all__ = ["AttentionCall", "tell", "watching"]
 
 
 @dataclass(frozen=True)
-class Look:
+class AttentionCall:
     """One call of `attend`: who looked, from where, at what."""
 
     layer: nn.Module | None  # None: not one of regard's layers
@@ -34,11 +34,11 @@ class Look:
         return weights(self.query, self.key, score=self.score, mask=self.mask, rows=rows, heads=heads)
 
 
-_watchers: ContextVar[tuple[Callable[[Look], None], ...]] = ContextVar("watchers", default=())
+_watchers: ContextVar[tuple[Callable[[AttentionCall], None], ...]] = ContextVar("watchers", default=())
 
 
 @contextmanager
-def watching(see: Callable[[Look], None]) -> Iterator[None]:
+def watching(see: Callable[[AttentionCall], None]) -> Iterator[None]:
     """Within this block `see` is told of every look in this thread."""
     token = _watchers.set((*_watchers.get(), see))
     try:
@@ -53,6 +53,6 @@ def tell(
     """Tell whoever watches."""
     watchers = _watchers.get()
     if watchers:
-        look = Look(layer, query, key, score, mask)
+        look = AttentionCall(layer, query, key, score, mask)
         for see in watchers:
             see(look)

@@ -1,6 +1,6 @@
 """Hearing of every look that a model takes, whatever it calls for it, while somebody listens in this thread.
 
-    regard.attend and regard's layers        tell of it themselves (attention/watch.py)
+    regard.attend and regard's layers        tell of it themselves (attention/observers.py)
     F.scaled_dot_product_attention           and what calls it: nn.MultiheadAttention, transformers, timm …
     PyTorch's fast paths                     of nn.MultiheadAttention and nn.TransformerEncoderLayer
     softmax over (batch, heads, n, m)        attention that is written out
@@ -27,11 +27,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from regard.attention import Dot, Mask, bias, causal, drop, keep
 from regard.attention.formula import weights as weights_of
-from regard.attention.watch import Look, watching
+from regard.attention.observers import AttentionCall, watching
 
 __all__ = ["Heard", "listening"]
 
-Choice = Sequence[int] | None
+Indices = Sequence[int] | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Heard:
     within: str  # of the module, where the look is taken by a part of it that was not called
     heads: int
     queries: int
-    weights: Callable[[Choice, Choice], Tensor]  # (queries, heads) → (batch, heads, n, m)
+    weights: Callable[[Indices, Indices], Tensor]  # (queries, heads) → (batch, heads, n, m)
 
 
 Listener = Callable[[Heard], None]
@@ -63,7 +63,7 @@ def listening(listener: Listener) -> Iterator[None]:
             _listeners.reset(token)
 
 
-def _told(listener: Listener, look: Look) -> None:
+def _told(listener: Listener, look: AttentionCall) -> None:
     """A look of regard's own."""
     several = look.query.dim() > 3
     queries = int(look.query.shape[-2])
@@ -71,7 +71,7 @@ def _told(listener: Listener, look: Look) -> None:
     if sequences is not None:
         queries = max(_counts(sequences[0]), default=0)
 
-    def weights(rows: Choice, heads: Choice) -> Tensor:
+    def weights(rows: Indices, heads: Indices) -> Tensor:
         if sequences is not None:
             return _side_by_side(look, *sequences, range(queries) if rows is None else rows, heads)
         return _with_heads(look.weights(rows, heads if several else None), several)
@@ -80,7 +80,9 @@ def _told(listener: Listener, look: Look) -> None:
     listener(Heard(look.layer or _innermost(), "", heads, queries, _quietly(weights)))
 
 
-def _side_by_side(look: Look, ends: list[int], key_ends: list[int], rows: Sequence[int], heads: Choice) -> Tensor:
+def _side_by_side(
+    look: AttentionCall, ends: list[int], key_ends: list[int], rows: Sequence[int], heads: Indices
+) -> Tensor:
     """Sequences that lie end to end, (1, heads, total, size), as a padded batch (batch, heads, n, m) of weights."""
     counts, key_counts = _counts(ends), _counts(key_ends)
     found = []
@@ -103,15 +105,15 @@ def _with_heads(weights: Tensor, several: bool) -> Tensor:
     return weights if several else weights.reshape(-1, 1, *weights.shape[-2:])
 
 
-def _tell(within: str, heads: int, queries: int, weights: Callable[[Choice, Choice], Tensor]) -> None:
+def _tell(within: str, heads: int, queries: int, weights: Callable[[Indices, Indices], Tensor]) -> None:
     for listener in _listeners.get():
         listener(Heard(_innermost(), within, heads, queries, _quietly(weights)))
 
 
-def _quietly(weights: Callable[[Choice, Choice], Tensor]) -> Callable[[Choice, Choice], Tensor]:
+def _quietly(weights: Callable[[Indices, Indices], Tensor]) -> Callable[[Indices, Indices], Tensor]:
     """Computed without gradients, and heard by nobody."""
 
-    def computed(rows: Choice, heads: Choice) -> Tensor:
+    def computed(rows: Indices, heads: Indices) -> Tensor:
         token = _listeners.set(())
         try:
             with torch.no_grad():
@@ -151,7 +153,7 @@ def _tell_of_dots(query: Tensor, key: Tensor, mask: Mask | None, scale: float | 
     """Scaled dot products of (batch, heads, n, size); with fewer dimensions it is one head."""
     several = query.dim() > 3
 
-    def weights(rows: Choice, heads: Choice) -> Tensor:
+    def weights(rows: Indices, heads: Indices) -> Tensor:
         found = weights_of(query, key, score=Dot(scale), mask=mask, rows=rows, heads=heads if several else None)
         return _with_heads(found, several)
 
@@ -236,7 +238,7 @@ def _of_softmax(found: Tensor) -> None:
     if found.dim() != 4:
         return
 
-    def weights(rows: Choice, heads: Choice) -> Tensor:
+    def weights(rows: Indices, heads: Indices) -> Tensor:
         kept = found if heads is None else found[:, list(heads)]
         return (kept if rows is None else kept[:, :, list(rows)]).detach().clone()
 

@@ -9,7 +9,7 @@ Shapes and names are those of line.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.line_gaussian import clear
+from regard.attention.loops.sums_1d_gaussian import clear
 
 
 @compiled("contract")

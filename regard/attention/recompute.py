@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 
-def computed_again(function: Callable[..., Any], *arguments: Any) -> Any:
+def recompute(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments), called once more when the backward pass asks for what it saved.
 
     Gradients flow to the arguments and to whatever else the function uses; both calls draw the same random numbers.

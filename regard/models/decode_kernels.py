@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.threads import find_loops, share_out
+from regard.attention.threads import load_kernels, parallel_for
 
 __all__ = ["Linear", "RMSNorm", "fed_forward", "product"]
 
 FEW = 8  # rows; with more of them PyTorch's products are faster
 LARGE = 1 << 21  # numbers of a matrix that is worth waking threads for
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 4}  # as the loops number them
-NOTHING = numpy.empty(0, numpy.float32)
+IGNORE_INDEX = numpy.empty(0, numpy.float32)
 
 
 class Linear(nn.Linear):
@@ -43,21 +43,21 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.numel() < LARGE:
         loops.products(*arrays, 0, outputs)
     else:
-        share_out(functools.partial(loops.products, *arrays), outputs, work=weight.numel())
+        parallel_for(functools.partial(loops.products, *arrays), outputs, work=weight.numel())
     return output
 
 
-def fed_forward(rows: Tensor, inward: nn.Module, activation: str, outward: nn.Module) -> Tensor | None:
-    """activation(rows · inward) · outward in one go; None where the loops do not pay, or layers are more than that."""
-    if torch.is_grad_enabled() or activation not in ACTIVATIONS or not (_is_bare(inward) and _is_bare(outward)):
+def fed_forward(rows: Tensor, in_proj: nn.Module, activation: str, out_proj: nn.Module) -> Tensor | None:
+    """activation(rows · in_proj) · out_proj in one go; None where the loops do not pay, or layers are more than that."""
+    if torch.is_grad_enabled() or activation not in ACTIVATIONS or not (_is_bare(in_proj) and _is_bare(out_proj)):
         return None
-    first, second = inward.weight, outward.weight
+    first, second = in_proj.weight, out_proj.weight
     loops = _loops(rows, first)
     if loops is None or first.numel() >= LARGE or not (second.is_contiguous() and second.dtype is torch.float32):
         return None
     size = rows.shape[-1]
     output = rows.new_empty(rows.shape)
-    middle = _array(first), _array(inward.bias), ACTIVATIONS[activation], _array(second), _array(outward.bias)
+    middle = _array(first), _array(in_proj.bias), ACTIVATIONS[activation], _array(second), _array(out_proj.bias)
     loops.feed_forward(rows.reshape(-1, size).numpy(), *middle, output.view(-1, size).numpy())
     return output
 
@@ -86,7 +86,7 @@ class RMSNorm(nn.Module):
 
 
 def _array(parameter: Tensor | None) -> Any:
-    return NOTHING if parameter is None else parameter.detach().numpy()
+    return IGNORE_INDEX if parameter is None else parameter.detach().numpy()
 
 
 def _loops(rows: Tensor, weight: Tensor) -> Any:
@@ -102,4 +102,4 @@ def _loops(rows: Tensor, weight: Tensor) -> Any:
         or torch.is_autocast_enabled("cpu")
     ):
         return None
-    return find_loops("few_rows")
+    return load_kernels("decode")

@@ -28,7 +28,7 @@ def shape_text(tensor: Tensor) -> str:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Layout:
     """The shapes of one call, as the caller's tensors have them, and which rows and heads of it are asked for."""
 
     batch: tuple[int, ...]
@@ -126,7 +126,7 @@ def _broadcast(named: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
     return batch
 
 
-def frame_of(query: Tensor, key: Tensor, *value: Tensor) -> Frame:
+def layout_of(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
     """Check query, key and, if there is one, value against each other; messages name the argument at fault."""
     require_tensor("query", query, "of shape (…, n, query size)")
     if query.is_meta:
@@ -153,4 +153,4 @@ def frame_of(query: Tensor, key: Tensor, *value: Tensor) -> Frame:
     for name, tensor in given.items():
         lead = tuple(tensor.shape[:-2])
         leads[name] = (*lead[:-1], heads) if group > 1 and lead and lead[-1] != 1 else lead
-    return Frame(_broadcast(leads), n, m, group, query.device, range(n))
+    return Layout(_broadcast(leads), n, m, group, query.device, range(n))

@@ -10,7 +10,7 @@ Shapes and names are those of line.py.
 """
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.line_gaussian import before, clear
+from regard.attention.loops.sums_1d_gaussian import before, clear
 
 FEW = 24  # a window with fewer samples is summed directly
 

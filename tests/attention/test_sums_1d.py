@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from regard import Kernel, attend, lengths
-from regard.attention import line
+from regard.attention import sums_1d as line
 from regard.attention.kernels import KERNELS
-from regard.attention.line import ROWS, Line, line_average
+from regard.attention.sums_1d import ROWS, Line, line_average
 
 SMOOTH = ("gaussian", "laplace")
 
@@ -224,7 +224,7 @@ def test_where_it_is_not_for_the_call_the_long_way_is_taken(change, request, mon
     if change == "two features":
         query, key = torch.cat([query] * 2, -1), torch.cat([key] * 2, -1)
     if change == "no numba":
-        monkeypatch.setattr(line, "find_loops", lambda _: None)
+        monkeypatch.setattr(line, "load_kernels", lambda _: None)
     output = attend(query, key, value, score=score)
     assert not calls
     truth, _ = attend(query.double(), key.double(), value.double(), score=score, need_weights=True)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from regard.attention.kernels import KERNELS
-from regard.kernel import cloud
-from regard.kernel.cloud import cloud_sums
+from regard.kernel import sums_nd as cloud
+from regard.kernel.sums_nd import cloud_sums
 
 
 def kernel_of(name, u):
