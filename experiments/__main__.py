@@ -21,8 +21,8 @@ from benchmarks.__main__ import processor
 from benchmarks.front import refresh
 from experiments import EXPERIMENTS
 from experiments.trial import Experiment, Figures
+from regard import files
 from regard.data.fetching import cache
-from regard.models.tensors import in_place
 
 Measured = dict[str, Any]  # experiment → trial → figures; and the machine
 MEASURED = Path(__file__).with_name("measured.json")
@@ -89,7 +89,7 @@ def keep(name: str, order: Sequence[str], trial: str, figures: Figures) -> None:
         version = torch.__version__.partition("+")[0]
         measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
         content = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
-        in_place(MEASURED, lambda path: path.write_text(content, encoding="utf-8"))
+        files.write(MEASURED, content)
 
 
 def page(measured: Measured) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.data.image_files import ImageError
 from regard.models.classifier import ImageClassifier
 from regard.models.folders import load
 from regard.models.model import Model
-from regard.models.pictures import ImageError
 from regard.models.tensors import FolderError
 from regard.using import UseError
 from regard.view.attention import AttentionDisplay

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from regard.attention.observers import AttentionCall, watching
+from regard.data.image_files import ImageError
+from regard.errors import RegardError
+from regard.models.alignment import align
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.folders import load
 from regard.models.generation import Sampling
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
-from regard.models.pictures import ImageError
 from regard.models.tensors import FolderError
 from regard.models.texts import tokens
 from regard.models.translator import Translator
 from regard.models.vision import ViT
-from regard.training.alignment import align
 from regard.view.terminal import print_map, shown
 
 __all__ = ["UseError", "loaded", "run_classify", "run_generate", "run_translate"]
@@ -34,7 +35,7 @@ LONGEST_LINE = 1 << 20  # characters
 SHOWN = 24  # tokens of a picture of attention
 
 
-class UseError(ValueError):
+class UseError(RegardError, ValueError):
     """A model and an input that do not fit together; the message says why."""
 
 

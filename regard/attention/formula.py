@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch import softmax as softmax_over  # bound here, so that nobody who listens to PyTorch hears ours as well
 
+from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention.bound import Tile
 from regard.attention.call import Call, working
-from regard.attention.checks import checked_dropout, chosen_indices
 from regard.attention.dropout import dropout
 from regard.attention.fused import additive_mask, fused_attention, plain_attention
-from regard.attention.layout import Layout, layout_of, require_tensor, shape_text
+from regard.attention.layout import Layout, layout_of
 from regard.attention.masks import Mask
 from regard.attention.observers import tell
 from regard.attention.recompute import full_precision, recompute
@@ -100,7 +100,7 @@ def attended(
         if output is not None:
             return output
     frame = layout_of(query, key, value)
-    call = Call.of(frame, score, mask, checked_dropout(dropout))
+    call = Call.of(frame, score, mask, check_dropout(dropout))
     call.score.check(query, key)
     with full_precision(frame.device):
         rows, keys = call.project(working(query), working(key))
@@ -132,11 +132,11 @@ def weights(
     """
     frame = layout_of(query, key)
     if rows is not None:
-        frame = replace(frame, positions=chosen_indices("rows", rows, frame.n))
+        frame = replace(frame, positions=check_indices("rows", rows, frame.n))
     if heads is not None:
         if not frame.batch:
             raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
-        chosen = chosen_indices("heads", heads, frame.batch[-1])
+        chosen = check_indices("heads", heads, frame.batch[-1])
         frame = replace(frame, heads=torch.tensor(chosen, dtype=torch.long, device=frame.device))
     call = Call.of(frame, score, mask, 0.0)
     call.score.check(query, key)
@@ -157,7 +157,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     tensor([[1.0000, 0.0000, 0.0000, 0.0000],
             [0.5000, 0.5000, 0.0000, 0.0000]])
     """
-    require_tensor("scores", scores, "of shape (…, n, m)")
+    check_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
     frame = Layout(tuple(batch), n, m, 1, scores.device, range(n))
     call = Call.of(frame, None, mask, 0.0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.layout import shape_text
+from regard.arguments import shape_text
 from regard.attention.scores import LogPositive, Score
 from regard.attention.sums_1d import line_average
 

@@ -17,14 +17,10 @@ import numpy
 import torch
 from torch import Tensor
 
+from regard.arguments import check_tensor, shape_text
+
 # What attention is computed in; float16 and bfloat16 are kept as float32 on the way.
 HALVES = (torch.float16, torch.bfloat16)
-FLOATS = (*HALVES, torch.float32, torch.float64)
-
-
-def shape_text(tensor: Tensor) -> str:
-    """A shape as error messages show it."""
-    return str(tuple(tensor.shape))
 
 
 @dataclass(frozen=True)
@@ -87,18 +83,6 @@ class Layout:
         return tensor.reshape(*self.lead, *tensor.shape[-2:])
 
 
-def require_tensor(name: str, tensor: object, expected: str) -> None:
-    """Refuse what is not a dense floating-point tensor of at least two dimensions."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor {expected}, got {type(tensor).__name__}")
-    if tensor.dtype not in FLOATS:
-        raise TypeError(f"{name}: expected a floating-point tensor {expected}, got dtype {tensor.dtype}")
-    if tensor.layout != torch.strided:
-        raise TypeError(f"{name}: expected a dense tensor {expected}, got layout {tensor.layout}")
-    if tensor.dim() < 2:
-        raise ValueError(f"{name}: expected at least two dimensions {expected}, got shape {shape_text(tensor)}")
-
-
 def _key_heads(name: str, tensor: Tensor, heads: int) -> int:
     """How many key heads a tensor brings: 1 and `heads` broadcast, a divisor of `heads` is grouped."""
     own = tensor.shape[-3] if tensor.dim() > 2 else 1
@@ -128,12 +112,12 @@ def _broadcast(named: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 def layout_of(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
     """Check query, key and, if there is one, value against each other; messages name the argument at fault."""
-    require_tensor("query", query, "of shape (…, n, query size)")
+    check_tensor("query", query, "of shape (…, n, query size)")
     if query.is_meta:
         raise ValueError("query: expected a tensor on a device that holds numbers, got device meta")
     given = dict(zip(("key", "value"), (key, *value), strict=False))
     for name, tensor in given.items():
-        require_tensor(name, tensor, f"of shape (…, m, {name} size)")
+        check_tensor(name, tensor, f"of shape (…, m, {name} size)")
         if tensor.dtype != query.dtype:
             raise TypeError(f"{name}: expected dtype {query.dtype} like query, got {tensor.dtype}")
         if tensor.device != query.device:

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regard.arguments import shape_text
 from regard.attention.bound import (
     Bound,
     BoundBand,
@@ -25,7 +26,7 @@ from regard.attention.bound import (
     BoundLengths,
     BoundSegments,
 )
-from regard.attention.layout import Layout, shape_text
+from regard.attention.layout import Layout
 
 __all__ = ["Mask", "bias", "causal", "drop", "keep", "lengths", "segments", "window"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.arguments import check_tensor
 from regard.attention.formula import attend
-from regard.attention.layout import layout_of, require_tensor
+from regard.attention.layout import layout_of
 from regard.attention.masks import Mask, require_mask
 from regard.attention.tiling import whole
 
@@ -48,5 +49,5 @@ def max_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
 
 def _nothing_asked(value: Tensor) -> tuple[Tensor, Tensor]:
     """One query and m keys without any feature: every key answers it equally well."""
-    require_tensor("value", value, "of shape (…, m, size)")
+    check_tensor("value", value, "of shape (…, m, size)")
     return value.new_zeros(*value.shape[:-2], 1, 0), value[..., :0]

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import check_positive, check_size, shape_text
 from regard.attention.additive import additive_scores
-from regard.attention.layout import HALVES, layout_of, shape_text
+from regard.attention.layout import HALVES, layout_of
 
 __all__ = ["Additive", "Bilinear", "Cosine", "Dot", "Score"]
 
@@ -137,22 +138,6 @@ def _linear(rows: Tensor, weight: Tensor) -> Tensor:
     return functional.linear(rows, weight.to(rows.dtype))
 
 
-def _positive(name: str, number: float) -> float:
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError(f"{name}: expected a number, got {type(number).__name__}")
-    if not (0 < number < math.inf):
-        raise ValueError(f"{name}: expected a positive, finite number, got {number}")
-    return float(number)
-
-
-def _size(name: str, number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name}: expected a whole number, got {type(number).__name__}")
-    if number < 1:
-        raise ValueError(f"{name}: expected 1 or more, got {number}")
-    return number
-
-
 class Dot(Score):
     """scale · q·k, with scale = 1/√d unless given; softcap s bends it to s·tanh(score/s), before bias and mask.
 
@@ -172,7 +157,7 @@ class Dot(Score):
         if scale is not None and not math.isfinite(scale):
             raise ValueError(f"scale: expected a finite number, got {scale}")
         self.scale = scale
-        self.softcap = None if softcap is None else _positive("softcap", softcap)
+        self.softcap = None if softcap is None else check_positive("softcap", softcap)
         self.is_dot = softcap is None
 
     def extra_repr(self) -> str:
@@ -225,7 +210,7 @@ class Cosine(Score):
 
     def __init__(self, temperature: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
-        number = torch.tensor(_positive("temperature", temperature), dtype=torch.float64, device="cpu")
+        number = torch.tensor(check_positive("temperature", temperature), dtype=torch.float64, device="cpu")
         self._temperature = LogPositive("temperature", number, learnable)
 
     @property
@@ -274,7 +259,7 @@ class Bilinear(Score):
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
-        query_size, key_size = _size("query_size", query_size), _size("key_size", key_size)
+        query_size, key_size = check_size("query_size", query_size), check_size("key_size", key_size)
         # Entries of standard normal queries and keys then score with variance 1, like the scaled dot product.
         self.weight = nn.Parameter(torch.randn(query_size, key_size) / math.sqrt(query_size * key_size))
 
@@ -312,8 +297,8 @@ class Additive(Score):
 
     def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:
         super().__init__()
-        hidden_size = _size("hidden_size", hidden_size)
-        query_size, key_size = _size("query_size", query_size), _size("key_size", key_size)
+        hidden_size = check_size("hidden_size", hidden_size)
+        query_size, key_size = check_size("query_size", query_size), check_size("key_size", key_size)
         self.query_weight = nn.Parameter(torch.empty(hidden_size, query_size))
         self.key_weight = nn.Parameter(torch.empty(hidden_size, key_size))
         self.value_weight = nn.Parameter(torch.empty(hidden_size))

@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from regard.errors import RegardError
+
 __all__ = ["FetchError", "members", "only"]
 
 LARGEST = 1 << 28  # bytes of one file inside: no set has a larger one
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 
 
-class FetchError(OSError):
+class FetchError(RegardError, OSError):
     """What was to be fetched is not there, and why."""
 
 

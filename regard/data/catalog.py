@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from regard.data.sets import catalogues, cifar, descriptions, mcycle, phonemes, plain, stories
+from regard.errors import RegardError
 
 __all__ = ["SETS", "Archive", "Row", "UnknownSetError", "find"]
 
 Unpack = Callable[[Sequence[Path], Path], None]  # from archives into an empty folder
 
 
-class UnknownSetError(ValueError):
+class UnknownSetError(RegardError, ValueError):
     """No set has this name; the message says which there are."""
 
 

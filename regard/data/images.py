@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.models.pictures import ImageError, Pixels, decode, fit, peek, read_image, reading
+from regard.data.image_files import ImageError, Pixels, decode, fit, peek, read_image, reading
 
 if TYPE_CHECKING:
     import torch

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from regard.errors import RegardError
+
 __all__ = ["Part", "Parts", "SplitError", "part", "split"]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
 
 
-class SplitError(ValueError):
+class SplitError(RegardError, ValueError):
     """The items cannot be split; the message says why."""
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
+from regard.errors import RegardError
+
 __all__ = ["Table", "TableError", "find_column", "read_columns", "read_names", "separator"]
 
 Array = NDArray[numpy.float64]
@@ -24,7 +26,7 @@ Array = NDArray[numpy.float64]
 MISSING = {"", "na", "n/a", "nan", "null", "none", "."}
 
 
-class TableError(ValueError):
+class TableError(RegardError, ValueError):
     """The file is not a table that can be used; the message says where and why."""
 
 

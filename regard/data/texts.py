@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.errors import RegardError
+
 __all__ = ["Text", "TextError", "read_documents", "read_lines", "read_texts"]
 
 WORDS = 120  # of a paragraph: what an encoder of sentences reads at once
@@ -14,7 +16,7 @@ LONGEST = 1 << 20  # characters of one text: a longer line is no line that someb
 MOST = 2_000_000_000  # bytes that are read at once: all of them are held in memory
 
 
-class TextError(ValueError):
+class TextError(RegardError, ValueError):
     """The file holds no text that can be used; the message says where and why."""
 
 

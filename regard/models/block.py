@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import check_choice, check_dropout, check_positive, check_sizes
 from regard.attention import Mask
-from regard.attention.checks import checked_dropout
 from regard.attention.dropout import dropout
 from regard.models.cache import KVCache, Memory
-from regard.models.checks import checked_choice, checked_positive, checked_sizes
 from regard.models.decode_kernels import Linear, RMSNorm, fed_forward
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES, MultiHead
@@ -66,13 +65,13 @@ class FeedForward(nn.Module):
         self, size: int, ffn_size: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        checked_sizes(size=size, ffn_size=ffn_size)
-        self.name = checked_choice("activation", activation, [*ACTIVATIONS, *GATED])
+        check_sizes(size=size, ffn_size=ffn_size)
+        self.name = check_choice("activation", activation, [*ACTIVATIONS, *GATED])
         self.gated = activation in GATED
         self.activation = (ACTIVATIONS | GATED)[activation]
         self.in_proj = Linear(size, ffn_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
         self.out_proj = Linear(ffn_size, size, bias=bias)
-        self.dropout = checked_dropout(dropout)
+        self.dropout = check_dropout(dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
         if not (self.training and self.dropout):
@@ -113,12 +112,12 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         size = feed_forward.out_proj.out_features
-        checked_positive("epsilon", epsilon)
-        make_norm = NORMS[checked_choice("norm", norm, NORMS)]
+        check_positive("epsilon", epsilon)
+        make_norm = NORMS[check_choice("norm", norm, NORMS)]
         self.mixer, self.cross, self.feed_forward = mixer, cross, feed_forward
         self.mixer_norm, self.feed_forward_norm = make_norm(size, eps=epsilon), make_norm(size, eps=epsilon)
         self.cross_norm = None if cross is None else make_norm(size, eps=epsilon)
-        self.pre_norm, self.dropout = pre_norm, checked_dropout(dropout)
+        self.pre_norm, self.dropout = pre_norm, check_dropout(dropout)
 
     def forward(
         self,
@@ -184,10 +183,10 @@ def make_blocks(
     dropout: float = 0.0,
 ) -> Blocks:
     """The blocks of a Transformer, with their mixer by name; ffn_size=None is four times the size."""
-    if checked_choice("mixer", mixer, MIXERS) != "attention" and (score or kv_heads or head_size):
+    if check_choice("mixer", mixer, MIXERS) != "attention" and (score or kv_heads or head_size):
         raise ValueError(f"mixer: score, kv_heads and head_size are for mixer='attention', got {mixer!r}")
     if score is not None:
-        checked_choice("score", score, SCORES)  # each layer gets one of its own, so it is a name
+        check_choice("score", score, SCORES)  # each layer gets one of its own, so it is a name
     attention_bias = bias if attention_bias is None else attention_bias
 
     def attention(kv_heads: int | None = None) -> MultiHead:

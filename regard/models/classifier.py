@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.arguments import check_positive
 from regard.attention import masked_softmax
-from regard.models.checks import checked_positive
+from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
-from regard.models.pictures import read_image
 from regard.models.texts import groups, padded, tokens
 
 __all__ = ["Classifier", "ImageClassifier", "TextClassifier"]
@@ -122,7 +122,7 @@ def _batches(images: Sequence[Tensor]) -> Iterator[Tensor]:
             yield torch.stack(same[start : start + together])
 
 
-def checked_labels(labels: Sequence[str], classes: int) -> None:
+def check_labels(labels: Sequence[str], classes: int) -> None:
     """As many names as classes, or none, and no name twice."""
     if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
         raise TypeError(f"labels: expected the names of the classes, got {labels!r}")
@@ -132,13 +132,13 @@ def checked_labels(labels: Sequence[str], classes: int) -> None:
         raise ValueError("labels: expected different names, got one twice")
 
 
-def checked_light(mean: Sequence[float], deviation: Sequence[float], channels: int) -> None:
+def check_light(mean: Sequence[float], deviation: Sequence[float], channels: int) -> None:
     """Mean and deviation of each channel, or of all channels alike."""
     for name, numbers in (("mean", mean), ("deviation", deviation)):
         if len(numbers) not in (1, channels):
             raise ValueError(f"{name}: expected one number, or one for each of {channels} channels, got {numbers!r}")
     for number in deviation:
-        checked_positive("deviation", number)
+        check_positive("deviation", number)
 
 
 def pooled(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import check_choice, check_count, check_ids, check_lengths, check_sizes
 from regard.models.block import ACTIVATIONS, NORMS, dropped, make_blocks
-from regard.models.checks import checked_choice, checked_count, checked_ids, checked_lengths, checked_sizes
-from regard.models.classifier import TextClassifier, checked_labels, pooled
+from regard.models.classifier import TextClassifier, check_labels, pooled
 from regard.models.model import evaluated
 from regard.models.packing import PackedBatch, Places, pack
 from regard.models.positions import LearnedPositions, sinusoidal
@@ -73,12 +73,12 @@ class Encoder(TextClassifier):
         max_length: int | None = None,
     ) -> None:
         super().__init__(locals())
-        checked_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
-        checked_choice("positions", positions, POSITIONS)
-        self.pooling = checked_choice("pooling", pooling, POOLINGS)
+        check_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
+        check_choice("positions", positions, POSITIONS)
+        self.pooling = check_choice("pooling", pooling, POOLINGS)
         self.word = nn.Embedding(vocab_size, size)
         self.position = LearnedPositions(max_positions, size) if positions == "learned" else None
-        self.token_types = nn.Embedding(token_types, size) if checked_count("types", token_types) else None
+        self.token_types = nn.Embedding(token_types, size) if check_count("types", token_types) else None
         self.norm = NORMS["layer"](size, eps=epsilon)
         self.blocks = make_blocks(
             layers,
@@ -96,8 +96,8 @@ class Encoder(TextClassifier):
         self.last_norm = NORMS["layer"](size, eps=epsilon) if pre_norm else None
         self.guesser = _Guesser(self.word, activation, epsilon) if mlm_head else None
         self.pooler = nn.Linear(size, size) if pooler else None
-        checked_labels(labels, classes)
-        self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
+        check_labels(labels, classes)
+        self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
         self.dropout = dropout
         for embedding in (self.word, self.position, self.token_types):
             if embedding is not None:
@@ -111,9 +111,9 @@ class Encoder(TextClassifier):
         self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None
     ) -> Tensor:
         """ids (batch, n) → vectors (batch, n, size). `token_types` tells two texts in one sequence apart, (batch, n)."""
-        checked_ids("ids", ids, self.word.num_embeddings)
+        check_ids("ids", ids, self.word.num_embeddings)
         batch, n = ids.shape
-        counts = [n] * batch if lengths is None else checked_lengths("lengths", lengths, batch, n)
+        counts = [n] * batch if lengths is None else check_lengths("lengths", lengths, batch, n)
         if torch.is_grad_enabled() or sum(counts) <= TOKENS or self.training:
             packed = pack(ids, counts)
             return packed.unpack(self._read(packed, token_types))
@@ -131,7 +131,7 @@ class Encoder(TextClassifier):
         if token_types is not None:
             if self.token_types is None:
                 raise ValueError("token_types: this Encoder does not tell texts apart: make it with token_types=2")
-            checked_ids("types", token_types, self.token_types.num_embeddings)
+            check_ids("types", token_types, self.token_types.num_embeddings)
         if self.token_types is not None:
             rows = rows + (
                 self.token_types.weight[0] if token_types is None else self.token_types(packed.pick(token_types))

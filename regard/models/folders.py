@@ -12,7 +12,6 @@ Whatever is wrong with a folder is one FolderError that names the file and the r
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import json
 import tempfile
@@ -23,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard import files
 from regard.models.model import Model
-from regard.models.tensors import WHOLE, FolderError, Rule, Tensors, fill, in_place, read_json, write_tensors
+from regard.models.tensors import WHOLE, FolderError, Rule, Tensors, fill, read_json, write_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -113,14 +113,14 @@ def write_folder(
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as work:
         # Everything is on disk before anything of the model that was here is touched.
         beside = Path(work)
-        in_place(beside / WHOLE, lambda path: write_tensors(state, path))
+        files.write(beside / WHOLE, functools.partial(write_tensors, state))
         for file, text in contents.items():
             (beside / file).parent.mkdir(exist_ok=True)
-            in_place(beside / file, functools.partial(Path.write_text, data=text, encoding="utf-8"))
+            files.write(beside / file, text)
         if sealed:
-            digests = {file: digest(beside / file) for file in sorted([*texts, WHOLE])}
+            digests = {file: files.digest(beside / file) for file in sorted([*texts, WHOLE])}
             content = json.dumps({"sha256": digests}, indent=2) + "\n"
-            in_place(beside / MANIFEST, functools.partial(Path.write_text, data=content, encoding="utf-8"))
+            files.write(beside / MANIFEST, content)
         (folder / MANIFEST).unlink(missing_ok=True)  # from here until the new one comes this is not a model of ours
         for file in ("config.json", *(name for name in contents if name != "config.json"), WHOLE):
             (folder / file).parent.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ def _load_own(folder: Path, config: dict[str, Any]) -> Model:
             raise FolderError(f"{folder / MANIFEST}: expected names of files in this folder, got {file!r}")
         if not (folder / file).is_file():
             raise FolderError(f"{folder / file}: no such file, though {MANIFEST} lists it")
-        if digest(folder / file) != expected:
+        if files.digest(folder / file) != expected:
             raise FolderError(
                 f"{folder / file}: is not the file that was saved (its SHA-256 is not that of {MANIFEST})"
             )
@@ -200,12 +200,6 @@ def read_tokenizer(path: Path) -> Tokenizer:
     except Exception as error:  # tokenizers raises nothing more particular
         raise FolderError(f"{path}: not a readable tokenizer: {error}") from error
     return tokenizer
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_plain(name: str, arguments: Mapping[str, Any]) -> None:

@@ -15,21 +15,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import (
+    check_batch,
+    check_choice,
+    check_count,
+    check_ids,
+    check_lengths,
+    check_marks,
+    check_positive,
+    check_size,
+    check_sizes,
+)
 from regard.attention import Mask, bias, causal, keep
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache
-from regard.models.checks import (
-    checked_batch,
-    checked_choice,
-    checked_count,
-    checked_ids,
-    checked_lengths,
-    checked_marks,
-    checked_positive,
-    checked_size,
-    checked_sizes,
-)
-from regard.models.classifier import TextClassifier, checked_labels, pooled
+from regard.models.classifier import TextClassifier, check_labels, pooled
 from regard.models.decode_kernels import product
 from regard.models.generation import Hypothesis, Sampling, beams, checked_way, followed, sampled
 from regard.models.model import evaluated, evaluation
@@ -88,10 +88,10 @@ class LanguageModel(TextClassifier):
         max_length: int | None = None,
     ) -> None:
         super().__init__(locals())
-        checked_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
-        checked_choice("positions", positions, POSITIONS)
-        checked_positive("rotary_base", rotary_base)
-        checked_marks(vocab_size, bos=bos, eos=eos)
+        check_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
+        check_choice("positions", positions, POSITIONS)
+        check_positive("rotary_base", rotary_base)
+        check_marks(vocab_size, bos=bos, eos=eos)
         self.word = nn.Embedding(vocab_size, size)
         self.position = LearnedPositions(max_positions, size) if positions == "learned" else None
         self.blocks = make_blocks(
@@ -113,8 +113,8 @@ class LanguageModel(TextClassifier):
         )
         self.norm = NORMS[norm](size, eps=epsilon)
         self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
-        checked_labels(labels, classes)
-        self.classifier = nn.Linear(size, classes) if checked_count("classes", classes) else None
+        check_labels(labels, classes)
+        self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
         self.dropout = dropout
         self.head_size = size // heads if head_size is None else head_size
         if positions == "rotary" and self.head_size % 2:
@@ -148,7 +148,7 @@ class LanguageModel(TextClassifier):
 
     def _rows(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, PackedBatch]:
         """What the blocks make of a batch, and how it is laid out."""
-        checked_ids("ids", ids, self.word.num_embeddings)
+        check_ids("ids", ids, self.word.num_embeddings)
         self._check_positions(ids.shape[1])
         packed = pack(ids, lengths)
         mask = causal() if packed.mask is None else packed.mask & causal()
@@ -172,13 +172,13 @@ class LanguageModel(TextClassifier):
         The cache is a value: it stays as it was. Sequences shorter than n stand at the left of their padding, or at
         the right of it with padding="left".
         """
-        checked_ids("ids", ids, self.word.num_embeddings)
+        check_ids("ids", ids, self.word.num_embeddings)
         batch, n = ids.shape
         real = _real(ids, lengths, padding)
         if cache is not None:
             if len(cache.layers) != len(self.blocks):
                 raise ValueError(f"cache: expected {len(self.blocks)} layers, this model's, got {len(cache.layers)}")
-            checked_batch("ids", ids, cache.batch, "the cache")
+            check_batch("ids", ids, cache.batch, "the cache")
         before = Cache((), torch.empty(1, 0, dtype=torch.long, device=ids.device)) if cache is None else cache
         counts = before.counts.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if real is None else (real.cumsum(1) - 1).clamp(min=0)
@@ -217,7 +217,7 @@ class LanguageModel(TextClassifier):
 
         With beam_size > 1 the best of that many hypotheses, else word by word as `sampling` says (the likeliest).
         """
-        sampling = checked_way(sampling, checked_size("beam_size", beam_size))
+        sampling = checked_way(sampling, check_size("beam_size", beam_size))
         logits, state = self._read(ids, lengths)
         counts = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
         room = [self._room(max_new_tokens, count) for count in counts]
@@ -324,11 +324,11 @@ class LanguageModel(TextClassifier):
 
 def _real(ids: Tensor, lengths: Tensor | Sequence[int] | None, padding: str) -> Tensor | None:
     """Which of the ids are tokens, (batch, n); None where all are."""
-    checked_choice("padding", padding, ("left", "right"))
+    check_choice("padding", padding, ("left", "right"))
     if lengths is None:
         return None
     batch, n = ids.shape
-    counts = torch.tensor(checked_lengths("lengths", lengths, batch, n), device=ids.device)[:, None]
+    counts = torch.tensor(check_lengths("lengths", lengths, batch, n), device=ids.device)[:, None]
     steps = torch.arange(n, device=ids.device)
     real = steps < counts if padding == "right" else steps >= n - counts
     return None if bool(real.all()) else real

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.models.checks import checked_sizes
+from regard.arguments import check_sizes
 from regard.models.packing import Places, by_sequence
 
 __all__ = ["Convolution", "Recurrent", "State"]
@@ -38,7 +38,7 @@ class Recurrent(nn.Module):
 
     def __init__(self, size: int, *, causal: bool) -> None:
         super().__init__()
-        checked_sizes(size=size)
+        check_sizes(size=size)
         if size % 2 and not causal:
             raise ValueError(f"size: expected an even number for two directions, got {size}")
         self.net = nn.GRU(size, size if causal else size // 2, batch_first=True, bidirectional=not causal)
@@ -69,7 +69,7 @@ class Convolution(nn.Module):
 
     def __init__(self, size: int, *, causal: bool, width: int = 5) -> None:
         super().__init__()
-        checked_sizes(size=size, width=width)
+        check_sizes(size=size, width=width)
         self.net = nn.Conv1d(size, size, width)
         self.before = width - 1 if causal else width // 2
         self.after = width - 1 - self.before

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from regard.arguments import check_choice, check_dropout, check_sizes, shape_text
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
-from regard.attention.checks import checked_dropout
-from regard.attention.layout import shape_text
 from regard.models.cache import KVCache
-from regard.models.checks import checked_choice, checked_sizes
 from regard.models.decode_kernels import Linear, product
 from regard.models.packing import Places
 from regard.models.positions import RotaryTable, apply_rotary
@@ -36,7 +34,7 @@ def make_score(score: str | nn.Module | None, query_size: int, key_size: int, ar
     """A score of your own, or one by its name; None is the scaled dot product."""
     if isinstance(score, nn.Module):
         return score
-    name = "dot" if score is None else checked_choice(argument, score, SCORES)
+    name = "dot" if score is None else check_choice(argument, score, SCORES)
     if name in ("dot", "cosine", "gaussian") and query_size != key_size:
         raise ValueError(f"{argument}: {name} needs queries and keys of one size, got {query_size} and {key_size}")
     return SCORES[name](query_size, key_size)
@@ -61,7 +59,7 @@ class Attention(nn.Module):
         self, source_size: int, key_size: int, value_size: int, *, score: str | nn.Module | None = None
     ) -> None:
         super().__init__()
-        checked_sizes(source_size=source_size, key_size=key_size, value_size=value_size)
+        check_sizes(source_size=source_size, key_size=key_size, value_size=value_size)
         self.key = nn.Linear(source_size, key_size, bias=False)
         self.value = nn.Linear(source_size, value_size, bias=False)
         self.score = make_score(score, key_size, key_size)
@@ -111,8 +109,8 @@ class MultiHead(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        checked_sizes(size=size, heads=heads, kv_heads=kv_heads, head_size=head_size)
-        checked_sizes(query_size=query_size, key_size=key_size, value_size=value_size)
+        check_sizes(size=size, heads=heads, kv_heads=kv_heads, head_size=head_size)
+        check_sizes(query_size=query_size, key_size=key_size, value_size=value_size)
         if head_size is None and size % heads:
             raise ValueError(f"heads: expected a divisor of size {size}, or head_size=…, got {heads}")
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
@@ -130,7 +128,7 @@ class MultiHead(nn.Module):
         self.in_proj = Linears(Linear(*shape, bias=bias) for shape in shapes)
         self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
-        self.dropout = checked_dropout(dropout)
+        self.dropout = check_dropout(dropout)
         self._reset()
 
     def _reset(self) -> None:

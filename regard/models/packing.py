@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.arguments import check_lengths
 from regard.attention import Mask, segments
-from regard.models.checks import checked_lengths
 from regard.models.positions import RotaryTable
 
 __all__ = ["PackedBatch", "Places", "pack"]
@@ -57,7 +57,7 @@ class PackedBatch:
 def pack(ids: Tensor, lengths: Tensor | Sequence[int] | None, name: str = "lengths") -> PackedBatch:
     """A padded batch (batch, n) end to end; as it is where nothing is padded."""
     batch, n = ids.shape
-    counts = None if lengths is None else checked_lengths(name, lengths, batch, n)
+    counts = None if lengths is None else check_lengths(name, lengths, batch, n)
     steps = torch.arange(n, device=ids.device)
     if counts is None or min(counts, default=n) == n:
         return PackedBatch(ids, steps[None], None, None, None, (batch, n))

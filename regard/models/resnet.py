@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.layout import shape_text
-from regard.models.checks import checked_choice, checked_sizes
-from regard.models.classifier import ImageClassifier, checked_labels, checked_light
+from regard.arguments import check_choice, check_sizes, shape_text
+from regard.models.classifier import ImageClassifier, check_labels, check_light
 
 __all__ = ["ResNet"]
 
@@ -79,10 +78,10 @@ class ResNet(ImageClassifier):
         super().__init__(locals())
         if not isinstance(depths, Sequence) or not depths or min(depths) < 1:
             raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
-        checked_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
-        checked_labels(labels, classes)
-        checked_light(mean, deviation, channels)
-        checked_choice("stem", stem, ("cifar", "imagenet"))
+        check_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
+        check_labels(labels, classes)
+        check_light(mean, deviation, channels)
+        check_choice("stem", stem, ("cifar", "imagenet"))
         wide = stem == "imagenet"
         self.stem = _convolution(channels, width, 7 if wide else 3, 2 if wide else 1)
         self.pool = nn.MaxPool2d(3, 2, padding=1) if wide else nn.Identity()

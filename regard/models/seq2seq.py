@@ -18,20 +18,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import (
+    check_batch,
+    check_choice,
+    check_dropout,
+    check_ids,
+    check_lengths,
+    check_marks,
+    check_sizes,
+)
 from regard.attention import Mask, Score
 from regard.attention import lengths as valid_lengths
-from regard.attention.checks import checked_dropout
 from regard.attention.observers import AttentionCall, tell, watching
 from regard.attention.scores import require_score
 from regard.models.block import dropped
-from regard.models.checks import (
-    checked_batch,
-    checked_choice,
-    checked_ids,
-    checked_lengths,
-    checked_marks,
-    checked_sizes,
-)
 from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
@@ -96,12 +96,12 @@ class Seq2Seq(Translator):
         forbidden: Sequence[int] = (),
     ) -> None:
         super().__init__(locals())
-        checked_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, size=size)
-        checked_marks(target_vocab_size, bos=bos, eos=eos, forbidden=forbidden)
-        checked_sizes(hidden_size=hidden_size, layers=layers)
+        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, size=size)
+        check_marks(target_vocab_size, bos=bos, eos=eos, forbidden=forbidden)
+        check_sizes(hidden_size=hidden_size, layers=layers)
         if bidirectional and hidden_size % 2:
             raise ValueError(f"hidden_size: expected an even number for two directions, got {hidden_size}")
-        make = CELLS[checked_choice("cell", cell, CELLS)]
+        make = CELLS[check_choice("cell", cell, CELLS)]
         own_size = hidden_size // 2 if bidirectional else hidden_size
         between = dropout if layers > 1 else 0.0  # PyTorch drops between layers, and warns where there is only one
         self.source_word = nn.Embedding(source_vocab_size, size)
@@ -110,7 +110,7 @@ class Seq2Seq(Translator):
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
         self.decoder = make(size + hidden_size, hidden_size, layers, batch_first=True, dropout=between)
         self.output = nn.Linear(2 * hidden_size, target_vocab_size)
-        self.dropout = checked_dropout(dropout)
+        self.dropout = check_dropout(dropout)
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m), target (batch, n) → logits (batch, n, target vocabulary)."""
@@ -131,9 +131,9 @@ class Seq2Seq(Translator):
 
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Writing:
         """The beginning of a translation: the source is read, and its keys are projected, once."""
-        checked_ids("source", source, self.source_word.num_embeddings)
+        check_ids("source", source, self.source_word.num_embeddings)
         batch, m = source.shape
-        counts = None if lengths is None else checked_lengths("source_lengths", lengths, batch, m)
+        counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
         states, hidden = self.encode(source, counts)
         if self.score is None:
             return Writing(hidden, hidden[0][-1][:, None], None, None)
@@ -166,8 +166,8 @@ class Seq2Seq(Translator):
 
     def _decode(self, target: Tensor, state: Writing) -> tuple[Tensor, Writing]:
         """[state, context] after each target word, (batch, n, 2 · hidden)."""
-        checked_ids("target", target, self.target_word.num_embeddings)
-        checked_batch("target", target, state.hidden[0].shape[1], "the source")
+        check_ids("target", target, self.target_word.num_embeddings)
+        check_batch("target", target, state.hidden[0].shape[1], "the source")
         words = dropped(self.target_word(target), self.dropout, self.training)  # (batch, n, size)
         hidden, mask = state.hidden, state.mask
         if state.keys is None:  # the context is the same at every step, so the decoder can run through

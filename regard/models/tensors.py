@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +13,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-__all__ = ["FolderError", "Rule", "Tensors", "fill", "in_place", "read_json", "write_tensors"]
+from regard.errors import RegardError
+
+__all__ = ["FolderError", "Rule", "Tensors", "fill", "read_json", "write_tensors"]
 
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
-UMASK = os.umask(0)  # it can only be read by setting it
-os.umask(UMASK)
 DTYPES = {"F64", "F32", "F16", "BF16", "I64"}
 
 
-class FolderError(ValueError):
+class FolderError(RegardError, ValueError):
     """A folder that holds no model, or a broken one. The message names the file and the reason.
 
     >>> import regard
@@ -186,18 +184,3 @@ def write_tensors(state: Mapping[str, Tensor], path: Path) -> None:
         save_file(tensors, path, {"format": "pt"})
     except SafetensorError as error:  # the disk is full, or gone
         raise OSError(f"{path.parent}: the tensors could not be written: {error}") from error
-
-
-def in_place(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name, and give it its own only when it is complete and on disk."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    beside = Path(name)
-    try:
-        write(beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.chmod(0o666 & ~UMASK)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

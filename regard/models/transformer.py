@@ -17,19 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import (
+    check_batch,
+    check_choice,
+    check_ids,
+    check_lengths,
+    check_marks,
+    check_sizes,
+)
 from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
 from regard.attention.observers import AttentionCall, watching
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache, KVCache
-from regard.models.checks import (
-    checked_batch,
-    checked_choice,
-    checked_ids,
-    checked_lengths,
-    checked_marks,
-    checked_sizes,
-)
 from regard.models.decode_kernels import product
 from regard.models.model import evaluated
 from regard.models.multihead import MultiHead
@@ -157,7 +157,7 @@ class Transformer(Translator):
     def encode(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m) → memory (batch, m, size), zeros where there is no token."""
         table = self.target_word if self.source_word is None else self.source_word
-        checked_ids("source", source, table.num_embeddings)
+        check_ids("source", source, table.num_embeddings)
         packed = pack(source, lengths, "source_lengths")
         rows = self._begin(packed.ids, packed.positions, table, self.source_position)
         places = Places(packed.mask, counts=packed.counts)
@@ -172,7 +172,7 @@ class Transformer(Translator):
         counts = (
             None
             if lengths is None
-            else torch.tensor(checked_lengths("source_lengths", lengths, batch, m), device=source.device)
+            else torch.tensor(check_lengths("source_lengths", lengths, batch, m), device=source.device)
         )
         memories = tuple(cross.project_kv(memory) for cross in self._crosses())
         return Decoding(None, memories, counts, torch.arange(batch, device=source.device))
@@ -200,8 +200,8 @@ class Transformer(Translator):
         return [block.cross for block in self.decoder_blocks if block.cross is not None]
 
     def _decode(self, target: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
-        checked_ids("target", target, self.target_word.num_embeddings)
-        checked_batch("target", target, len(state.owners), "the source")
+        check_ids("target", target, self.target_word.num_embeddings)
+        check_batch("target", target, len(state.owners), "the source")
         before = 0 if state.cache is None else state.cache.columns
         positions = torch.arange(before, before + target.shape[1], device=target.device)[None]
         rows = self._begin(target, positions, self.target_word, self.target_position)
@@ -239,10 +239,10 @@ class Transformer(Translator):
 def _check(own: dict[str, Any]) -> None:
     """What has to fit together before anything is built."""
     source, target, size, heads = (own[name] for name in ("source_vocab_size", "target_vocab_size", "size", "heads"))
-    checked_sizes(source_vocab_size=source, target_vocab_size=target, size=size, heads=heads)
-    checked_sizes(layers=own["layers"], decoder_layers=own["decoder_layers"], max_positions=own["max_positions"])
-    checked_marks(target, bos=own["bos"], eos=own["eos"], forbidden=own["forbidden"])
-    checked_choice("positions", own["positions"], POSITIONS)
+    check_sizes(source_vocab_size=source, target_vocab_size=target, size=size, heads=heads)
+    check_sizes(layers=own["layers"], decoder_layers=own["decoder_layers"], max_positions=own["max_positions"])
+    check_marks(target, bos=own["bos"], eos=own["eos"], forbidden=own["forbidden"])
+    check_choice("positions", own["positions"], POSITIONS)
     if own["share_embeddings"] and source != target:
         raise ValueError(f"share_embeddings: expected vocabularies of one size, got {source} and {target}")
     if size % heads:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.models.checks import checked_size
+from regard.arguments import check_size
 from regard.models.generation import Hypothesis, Sampling, beams, checked_way, followed, sampled
 from regard.models.model import Model, evaluated
 from regard.models.texts import padded, tokens
@@ -51,7 +51,7 @@ class Translator(Model):
         length_penalty: float = 1.0,
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each source (batch, m), the best first: `beam_size` of them, or the one that `sampling` makes."""
-        sampling = checked_way(sampling, checked_size("beam_size", beam_size))
+        sampling = checked_way(sampling, check_size("beam_size", beam_size))
         bos, eos, forbidden = (self.config[name] for name in ("bos", "eos", "forbidden"))
         state = self.read(source, lengths)
         logits, state = self.step(torch.full((len(source), 1), bos, device=source.device), state)

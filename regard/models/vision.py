@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.layout import shape_text
+from regard.arguments import check_choice, check_sizes, shape_text
 from regard.models.block import NORMS, dropped, make_blocks
-from regard.models.checks import checked_choice, checked_sizes
-from regard.models.classifier import ImageClassifier, checked_labels, checked_light
+from regard.models.classifier import ImageClassifier, check_labels, check_light
 from regard.models.positions import sinusoidal
 
 __all__ = ["ViT"]
@@ -57,11 +56,11 @@ class ViT(ImageClassifier):
         deviation: Sequence[float] = (0.5,),
     ) -> None:
         super().__init__(locals())
-        checked_sizes(patch_size=patch_size, size=size, layers=layers, heads=heads, classes=classes, channels=channels)
-        checked_labels(labels, classes)
-        checked_light(mean, deviation, channels)
-        checked_choice("positions", positions, POSITIONS)
-        checked_choice("pooling", pooling, POOLINGS)
+        check_sizes(patch_size=patch_size, size=size, layers=layers, heads=heads, classes=classes, channels=channels)
+        check_labels(labels, classes)
+        check_light(mean, deviation, channels)
+        check_choice("positions", positions, POSITIONS)
+        check_choice("pooling", pooling, POOLINGS)
         self.grid = _grid(image_size, patch_size)
         self.patch = nn.Conv2d(channels, size, patch_size, stride=patch_size)
         self.token = nn.Parameter(torch.zeros(1, 1, size)) if pooling == "class" else None
@@ -137,7 +136,7 @@ def _grid(image_size: int | Sequence[int], patch_size: int) -> tuple[int, int]:
     if len(sides) != 2:
         raise ValueError(f"image_size: expected a number, or height and width, got {image_size}")
     for side in sides:
-        checked_sizes(image_size=side)
+        check_sizes(image_size=side)
         if side % patch_size:
             raise ValueError(f"image_size: expected a multiple of the patch size {patch_size}, got {side}")
     return sides[0] // patch_size, sides[1] // patch_size

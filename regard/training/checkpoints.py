@@ -25,7 +25,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
-from regard.models.folders import MANIFEST, digest
+from regard import files
+from regard.errors import RegardError
+from regard.models.folders import MANIFEST
 from regard.models.tensors import FolderError, read_json
 from regard.training.processes import World
 
@@ -35,7 +37,7 @@ KEPT = 2
 STATE = "state.json"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(RegardError, ValueError):
     """A checkpoint that cannot be used, and why."""
 
 
@@ -141,7 +143,7 @@ def _reason(error: BaseException) -> str:
 def _seal(folder: Path, state: Mapping[str, Any]) -> None:
     """State and manifest, and all of it on disk."""
     (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    digests = {path.name: digest(path) for path in sorted(folder.iterdir())}
+    digests = {path.name: files.digest(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"sha256": digests}, indent=2) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         _settle(path)
@@ -170,7 +172,7 @@ def _checked(folder: Path) -> Checkpoint:
         raise FolderError(f"{folder / MANIFEST}: expected the SHA-256 of the files beside it")
     for name, expected in listed.items():
         path = folder / name
-        if Path(name).name != name or not path.is_file() or digest(path) != expected:
+        if Path(name).name != name or not path.is_file() or files.digest(path) != expected:
             raise FolderError(f"{path}: is not the file that was saved")
     state = read_json(folder / STATE)
     return Checkpoint(folder, int(state["step"]), state)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import functools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.models.folders import MANIFEST, digest
-from regard.models.tensors import in_place
+from regard import files
+from regard.errors import RegardError
+from regard.models.folders import MANIFEST
 from regard.training.options import OptionError, Options, read_yaml, resolved
 
 __all__ = ["CHECKPOINTS", "RESULTS", "Log", "RunError", "locked", "read_options", "write_options", "write_results"]
@@ -28,7 +28,7 @@ OPTIONS, LOG, CHECKPOINTS, RESULTS = "training.yaml", "log.jsonl", "checkpoints"
 LOCK, EVENTS = ".lock", "events"
 
 
-class RunError(ValueError):
+class RunError(RegardError, ValueError):
     """A run that cannot begin or go on, and why."""
 
 
@@ -70,7 +70,7 @@ def is_of(folder: Path, launch: str) -> bool:
 def seal(folder: Path) -> str:
     """The SHA-256 of the manifest of the model in a folder; nothing where there is none."""
     path = folder / MANIFEST
-    return digest(path) if path.exists() else ""
+    return files.digest(path) if path.exists() else ""
 
 
 def has_run(folder: Path) -> bool:
@@ -92,13 +92,13 @@ def write_options(folder: Path, task: str, options: Options) -> None:
     import yaml
 
     content = yaml.safe_dump({"task": task, **dataclasses.asdict(options)}, sort_keys=False, allow_unicode=True)
-    in_place(folder / OPTIONS, functools.partial(Path.write_text, data=content, encoding="utf-8"))
+    files.write(folder / OPTIONS, content)
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """Keep how it ended."""
     content = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    in_place(folder / RESULTS, functools.partial(Path.write_text, data=content, encoding="utf-8"))
+    files.write(folder / RESULTS, content)
 
 
 class Log:
@@ -108,7 +108,7 @@ class Log:
         self.events = _events(folder / EVENTS, step) if events else None
         self.path = folder / LOG
         kept = "".join(line for line in _lines(self.path) if json.loads(line)["step"] <= step)
-        in_place(self.path, functools.partial(Path.write_text, data=kept, encoding="utf-8"))
+        files.write(self.path, kept)
         self.waiting: list[str] = []
 
     def add(self, **record: Any) -> None:

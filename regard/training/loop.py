@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from regard.errors import RegardError
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
 from regard.training.folder import CHECKPOINTS, Log, seal
@@ -37,7 +38,7 @@ __all__ = ["Diverged", "Run", "State", "run", "until"]
 Following = Callable[[], list[list[int]]]  # the batches of the next step
 
 
-class Diverged(ValueError):
+class Diverged(RegardError, ValueError):
     """The loss is no number any more."""
 
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regard.errors import RegardError
+
 __all__ = ["TASKS", "Images", "Language", "OptionError", "Options", "Text", "Translate", "read_yaml", "resolved"]
 
 
-class OptionError(ValueError):
+class OptionError(RegardError, ValueError):
     """An option that cannot be, and why."""
 
 

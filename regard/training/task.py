@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batches import Batches
+from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.tensors import FolderError
 
@@ -36,7 +37,7 @@ class Tokenizers:
     target: Tokenizer | None = None
 
 
-class TaskError(ValueError):
+class TaskError(RegardError, ValueError):
     """Data and options that do not fit together; the message says which and why."""
 
 

@@ -10,8 +10,8 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 
 from regard.data.pairs import Pair
+from regard.models.alignment import Alignment, align, align_heads
 from regard.models.translator import Translator
-from regard.training.alignment import Alignment, align, align_heads
 from regard.training.metrics import alignment_error_rate
 from regard.view import fonts, pictures
 from regard.view.display import Display
@@ -28,7 +28,7 @@ class AlignmentDisplay(Display):
     Made by `from_model`. Rings mark the links; squares those that are right, where that is known (`gold`).
 
     >>> import regard, torch
-    >>> from regard.training.alignment import Alignment
+    >>> from regard.models.alignment import Alignment
     >>> found = Alignment(["on", "the", "mat"], ["sur", "le", "tapis"], torch.eye(3))
     >>> regard.AlignmentDisplay(found).to_frame().shape  # words of the translation × words of its source
     (3, 3)

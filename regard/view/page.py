@@ -13,14 +13,14 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.models.tensors import in_place
+from regard import files
 
 __all__ = ["Content", "Layer", "html", "packed", "static", "write"]
 
@@ -59,7 +59,7 @@ def packed(weights: Tensor, levels: int) -> bytes:
 def write(content: Content, path: str | Path) -> Path:
     """The page as a file; it appears whole or not at all."""
     text = html(content)
-    in_place(Path(path), lambda own: own.write_text(text, encoding="utf-8"))
+    files.write(Path(path), text)
     return Path(path)
 
 
@@ -82,7 +82,7 @@ def html(content: Content) -> str:
 
 def static(name: str) -> str:
     """A file that pages are made of."""
-    return files("regard.view").joinpath("static", name).read_text("utf-8")
+    return resources.files("regard.view").joinpath("static", name).read_text("utf-8")
 
 
 def _data(content: Content) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from regard.data.digits import digits
+from regard.data.image_files import ImageError
 from regard.models.classifier import ImageClassifier
-from regard.models.pictures import ImageError
 from regard.view.images import ImageAttentionDisplay
 from regard.web.model_store import Shelf
 from regard.web.params import Asked

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from regard.attention import masked_softmax
+from regard.models.alignment import align
 from regard.models.language_model import LanguageModel
 from regard.models.model import evaluation
 from regard.models.texts import tokens
 from regard.models.translator import Translator
-from regard.training.alignment import align
 from regard.view.attention import AttentionDisplay
 from regard.view.page import packed
 from regard.view.reading import read

@@ -14,12 +14,12 @@ import numpy
 import pytest
 from PIL import Image
 
+from regard.data.image_files import FORMATS
 from regard.data.images import ImageError, read_image, read_images
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
 from regard.data.tables import TableError
 from regard.data.texts import TextError, read_documents
-from regard.models.pictures import FORMATS
 
 ERRORS = (TextError, TableError, ImageError)
 CHANGES = 300  # of each format

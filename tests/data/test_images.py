@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
+from regard.data import image_files as pictures
 from regard.data import images
 from regard.data.digits import digits
 from regard.data.images import ImageError, read_image, read_images
-from regard.models import pictures
 
 COUNT, HEIGHT, WIDTH = 11, 7, 5
 NAMES = ("cat", "dog", "emu")

@@ -217,7 +217,7 @@ def test_a_manifest_that_points_elsewhere(own):
 
 def sealed(folder):
     """Changed files with a manifest that fits them."""
-    from regard.models.folders import digest
+    from regard.files import digest
 
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["sha256"] = {file: digest(folder / file) for file in manifest["sha256"]}

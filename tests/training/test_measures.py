@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.data.tokens import train_tokenizer
-from regard.training.alignment import Alignment, align
+from regard.models.alignment import Alignment, align
 from regard.training.metrics import alignment_error_rate, bleu
 from regard.training.schedule import rate
 

@@ -8,7 +8,7 @@ import torch
 import regard
 from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
-from regard.training.alignment import align
+from regard.models.alignment import align
 from regard.training.metrics import alignment_error_rate
 from regard.view.alignment import AlignmentDisplay, heads_by_alignment
 

@@ -28,6 +28,7 @@ from regard.data.grammar.meaning import (
 )
 from regard.data.grammar.sampling import Chance, invent
 from regard.data.pairs import Pair
+from regard.errors import RegardError
 
 __all__ = ["LANGUAGES", "Corpus", "GrammarError", "combinations", "corpus", "held_out", "translated"]
 
@@ -39,7 +40,7 @@ SHORTEST, LONGEST = 3, 25  # words of an English sentence
 HELD_OUT = 0.05  # of the combinations
 
 
-class GrammarError(ValueError):
+class GrammarError(RegardError, ValueError):
     """The grammar cannot make such a corpus; the message says why."""
 
 

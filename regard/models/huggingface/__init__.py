@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.models.checks import checked_size
+from regard.arguments import check_size
 from regard.models.folders import MARK, build, model_class, read_tokenizer, write_folder
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule, Tensors, fill, read_json
@@ -56,7 +56,7 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
     tensors.rename(lambda name: _modern(name.removeprefix(own.prefix)))
     try:
         arguments = own.arguments(config, tensors.shapes)
-        layers = checked_size("layers", arguments["layers"])
+        layers = check_size("layers", arguments["layers"])
     except KeyError as error:
         raise FolderError(f"{where}: {error.args[0]} is missing") from error
     except (TypeError, ValueError, AttributeError, IndexError) as error:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from regard.data.pairs import Pair
 from regard.data.words import split
+from regard.models.alignment import Alignment, align
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, translator, unseen
-from regard.training.alignment import Alignment, align
 from regard.training.metrics import alignment_error_rate
 from regard.view import pictures
 

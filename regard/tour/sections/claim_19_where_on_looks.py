@@ -7,9 +7,9 @@ from typing import Annotated
 import torch
 from matplotlib.figure import Figure
 
+from regard.models.alignment import Alignment, align
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, translator, unseen
-from regard.training.alignment import Alignment, align
 from regard.view import pictures
 
 WORD, TRANSLATION = "on", "sur"

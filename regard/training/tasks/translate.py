@@ -16,12 +16,12 @@ from regard.data.grammar import corpus
 from regard.data.pairs import Pair, read_pairs
 from regard.data.split import Parts, split
 from regard.data.tokens import BEGIN, END, PADDING, UNKNOWN, train_tokenizer
+from regard.models.alignment import align
 from regard.models.model import evaluation
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
 from regard.models.translator import Translator
-from regard.training.alignment import align
 from regard.training.metrics import alignment_error_rate, bleu
 from regard.training.options import Translate
 from regard.training.task import (

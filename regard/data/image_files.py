@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import NDArray
 
+from regard.errors import RegardError
+
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
@@ -29,7 +31,7 @@ ORIENTATION = 0x0112  # where they say it, in EXIF
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of broken files, the errors here say
 
 
-class ImageError(ValueError):
+class ImageError(RegardError, ValueError):
     """The pictures cannot be used; the message says which and why."""
 
 

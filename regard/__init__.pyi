@@ -1,0 +1,55 @@
+# The public names, once: `import regard` reads this file, and imports a module when one of its names is first used.
+from .attention.formula import (
+    attend as attend,
+    masked_softmax as masked_softmax,
+    weights as weights,
+)
+from .attention.kernels import Kernel as Kernel
+from .attention.masks import (
+    Mask as Mask,
+    bias as bias,
+    causal as causal,
+    drop as drop,
+    keep as keep,
+    lengths as lengths,
+    segments as segments,
+    window as window,
+)
+from .attention.pooling import (
+    average_pool as average_pool,
+    max_pool as max_pool,
+)
+from .attention.scores import (
+    Additive as Additive,
+    Bilinear as Bilinear,
+    Cosine as Cosine,
+    Dot as Dot,
+    Score as Score,
+)
+from .kernel.regressor import KernelRegressor as KernelRegressor
+from .models.block import (
+    Block as Block,
+    FeedForward as FeedForward,
+)
+from .models.encoder import Encoder as Encoder
+from .models.folders import load as load
+from .models.generation import Sampling as Sampling
+from .models.language_model import LanguageModel as LanguageModel
+from .models.multihead import (
+    Attention as Attention,
+    MultiHead as MultiHead,
+)
+from .models.resnet import ResNet as ResNet
+from .models.seq2seq import Seq2Seq as Seq2Seq
+from .models.tensors import FolderError as FolderError
+from .models.transformer import Transformer as Transformer
+from .models.vision import ViT as ViT
+from .training.run import train as train
+from .view.alignment import AlignmentDisplay as AlignmentDisplay
+from .view.attention import AttentionDisplay as AttentionDisplay
+from .view.capture import capture as capture
+from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
+from .view.progress import TrainingWidthsDisplay as TrainingWidthsDisplay
+from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay
+
+__version__: str
