@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from regard.attention import Cosine, weights
-from regard.data.texts import Text, TextError, read_texts
+from regard.data.texts import Passage, TextError, read_texts
 from regard.models import Encoder, FolderError, load
 
 __all__ = ["Found", "Request", "find", "run"]
@@ -68,7 +68,7 @@ def run(request: Request) -> int:
 
 
 def find(
-    question: str, texts: list[Text], encoder: Encoder, progress: Callable[[int], None] | None = None
+    question: str, texts: list[Passage], encoder: Encoder, progress: Callable[[int], None] | None = None
 ) -> list[Found]:
     """All texts, those first that answer the question best."""
     keys = encoder.embed([own.text for own in texts], progress=progress)  # (texts, size)

@@ -1,1 +1,1 @@
-"""Data: what the tour and the examples look at, and tables from files."""
+"""Data: files of texts, tables and images, sets to fetch, a grammar of sentences; tokenizers, splits and batches."""

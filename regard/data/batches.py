@@ -13,8 +13,9 @@ __all__ = ["Batches"]
 class Batches:
     """The batches of every epoch. Epoch e is a function of the lengths, the budget, the seed and e, and nothing else.
 
-    `lengths` holds for each example one length, or several: (source, target). A batch takes as many examples as fit
-    into `budget` tokens with padding, at least one.
+    lengths: for each example one length, or several: (source, target)
+    budget: tokens of a batch at most, padding included; a longer example is a batch by itself
+    seed: of the order
     """
 
     def __init__(self, lengths: Sequence[int] | Sequence[tuple[int, ...]], budget: int, seed: int) -> None:
@@ -25,28 +26,28 @@ class Batches:
 
     def epoch(self, number: int) -> list[list[int]]:
         """The batches of one epoch, each a list of examples."""
-        chance = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-        order = torch.randperm(len(self.lengths), generator=chance)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        order = torch.randperm(len(self.lengths), generator=generator)
         for side in range(self.lengths.shape[1]):  # the last side counts most; among equals the order is random
             order = order[self.lengths[order, side].argsort(stable=True)]
         batches = self._cut(order)
-        return [batches[place] for place in torch.randperm(len(batches), generator=chance).tolist()]
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator).tolist()]
 
     def _cut(self, order: Tensor) -> list[list[int]]:
         batches: list[list[int]] = []
         rows: list[int] = []
         longest = [0] * self.lengths.shape[1]
-        for row, own in zip(order.tolist(), self.lengths[order].tolist(), strict=True):
-            wider = [max(pair) for pair in zip(longest, own, strict=True)]
+        for row, lengths in zip(order.tolist(), self.lengths[order].tolist(), strict=True):
+            wider = [max(pair) for pair in zip(longest, lengths, strict=True)]
             if rows and (len(rows) + 1) * sum(wider) > self.budget:
                 batches.append(rows)
-                rows, wider = [], own
+                rows, wider = [], lengths
             rows.append(row)
             longest = wider
         return [*batches, rows]
 
     def padding(self) -> float:
-        """The share of all batches that is padding."""
-        real = int(self.lengths.sum())
+        """The share of padding in all batches."""
+        tokens = int(self.lengths.sum())
         cells = sum(len(rows) * int(self.lengths[rows].amax(0).sum()) for rows in self.epoch(0))
-        return 1 - real / cells
+        return 1 - tokens / cells

@@ -1,6 +1,6 @@
-"""The noisy curve of the notes, y = 2 sin x + x^0.8 + noise on 0 ≤ x ≤ 5, which several sections look at.
+"""The noisy curve of the notes, y = 2 sin x + x^0.8 + noise on 0 ≤ x ≤ 5, which several sections use.
 
-All of it in float64, and in columns (count, 1): as queries, keys and values have one feature here.
+All of it in float64, and in columns (count, 1), as queries, keys and values have one feature here.
 """
 
 import torch
@@ -17,6 +17,6 @@ def truth(x: Tensor) -> Tensor:
 
 def samples(count: int = 50, seed: int = 0, noise: float = 0.5) -> tuple[Tensor, Tensor]:
     """Sorted x and noisy y, (count, 1) each."""
-    chance = torch.Generator().manual_seed(seed)
-    x = 5 * torch.rand(count, 1, generator=chance, dtype=torch.float64).sort(0).values
-    return x, truth(x) + noise * torch.randn(count, 1, generator=chance, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    x = 5 * torch.rand(count, 1, generator=generator, dtype=torch.float64).sort(0).values
+    return x, truth(x) + noise * torch.randn(count, 1, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""One picture from a file, decoded without trust: its claimed size is looked at before memory is taken for it."""
+"""One image from a file, decoded without trust: the size it claims is checked before memory is taken for it."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ __all__ = ["ImageError", "Pixels", "decode", "fit", "peek", "read_image", "readi
 
 Pixels = NDArray[numpy.uint8]  # (channels, height, width), or (n, channels, height, width)
 
-MOST_PIXELS = 64_000_000
+MAX_PIXELS = 64_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # not all of Pillow's: EPS would start Ghostscript
-CAMERAS = ("JPEG", "MPO")  # formats in which cameras say how they were held
-ORIENTATION = 0x0112  # where they say it, in EXIF
+CAMERA_FORMATS = ("JPEG", "MPO")  # in which cameras write how they were held
+ORIENTATION = 0x0112  # the EXIF tag of it
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of broken files, the errors here say
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # the errors here say what it logs of broken files
 
 
 class ImageError(RegardError, ValueError):
-    """The pictures cannot be used; the message says which and why."""
+    """An image cannot be used; the message says which one and why."""
 
 
 def read_image(path: Path, channels: int, size: tuple[int, int] | None = None) -> torch.Tensor:
-    """One picture (channels, height, width), uint8; brought to size (height, width) if it is given, see `fit`."""
+    """One image (channels, height, width), uint8; scaled and cropped to size (height, width) if it is given."""
     import torch
 
     return torch.from_numpy(decode(path, channels, size or peek(path)[1]))
 
 
 def peek(path: Path) -> tuple[int, tuple[int, int]]:
-    """How many channels (1 where it is grey, else 3) and which (height, width) a picture says it has."""
+    """The channels (1 if it is grey, else 3) and the (height, width) that an image claims in its header."""
     with _opened(path) as image:
         grey = image.mode in ("1", "L", "LA") or _is_deep(image)
         width, height = image.size
-        sideways = image.format in CAMERAS and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
+        sideways = image.format in CAMERA_FORMATS and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
         return 1 if grey else 3, (width, height) if sideways else (height, width)
 
 
 def decode(path: Path, channels: int, size: tuple[int, int]) -> Pixels:
-    """The pixels (channels, height, width) of a file, in 1 channel or 3; what is transparent lies on white."""
+    """The pixels (channels, height, width) of a file, in 1 channel or 3; transparency is shown on white."""
     from PIL import Image, ImageOps
 
     if channels not in (1, 3):
@@ -60,7 +60,7 @@ def decode(path: Path, channels: int, size: tuple[int, int]) -> Pixels:
     with _opened(path) as opened:
         if opened.mode in ("I", "F"):
             raise ImageError(f"{path}: expected 8 or 16 bits a channel, got 32: save it with fewer")
-        image = ImageOps.exif_transpose(opened) if opened.format in CAMERAS else opened
+        image = ImageOps.exif_transpose(opened) if opened.format in CAMERA_FORMATS else opened
         if _is_deep(image):
             image = Image.fromarray((numpy.asarray(image) >> 8).astype(numpy.uint8))
         if image.has_transparency_data:
@@ -70,7 +70,7 @@ def decode(path: Path, channels: int, size: tuple[int, int]) -> Pixels:
 
 
 def fit(image: Image, size: tuple[int, int]) -> Pixels:
-    """A picture's pixels; one of another size is scaled, and what then stands out on two sides is cut off."""
+    """An image's pixels; one of another size is scaled, and cropped at its centre to the other aspect ratio."""
     from PIL import ImageOps
 
     height, width = size
@@ -82,7 +82,7 @@ def fit(image: Image, size: tuple[int, int]) -> Pixels:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Broken files make decoders raise and warn whatever comes to them: here all of it becomes one ImageError."""
+    """Turns whatever a decoder raises on a broken file into an ImageError, and silences its warnings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -96,21 +96,21 @@ def reading(path: Path, kind: str) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image]:
-    """A picture of which only the beginning is read yet, and which is not too large."""
+    """An image that is not too large; only its header has been read yet."""
     from PIL import Image, UnidentifiedImageError
 
     with reading(path, "a picture"):
         try:
             with Image.open(path, formats=FORMATS) as image:
-                if math.prod(image.size) > MOST_PIXELS:
+                if math.prod(image.size) > MAX_PIXELS:
                     raise Image.DecompressionBombError
                 yield image
         except Image.DecompressionBombError as error:
-            raise ImageError(f"{path}: claims more than {MOST_PIXELS} pixels: make it smaller") from error
+            raise ImageError(f"{path}: claims more than {MAX_PIXELS} pixels: make it smaller") from error
         except UnidentifiedImageError as error:
             raise ImageError(f"{path}: is no picture: expected {', '.join(FORMATS)}") from error
 
 
 def _is_deep(image: Image) -> bool:
-    """Whether it has 16 bits a pixel, which Pillow would cut off rather than scale."""
+    """Whether it has 16 bits per pixel, which Pillow would clip rather than scale."""
     return image.mode.startswith("I;16")

@@ -1,6 +1,7 @@
-"""Pictures with a class each, from what people have: a folder per class, an .npz file, or MNIST's idx files.
+"""Sets of images with a class each: a folder per class, an .npz file, or MNIST's idx files.
 
-A file's claims about its size are checked before memory is taken for them, and nothing is ever unpickled.
+Sizes that a file claims are checked before memory is taken for them, and nothing is ever unpickled.
+`regard.data.image_files` reads a single image.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import gzip
 import math
 import zipfile
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -17,20 +17,20 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.image_files import ImageError, Pixels, decode, fit, peek, read_image, reading
+from regard.data.image_files import ImageError, Pixels, decode, fit, peek, reading
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ImageData", "ImageError", "Images", "read_image", "read_images"]
+__all__ = ["ImageData", "LabelledImages", "read_images"]
 
 Array = NDArray[Any]
 Names = tuple[str, ...]
 
-MOST = 4_000_000_000  # bytes of all pictures together
-MOST_CLASSES = 1 << 16
+MAX_BYTES = 4_000_000_000  # of all images together
+MAX_CLASSES = 1 << 16
 EXPECTED = "an .npz file, or a folder with a folder of pictures per class, with train.npz, or with MNIST's idx files"
-ARRAYS = {  # of an .npz file: what has to be in it, which kinds of dtype and how many dimensions that is
+ARRAYS = {  # of an .npz file: what each has to be, with the kinds of its dtype and its numbers of dimensions
     "images": ("uint8 as (n, height, width) or (n, height, width, channels)", "u", (3, 4)),
     "labels": ("integers as (n,)", "iu", (1,)),
     "names": ("strings as (classes,)", "U", (1,)),
@@ -38,85 +38,105 @@ ARRAYS = {  # of an .npz file: what has to be in it, which kinds of dtype and ho
 
 
 @dataclass(frozen=True)
-class Images:
-    """Pictures, and which class each belongs to."""
+class LabelledImages:
+    """Images, and the class of each."""
 
     pixels: torch.Tensor  # (n, channels, height, width), uint8
-    labels: torch.Tensor  # (n,), int64: places in names
+    labels: torch.Tensor  # (n,), int64: indices into names
     names: Names
 
 
 @dataclass(frozen=True)
 class ImageData:
-    """Pictures to learn from, and those set aside for the test, where the files say which."""
+    """Images to learn from, and those set aside for the test, if the files say which."""
 
-    train: Images
-    test: Images | None
+    train: LabelledImages
+    test: LabelledImages | None
 
 
 def read_images(path: Path, size: int | None = None) -> ImageData:
-    """The pictures of a file or folder; with a size, each is scaled and its middle cut out to size × size."""
+    """The images of a file or folder; with a size, each is scaled and cropped at its centre to size × size."""
     if size is not None and size < 1:
         raise ImageError(f"--image-size: expected 1 or more, got {size}")
-    read, train_path, test_path = _parts(path)
-    train = read(train_path, size, None)
+    train_path, test_path = _parts(path)
+    train = _read_part(train_path, size, None)
     first = train.labels[0]
     if (train.labels == first).all():
         name = train.names[int(first)]
         raise ImageError(f"{train_path}: expected two classes or more, all {len(train.labels)} pictures are {name!r}")
     if test_path is None:
         return ImageData(train, None)
-    test = read(test_path, size, train.names)
+    test = _read_part(test_path, size, train.names)
     if test.pixels.shape[1:] != train.pixels.shape[1:]:
         got, expected = (_times(*part.pixels.shape[1:]) for part in (test, train))
         raise ImageError(f"{test_path}: expected pictures of {expected} as in {train_path.name}, got {got}")
     return ImageData(train, test)
 
 
-def _parts(path: Path) -> tuple[Callable[[Path, int | None, Names | None], Images], Path, Path | None]:
-    """The function that reads the pictures, where those to learn from are, and those for the test if any."""
+def _parts(path: Path) -> tuple[Path, Path | None]:
+    """The file or folder to learn from, and the one for the test if there is any."""
     if path.is_file() and path.suffix.lower() == ".npz":
-        return _npz, path, None
+        return path, None
     if not path.is_dir():
         raise ImageError(f"{path}: {'is a file' if path.exists() else 'does not exist'}, expected {EXPECTED}")
     if (path / "train.npz").exists():
         test = path / "test.npz"
-        return _npz, path / "train.npz", test if test.exists() else None
+        return path / "train.npz", test if test.exists() else None
     if idx := _idx_file(path, "train", "images"):
-        return _idx, idx, _idx_file(path, "t10k", "images") or _idx_file(path, "test", "images")
+        return idx, _idx_file(path, "t10k", "images") or _idx_file(path, "test", "images")
     if {folder.name for folder in _folders(path)} == {"train", "test"}:
-        return _classes, path / "train", path / "test"
-    return _classes, path, None
+        return path / "train", path / "test"
+    return path, None
+
+
+def _read_part(path: Path, size: int | None, train_names: Names | None) -> LabelledImages:
+    """The images of one part; in a test part, the labels mean the classes of the training part."""
+    if path.is_dir():
+        return _read_folders(path, size, train_names)
+    read = _read_npz if path.suffix.lower() == ".npz" else _read_idx
+    images, labels, names = read(path)
+    return _from_arrays(path, images, labels, size, names, train_names)
 
 
 def _times(*sizes: int) -> str:
     return "×".join(map(str, sizes))
 
 
-def _check_room(path: Path, shape: tuple[int, ...], bytes_each: int = 1) -> None:
-    if math.prod(shape) * bytes_each > MOST:
-        raise ImageError(f"{path}: claims {_times(*shape, bytes_each)} bytes, expected {MOST} at most: take fewer")
+def _listed(names: Names) -> str:
+    """The first names, for a message."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more
 
 
-# A folder per class
+def _check_bytes(path: Path, shape: tuple[int, ...], itemsize: int = 1) -> None:
+    if math.prod(shape) * itemsize > MAX_BYTES:
+        claim = _times(*shape, itemsize)
+        raise ImageError(f"{path}: claims {claim} bytes, expected {MAX_BYTES} at most: take fewer")
 
 
-def _classes(path: Path, size: int | None, names: Names | None) -> Images:
+def _check_names(path: Path, names: Names | None, train_names: Names | None) -> None:
+    if names is not None and train_names is not None and names != train_names:
+        raise ImageError(f"{path}: expected the classes of train, {_listed(train_names)}, got {_listed(names)}")
+
+
+# -------------------------------------------------------------------------------------------------- a folder per class
+
+
+def _read_folders(path: Path, size: int | None, train_names: Names | None) -> LabelledImages:
     import torch
 
     folders = _folders(path)
-    own = tuple(folder.name for folder in folders)
-    if not own:
+    names = tuple(folder.name for folder in folders)
+    if not names:
         raise ImageError(f"{path}: no folders in it, expected {EXPECTED}")
-    if names not in (None, own):
-        raise ImageError(f"{path}: expected the classes of train, {_listed(names)}, got {_listed(own)}")
+    _check_names(path, names, train_names)
     files = [(file, label) for label, folder in enumerate(folders) for file in _files(folder)]
-    channels, shape = _common(path, [file for file, _ in files], size)
-    _check_room(path, (len(files), channels, *shape))
+    channels, shape = _common_shape(path, [file for file, _ in files], size)
+    _check_bytes(path, (len(files), channels, *shape))
     pixels = torch.empty((len(files), channels, *shape), dtype=torch.uint8)
     for row, (file, _) in enumerate(files):
         pixels[row] = torch.from_numpy(decode(file, channels, shape))
-    return Images(pixels, torch.tensor([label for _, label in files]), own)
+    return LabelledImages(pixels, torch.tensor([label for _, label in files]), names)
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -134,19 +154,16 @@ def _files(folder: Path) -> list[Path]:
     files = _visible(folder)
     if not files:
         raise ImageError(f"{folder}: no pictures of this class: add some or delete the folder")
-    for file in files:
-        if not file.is_file():
-            raise ImageError(f"{file}: expected a picture, got a folder")
     return files
 
 
-def _common(path: Path, files: list[Path], size: int | None) -> tuple[int, tuple[int, int]]:
-    """The channels and (height, width) for all pictures; from the files' beginnings, before any is decoded."""
-    found = [peek(file) for file in files]
-    channels = max(each for each, _ in found)
+def _common_shape(path: Path, files: list[Path], size: int | None) -> tuple[int, tuple[int, int]]:
+    """The channels and (height, width) for all images, from the headers, before any image is decoded."""
+    headers = [peek(file) for file in files]
+    channels = max(channels for channels, _ in headers)
     if size is not None:
         return channels, (size, size)
-    (shape, count), *others = Counter(each for _, each in found).most_common()
+    (shape, count), *others = Counter(shape for _, shape in headers).most_common()
     if others:
         raise ImageError(
             f"{path}: the pictures have {1 + len(others)} sizes ({count} of {len(files)} are {_times(*shape)}): "
@@ -155,13 +172,13 @@ def _common(path: Path, files: list[Path], size: int | None) -> tuple[int, tuple
     return channels, shape
 
 
-# Arrays, and what they have to agree on
+# -------------------------------------------------------------------------------------------------------------- arrays
 
 
 def _from_arrays(
-    path: Path, images: Array, labels: Array, size: int | None, own: Names | None, names: Names | None
-) -> Images:
-    """From images (n, height, width[, channels]) and labels (n,); own names are the file's, names those of train."""
+    path: Path, images: Array, labels: Array, size: int | None, names: Names | None, train_names: Names | None
+) -> LabelledImages:
+    """From images (n, height, width[, channels]), labels (n,), and the file's names if it has any."""
     import torch
 
     if len(images) != len(labels):
@@ -169,62 +186,57 @@ def _from_arrays(
     images = images if images.ndim == 4 else images[..., None]
     if images.shape[3] not in (1, 3) or not images.size:
         raise ImageError(f"{path}: expected pictures (n, height, width[, 1 or 3]), got {_times(*images.shape)}")
-    if None not in (own, names) and own != names:
-        raise ImageError(f"{path}: expected the classes of train, {_listed(names)}, got {_listed(own)}")
-    names = names or own or tuple(map(str, range(min(max(int(labels.max()), 0) + 1, MOST_CLASSES))))
+    _check_names(path, names, train_names)
+    names = train_names or names or tuple(map(str, range(min(max(int(labels.max()), 0) + 1, MAX_CLASSES))))
     wrong = numpy.flatnonzero((labels < 0) | (labels >= len(names)))
     if len(wrong):
         row = int(wrong[0])
         raise ImageError(f"{path}: row {row}: expected a label of 0 to {len(names) - 1}, got {labels[row]}")
-    pixels = _resized(path, images, size)
-    return Images(torch.from_numpy(pixels), torch.from_numpy(labels.astype(numpy.int64)), names)
+    pixels = torch.from_numpy(_resize(path, images, size))
+    return LabelledImages(pixels, torch.from_numpy(labels.astype(numpy.int64)), names)
 
 
-def _resized(path: Path, images: Array, size: int | None) -> Pixels:
+def _resize(path: Path, images: Array, size: int | None) -> Pixels:
     """Pixels (n, channels, height, width) of images (n, height, width, channels)."""
     from PIL import Image
 
     count, *shape, channels = images.shape
     if size is None or shape == [size, size]:
         return numpy.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    _check_room(path, (count, channels, size, size))
+    _check_bytes(path, (count, channels, size, size))
     pixels = numpy.empty((count, channels, size, size), dtype=numpy.uint8)
     for row, image in enumerate(images):
         pixels[row] = fit(Image.fromarray(image[..., 0] if channels == 1 else image), (size, size))
     return pixels
 
 
-def _listed(names: Names | None) -> str:
-    """Some names, for a message."""
-    shown = ", ".join(repr(name) for name in (names or ())[:5])
-    return shown + (f" and {len(names) - 5} more" if names and len(names) > 5 else "")
-
-
-def _content(file: IO[bytes] | gzip.GzipFile, size: int) -> bytearray:
-    """At most so many bytes. Taken piece by piece: a claim costs no memory, only what is there does."""
+def _read_at_most(file: IO[bytes] | gzip.GzipFile, size: int) -> bytearray:
+    """In chunks, so that memory is taken for what is there, and not for what a header claims."""
     content = bytearray()
-    while piece := file.read(min(1 << 20, size - len(content))):
-        content += piece
+    while chunk := file.read(min(1 << 20, size - len(content))):
+        content += chunk
     return content
 
 
-# .npz
-
-
-def _npz(path: Path, size: int | None, names: Names | None) -> Images:
+def _read_npz(path: Path) -> tuple[Array, Array, Names | None]:
     with reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy") for name in archive.namelist()}
         if not {"images", "labels"} <= members:
-            raise ImageError(
-                f"{path}: expected the arrays 'images' and 'labels', got {_listed(tuple(sorted(members)))}"
-            )
-        arrays = {name: _array(path, archive, name) for name in ARRAYS if name in members}
-        own = _names(path, arrays["names"]) if "names" in arrays else None
-    return _from_arrays(path, arrays["images"], arrays["labels"], size, own, names)
+            got = _listed(tuple(sorted(members)))
+            raise ImageError(f"{path}: expected the arrays 'images' and 'labels', got {got}")
+        arrays = {name: _npz_array(path, archive, name) for name in ARRAYS if name in members}
+        if "names" not in arrays:
+            return arrays["images"], arrays["labels"], None
+        names = tuple(arrays["names"].tolist())
+        for name in names:
+            name.encode()  # refuses half characters, which could not be printed later
+    if not names or len(set(names)) < len(names) or len(names) > MAX_CLASSES:
+        raise ImageError(f"{path}: names: expected 1 to {MAX_CLASSES} different ones, got {_listed(names)}")
+    return arrays["images"], arrays["labels"], names
 
 
-def _array(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
-    """One array of an archive, once its header is what is expected and agrees with the archive's own."""
+def _npz_array(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
+    """One array of an archive, once its header is as expected and agrees with the archive's."""
     from numpy.lib import format as npy
 
     expected, kinds, dimensions = ARRAYS[name]
@@ -236,24 +248,12 @@ def _array(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
         shape, fortran, dtype = headers[version](member)
         if dtype.kind not in kinds or len(shape) not in dimensions or (name == "images" and dtype.itemsize != 1):
             raise ImageError(f"{path}: {name}: expected {expected}, got {dtype.name} as {shape}")
-        _check_room(path, shape, dtype.itemsize)
+        _check_bytes(path, shape, dtype.itemsize)
         size, held = math.prod(shape) * dtype.itemsize, archive.getinfo(f"{name}.npy").file_size - member.tell()
         if size != held:
             raise ImageError(f"{path}: {name}: its header claims {size} bytes, the archive {held}: make the file anew")
-        content = _content(member, size)
+        content = _read_at_most(member, size)
     return numpy.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _names(path: Path, array: Array) -> Names:
-    names = tuple(array.tolist())
-    for name in names:
-        name.encode()  # half characters are refused here: they cannot be printed later
-    if not names or len(set(names)) < len(names) or len(names) > MOST_CLASSES:
-        raise ImageError(f"{path}: names: expected 1 to {MOST_CLASSES} different ones, got {_listed(names)}")
-    return names
-
-
-# idx
 
 
 def _idx_file(folder: Path, part: str, content: str) -> Path | None:
@@ -263,12 +263,12 @@ def _idx_file(folder: Path, part: str, content: str) -> Path | None:
     return next((path for path in paths if path.exists()), None)
 
 
-def _idx(path: Path, size: int | None, names: Names | None) -> Images:
+def _read_idx(path: Path) -> tuple[Array, Array, None]:
     part = path.name.split("-")[0]
     labels = _idx_file(path.parent, part, "labels")
     if labels is None:
         raise ImageError(f"{path.parent}: no {part}-labels-idx1-ubyte beside {path.name}")
-    return _from_arrays(path, _idx_array(path, 3), _idx_array(labels, 1), size, None, names)
+    return _idx_array(path, 3), _idx_array(labels, 1), None
 
 
 def _idx_array(path: Path, dimensions: int) -> Array:
@@ -278,9 +278,10 @@ def _idx_array(path: Path, dimensions: int) -> Array:
         if len(header) != 4 + 4 * dimensions or header[:4] != bytes((0, 0, 8, dimensions)):
             raise ImageError(f"{path}: expected an idx file of bytes in {dimensions} dimensions, got another beginning")
         shape = tuple(numpy.frombuffer(header, ">u4", offset=4).tolist())
-        _check_room(path, shape)
-        content = _content(file, math.prod(shape) + 1)
-    if len(content) != math.prod(shape):
-        held = len(content) if len(content) < math.prod(shape) else "more"
+        _check_bytes(path, shape)
+        size = math.prod(shape)
+        content = _read_at_most(file, size + 1)
+    if len(content) != size:
+        held = len(content) if len(content) < size else "more"
         raise ImageError(f"{path}: its header claims {_times(*shape)} bytes, it holds {held}: get the file anew")
     return numpy.frombuffer(content, numpy.uint8).reshape(shape)

@@ -14,12 +14,11 @@ __all__ = ["Pair", "read_pairs"]
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation; where it is known, which words belong together."""
+    """A sentence and its translation; if it is known, which words belong together."""
 
     source: str
     target: str
     alignment: frozenset[tuple[int, int]] | None = None  # (word of the source, word of the target), see words.split
-    place: str = ""  # "file:line"
 
 
 def read_pairs(source: Path, target: Path | None = None) -> list[Pair]:
@@ -30,22 +29,18 @@ def read_pairs(source: Path, target: Path | None = None) -> list[Pair]:
     for path in (source, target):
         if path is not None and path.is_dir():
             raise TextError(f"{path}: is a folder, expected a file with a sentence a line")
+    pairs = []
     rows = _columns(source) if target is None else _parallel(source, target)
-    pairs = [
-        _pair(source, number, left.strip(), right.strip())
-        for number, (left, right) in enumerate(rows, 1)
-        if left.strip() or right.strip()
-    ]
+    for number, row in enumerate(rows, 1):
+        left, right = (text.strip() for text in row)
+        if left and right:
+            pairs.append(Pair(left, right))
+        elif left or right:
+            side = "translation" if left else "sentence"
+            raise TextError(f"{source}: line {number}: its {side} is blank; fill it in or delete the pair")
     if not pairs:
         raise TextError(f"{source}: no line in it that is not blank")
     return pairs
-
-
-def _pair(path: Path, number: int, source: str, target: str) -> Pair:
-    if not source or not target:
-        side = "translation" if source else "sentence"
-        raise TextError(f"{path}: line {number}: its {side} is blank; fill it in or delete the pair")
-    return Pair(source, target, place=f"{path}:{number}")
 
 
 def _columns(path: Path) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Training, validation and test: each content's SHA-256 decides where it goes.
+"""Training, validation and test: the SHA-256 of a content decides which part it belongs to.
 
-So equal contents are never on two sides, and nothing changes sides when the file grows or is shuffled.
+So equal contents are never in two parts, and nothing changes its part when the file grows or is shuffled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SplitError(RegardError, ValueError):
 
 @dataclass(frozen=True)
 class Parts(Generic[Item]):
-    """What is trained on, what is watched meanwhile, and what is looked at in the end; in the given order."""
+    """Items to train on, to validate with during training, and to test with at the end; in the given order."""
 
     train: list[Item]
     validation: list[Item]
@@ -33,7 +33,7 @@ class Parts(Generic[Item]):
 
 
 def part(content: str | bytes, validation: float = 0.05, test: float = 0.05) -> Part:
-    """Where a content goes; the shares are of 1, and training gets the rest."""
+    """The part of a content. `validation` and `test` are shares of 1, and training gets the rest."""
     _check(validation, test)
     return _part(_digest(content), validation, test)
 
@@ -43,14 +43,16 @@ def split(
 ) -> Parts[Item]:
     """The items by their contents, equal ones together.
 
-    A part whose share is above 0 gets one content at least: where few are so placed, that with the smallest hash moves.
+    key: gives the content of an item
+    validation, test: shares of 1. A part whose share is above 0 gets at least one content: if it would be empty, the
+        content with the smallest hash moves there from the largest part.
     """
     _check(validation, test)
-    held = [(_digest(key(item)), item) for item in items]
-    places = _filled({digest: _part(digest, validation, test) for digest, _ in held}, validation, test)
+    hashed = [(_digest(key(item)), item) for item in items]
+    part_of = _fill_empty({digest: _part(digest, validation, test) for digest, _ in hashed}, validation, test)
     parts: Parts[Item] = Parts([], [], [])
-    for digest, item in held:
-        getattr(parts, places[digest]).append(item)
+    for digest, item in hashed:
+        getattr(parts, part_of[digest]).append(item)
     return parts
 
 
@@ -65,23 +67,23 @@ def _digest(content: str | bytes) -> bytes:
 
 
 def _part(digest: bytes, validation: float, test: float) -> Part:
-    place = int.from_bytes(digest[:8], "big") / 2**64
-    if place < test:
+    position = int.from_bytes(digest[:8], "big") / 2**64  # from 0 to 1
+    if position < test:
         return "test"
-    return "validation" if place < test + validation else "train"
+    return "validation" if position < test + validation else "train"
 
 
-def _filled(places: dict[bytes, Part], validation: float, test: float) -> dict[bytes, Part]:
-    """The places, with a content moved into each part that is wanted and empty."""
+def _fill_empty(part_of: dict[bytes, Part], validation: float, test: float) -> dict[bytes, Part]:
+    """Moves a content into each part that is wanted and empty."""
     shares: dict[Part, float] = {"train": 1, "validation": validation, "test": test}
     wanted = [name for name, share in shares.items() if share > 0]
-    if len(places) < len(wanted):
+    if len(part_of) < len(wanted):
         raise SplitError(
-            f"{' and '.join(wanted)} need {len(wanted)} different contents at least, got {len(places)}: add more data"
+            f"{' and '.join(wanted)} need {len(wanted)} different contents at least, got {len(part_of)}: add more data"
         )
     for name in wanted:
-        counts = Counter(places.values())
+        counts = Counter(part_of.values())
         if not counts[name]:
             largest = max(wanted, key=counts.__getitem__)
-            places[min(digest for digest, own in places.items() if own == largest)] = name
-    return places
+            part_of[min(digest for digest, current in part_of.items() if current == largest)] = name
+    return part_of

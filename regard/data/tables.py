@@ -1,6 +1,6 @@
-"""Columns of numbers from a file that a person made: CSV, or parquet where pyarrow is there.
+"""Columns of numbers from a CSV file, or from parquet if pyarrow is installed.
 
-What is wrong with the file is said with its name, the line and the column.
+Errors name the file, the line and the column.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MISSING = {"", "na", "n/a", "nan", "null", "none", "."}
 
 
 class TableError(RegardError, ValueError):
-    """The file is not a table that can be used; the message says where and why."""
+    """A file is not a table that can be used; the message says where and why."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows (n, columns) in which every asked-for column has a number, and how many rows had not."""
+    """The rows (n, columns) that have a number in every requested column, and how many rows have not."""
 
     names: tuple[str, ...]
     rows: Array
@@ -41,48 +41,9 @@ class Table:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> Table:
-    """Some columns of a file. Rows with a missing value are left out and counted; text among numbers is an error."""
-    read = _parquet if _is_parquet(path) else _csv
-    return _checked(path, names, *read(path, names))
-
-
-def read_names(path: Path) -> list[str]:
-    """The names of a file's columns."""
-    if _is_parquet(path):
-        return list(_parquet_module(path).read_schema(path).names)
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline()
-    return [name.strip() for name in next(csv.reader([header], delimiter=separator(header)), [])]
-
-
-def separator(header: str) -> str:
-    """A comma, a semicolon or a tab: whichever the header has most of."""
-    return max(",;\t", key=header.count)
-
-
-def find_column(place: Path | str, header: Sequence[str], name: str, option: str = "") -> int:
-    """Where a column stands; if there is none of this name, the error says which there are and which is near."""
-    known = [each.strip() for each in header]
-    if name in known:
-        return known.index(name)
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    if all(part.strip() in known for part in name.split(",")):
-        hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
-    columns = textwrap.shorten(", ".join(known), 300)  # on one line, whatever stands in the header
-    told = f"; name another one by {option}" if option else ""
-    raise TableError(f"{place}: no column {name!r}{hint} (columns: {columns}){told}")
-
-
-def _is_parquet(path: Path) -> bool:
-    if not path.exists():
-        raise TableError(f"{path}: no such file")
-    if path.is_dir():
-        raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
-    return path.suffix.lower() in (".parquet", ".pq")
-
-
-def _checked(path: Path, names: Sequence[str], rows: Array, lines: NDArray[numpy.int64]) -> Table:
+    """Columns of a file. Rows with a missing value are left out and counted; text among numbers is an error."""
+    read = _read_parquet if _is_parquet(path) else _read_csv
+    rows, lines = read(path, names)
     if not len(rows):
         raise TableError(f"{path}: no rows below the header")
     infinite = numpy.argwhere(numpy.isinf(rows))
@@ -96,7 +57,46 @@ def _checked(path: Path, names: Sequence[str], rows: Array, lines: NDArray[numpy
     return Table(tuple(names), rows[~missing], int(missing.sum()), first)
 
 
-def _csv(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
+def read_names(path: Path) -> list[str]:
+    """The names of a file's columns."""
+    if _is_parquet(path):
+        return list(_parquet_module(path).read_schema(path).names)
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline()
+    return [name.strip() for name in next(csv.reader([header], delimiter=separator(header)), [])]
+
+
+def separator(header: str) -> str:
+    """The most frequent of comma, semicolon and tab in a header."""
+    return max(",;\t", key=header.count)
+
+
+def find_column(place: Path | str, header: Sequence[str], name: str, option: str = "") -> int:
+    """The index of a column; if there is none of this name, the error lists the columns and names the nearest.
+
+    option: of the command line, by which another column can be named
+    """
+    known = [column.strip() for column in header]
+    if name in known:
+        return known.index(name)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if all(part.strip() in known for part in name.split(",")):
+        hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
+    columns = textwrap.shorten(", ".join(known), 300)  # on one line, whatever stands in the header
+    cure = f"; name another one by {option}" if option else ""
+    raise TableError(f"{place}: no column {name!r}{hint} (columns: {columns}){cure}")
+
+
+def _is_parquet(path: Path) -> bool:
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    if path.is_dir():
+        raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def _read_csv(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
     rows: list[list[float]] = []
     lines: list[int] = []
     try:
@@ -133,7 +133,7 @@ def _numbers(path: Path, header: list[str], cells: list[str], chosen: list[int],
             ) from None
 
 
-def _parquet(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
+def _read_parquet(path: Path, names: Sequence[str]) -> tuple[Array, NDArray[numpy.int64]]:
     parquet = _parquet_module(path)
     from pyarrow import ArrowException, types
 

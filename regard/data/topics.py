@@ -1,4 +1,4 @@
-"""The topics of Python's own help (`help("ASSERTION")` and so on): a small body of text that is always there."""
+"""The topics of Python's help (`help("ASSERTION")` and so on): a small corpus that needs no download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a text, and where they stand: what alignments speak of."""
+"""The words of a text and their positions, to which alignments refer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 __all__ = ["PATTERN", "spans", "split"]
 
-# Letters, with an apostrophe that ends them (l'homme is two words), digits, or a single other mark.
+# Letters, with an apostrophe that ends them (l'homme is two words), digits, or a single other character.
 PATTERN = r"[^\W\d_]+['’]?|\d+|[^\w\s]|_"
 _WORD = re.compile(PATTERN)
 
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Where each word begins and ends, in characters."""
-    return [found.span() for found in _WORD.finditer(text)]
+    return [word.span() for word in _WORD.finditer(text)]
 
 
 def split(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.data.images import ImageError
+from regard.data.image_files import ImageError
 from regard.data.split import SplitError
 from regard.data.tables import TableError
 from regard.data.texts import TextError

@@ -61,12 +61,11 @@ def finished(tmp_path_factory):
             results.append(rehearsed(section))
             yield results[-1]
 
-    made = parallel._made
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             labels, "fonts", lambda: ["DejaVu Sans"]
         )  # what is tested are the words, whatever fonts there are
-        patch.setattr(parallel, "_made", lambda language, _, seed: made(language, 700, seed))  # and not 20,000
+        patch.setattr(parallel, "DEFAULT_COUNT", 700)
         cache = tmp_path_factory.mktemp("cache")
         patch.setattr(kept, "cache_folder", lambda: cache)
         patch.setattr(runner, "walk_together", walking)

@@ -34,7 +34,7 @@ def folders(home):
     }
     for name, model in models.items():
         if name == "language":
-            model.tokenizer = train_tokenizer(TEXTS * 3, "word", 60, ended=False)
+            model.tokenizer = train_tokenizer(TEXTS * 3, "word", 60, append_eos=False)
         elif name in ("translator", "rnn"):
             model.tokenizer = tokenizer
         model.save(home / name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.data.grammar.entries import Adjective
+from regard.data.grammar.lexicon import Adjective
 from regard.data.grammar.meaning import (
     Action,
     Clause,
@@ -23,8 +23,8 @@ __all__ = ["say", "write"]
 
 def say(sentence: Sentence) -> list[Word]:
     """The words of a sentence."""
-    mark = "？" if sentence.first.question else "。" if sentence.stop else ""
-    return _clauses(sentence) + spell(mark, (sentence, "end"))
+    end = "？" if sentence.first.question else "。" if sentence.stop else ""
+    return _clauses(sentence) + spell(end, (sentence, "end"))
 
 
 def write(words: list[Word]) -> str:
@@ -46,7 +46,7 @@ def _clauses(sentence: Sentence) -> list[Word]:
 
 
 def _clause(clause: Clause, *, over: bool) -> list[Word]:
-    """A clause; `over`: it tells of one time, so that an event in it is over."""
+    """A clause; `over`: it is about one occasion, so that an event in it is over."""
     words = _noun(clause.subject)
     if isinstance(clause.subject, Phrase) and not clause.subject.determiner.definite:
         words = spell("有", (clause.subject, "determiner")) + words
@@ -114,24 +114,26 @@ def _noun(phrase: Phrase | Mention) -> list[Word]:
 
 
 def _determiner(phrase: Phrase) -> list[Word]:
-    determiner, mark, count = phrase.determiner, (phrase, "determiner"), (phrase, "numeral")
-    number = spell(f"{phrase.numeral.chinese} {phrase.noun.measure}", count) if phrase.numeral else []
+    determiner, meaning = phrase.determiner, (phrase, "determiner")
+    number: list[Word] = []
+    if phrase.numeral:
+        number = spell(f"{phrase.numeral.chinese} {phrase.noun.measure}", (phrase, "numeral"))
     if determiner.owner:
-        return spell(determiner.chinese, mark) + number
+        return spell(determiner.chinese, meaning) + number
     if number:
-        return (spell(determiner.chinese, mark) if determiner.definite else []) + number
+        return (spell(determiner.chinese, meaning) if determiner.definite else []) + number
     if phrase.plural:
-        return spell(f"{determiner.chinese}些", mark) if determiner.definite else []
+        return spell(f"{determiner.chinese}些", meaning) if determiner.definite else []
     if determiner.english == "the" and not isinstance(phrase.modifier, Relative):
         return []  # Chinese has no article; it points only where a clause describes
-    return spell(f"{determiner.chinese} {phrase.noun.measure}", mark)
+    return spell(f"{determiner.chinese} {phrase.noun.measure}", meaning)
 
 
 def _adjectives(phrase: Phrase) -> list[Word]:
     """A short one stands next to the noun (红色 的 旧 汽车); two with 的 need it once (漂亮 的 红色 汽车)."""
-    words = [spell(_adjective(each, phrase), (phrase, each.english)) for each in phrase.adjectives]
+    words = [spell(_adjective(adjective, phrase), (phrase, adjective.english)) for adjective in phrase.adjectives]
     if len(words) == 2 and len(words[0]) == 1:
         words.reverse()
     elif len(words) == 2:
         words[1].pop()
-    return [word for each in words for word in each]
+    return [word for adjective in words for word in adjective]

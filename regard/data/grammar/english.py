@@ -9,7 +9,6 @@ from regard.data.grammar.meaning import (
     Mention,
     Phrase,
     Place,
-    Quality,
     Relative,
     Sentence,
     Word,
@@ -24,12 +23,12 @@ def say(sentence: Sentence) -> list[Word]:
     words = _clause(sentence.first)
     if sentence.link and sentence.second:
         words += spell(sentence.link.english, (sentence, "link")) + _clause(sentence.second)
-    mark = "?" if sentence.first.question else "." if sentence.stop else ""
-    return words + spell(mark, (sentence, "end"))
+    end = "?" if sentence.first.question else "." if sentence.stop else ""
+    return words + spell(end, (sentence, "end"))
 
 
 def write(words: list[Word]) -> str:
-    """The text of the words: marks stand close to the word before them."""
+    """The text of the words: punctuation follows its word without a space."""
     text = " ".join([word.text for word in words])
     return text.replace(" ,", ",").replace(" .", ".").replace(" ?", "?")
 
@@ -40,11 +39,16 @@ def _clause(clause: Clause) -> list[Word]:
     adverb = spell(clause.adverb.english, (clause, "adverb")) if clause.adverb else []
     if isinstance(clause.predicate, Action):
         return time + _acting(clause, clause.predicate, subject, adverb)
-    verb, said = "are" if clause.subject.plural else "is", _being(clause, clause.predicate)
+    if isinstance(clause.predicate, Location):
+        predicate = _place(clause.predicate.place)
+    else:
+        very = spell("very", (clause, "very")) if clause.predicate.very else []
+        predicate = very + spell(clause.predicate.adjective.english, (clause, "quality"))
+    verb = "are" if clause.subject.plural else "is"
     if clause.question:
-        return [*time, Word(verb, ((clause, "question"), (clause, "be"))), *subject, *adverb, *said]
+        return [*time, Word(verb, ((clause, "question"), (clause, "be"))), *subject, *adverb, *predicate]
     negation = spell("not", (clause, "not")) if clause.negated else []
-    return [*time, *subject, Word(verb, ((clause, "be"),)), *negation, *adverb, *said]
+    return [*time, *subject, Word(verb, ((clause, "be"),)), *negation, *adverb, *predicate]
 
 
 def _acting(clause: Clause, action: Action, subject: list[Word], adverb: list[Word]) -> list[Word]:
@@ -54,13 +58,6 @@ def _acting(clause: Clause, action: Action, subject: list[Word], adverb: list[Wo
     if clause.negated:
         return [*subject, *spell(f"{auxiliary} not", (clause, "not")), *_action(action, third=False)]
     return [*subject, *adverb, *_action(action, third=not clause.subject.plural)]
-
-
-def _being(clause: Clause, predicate: Quality | Location) -> list[Word]:
-    if isinstance(predicate, Location):
-        return _place(predicate.place)
-    very = spell("very", (clause, "very")) if predicate.very else []
-    return very + spell(predicate.adjective.english, (clause, "quality"))
 
 
 def _action(action: Action, *, third: bool) -> list[Word]:

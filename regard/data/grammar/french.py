@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from regard.data.grammar.entries import Adjective
-from regard.data.grammar.lexicon import NOUNS
+from regard.data.grammar.lexicon import NOUNS, Adjective
 from regard.data.grammar.meaning import (
     Action,
     Clause,
@@ -14,7 +13,6 @@ from regard.data.grammar.meaning import (
     Mention,
     Phrase,
     Place,
-    Quality,
     Relative,
     Sentence,
     Word,
@@ -24,7 +22,7 @@ from regard.data.grammar.meaning import (
 __all__ = ["say", "write"]
 
 ASPIRATED = {form for noun in NOUNS if noun.aspirated for form in (noun.french, noun.french_plural)}
-JOINED = {"le", "la", "de", "ne", "que", "me", "te", "si"}  # they lose their vowel before another; si before il
+ELIDED = {"le", "la", "de", "ne", "que", "me", "te", "si"}  # they lose their vowel before another; si before il
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des"}
 
 
@@ -33,8 +31,8 @@ def say(sentence: Sentence) -> list[Word]:
     words = _clause(sentence.first)
     if sentence.link and sentence.second:
         words += spell(sentence.link.french, (sentence, "link")) + _clause(sentence.second)
-    mark = "?" if sentence.first.question else "." if sentence.stop else ""
-    return _joined(words) + spell(mark, (sentence, "end"))
+    end = "?" if sentence.first.question else "." if sentence.stop else ""
+    return _join(words) + spell(end, (sentence, "end"))
 
 
 def write(words: list[Word]) -> str:
@@ -43,23 +41,23 @@ def write(words: list[Word]) -> str:
     return re.sub(r"(?<=') | (?=[-,.])|(?<=-) ", "", text)
 
 
-def _vowel(word: str) -> bool:
-    """Whether a word begins with the sound of a vowel: h is mute but for a few words."""
+def _begins_with_vowel(word: str) -> bool:
+    """Whether a word begins with the sound of a vowel: h is mute except in a few words."""
     return word[0] in "aeiouâàéèêîôœh" and word not in ASPIRATED
 
 
-def _joined(words: list[Word]) -> list[Word]:
-    """With elision and contraction, from the end: le before a vowel is l', and then de stays what it is."""
+def _join(words: list[Word]) -> list[Word]:
+    """Elision and contraction, from the end: le before a vowel is l', and then de is not contracted with it."""
     joined: list[Word] = []
     for word in reversed(words):
-        if joined and word.text in JOINED:
+        if joined and word.text in ELIDED:
             following = joined[-1]
             if (word.text, following.text) in CONTRACTED:
-                whole = CONTRACTED[word.text, following.text]
-                joined[-1] = Word(whole, word.marks + following.marks)
+                contracted = CONTRACTED[word.text, following.text]
+                joined[-1] = Word(contracted, word.meanings + following.meanings)
                 continue
-            if following.text == "il" if word.text == "si" else _vowel(following.text):
-                word = Word(word.text[:-1] + "'", word.marks)
+            if following.text == "il" if word.text == "si" else _begins_with_vowel(following.text):
+                word = Word(word.text[:-1] + "'", word.meanings)
         joined.append(word)
     return joined[::-1]
 
@@ -72,8 +70,13 @@ def _clause(clause: Clause) -> list[Word]:
     before, after = _around(clause)
     if isinstance(clause.predicate, Action):
         return words + _action(clause.predicate, before, after, plural=clause.subject.plural)
-    be = spell("sont" if clause.subject.plural else "est", (clause, "be"))
-    return words + before + be + after + _being(clause, clause.predicate)
+    words += before + spell("sont" if clause.subject.plural else "est", (clause, "be")) + after
+    if isinstance(clause.predicate, Location):
+        return words + _place(clause.predicate.place)
+    very = spell("très", (clause, "very")) if clause.predicate.very else []
+    gender = clause.subject.noun.gender if isinstance(clause.subject, Phrase) else clause.subject.pronoun.gender
+    adjective = _form(clause.predicate.adjective, gender, plural=clause.subject.plural)
+    return words + very + spell(adjective, (clause, "quality"))
 
 
 def _around(clause: Clause) -> tuple[list[Word], list[Word]]:
@@ -84,15 +87,6 @@ def _around(clause: Clause) -> tuple[list[Word], list[Word]]:
     if clause.negated:
         return spell("ne", (clause, "not")), spell("pas", (clause, "not"))
     return [], []
-
-
-def _being(clause: Clause, predicate: Quality | Location) -> list[Word]:
-    subject = clause.subject
-    if isinstance(predicate, Location):
-        return _place(predicate.place)
-    very = spell("très", (clause, "very")) if predicate.very else []
-    gender = subject.noun.gender if isinstance(subject, Phrase) else subject.pronoun.gender
-    return very + spell(_form(predicate.adjective, gender, plural=subject.plural), (clause, "quality"))
 
 
 def _action(action: Action, before: list[Word], after: list[Word], *, plural: bool) -> list[Word]:
@@ -115,18 +109,18 @@ def _noun(phrase: Phrase | Mention, many: str = "des") -> list[Word]:
     noun = phrase.noun
     words = spell(noun.french_plural if phrase.plural else noun.french, (phrase, "noun"))
     for adjective in phrase.adjectives:
-        mark = (phrase, adjective.english)
+        meaning = (phrase, adjective.english)
         if adjective.before:
-            vowel = _vowel(words[0].text)
-            words = spell(_form(adjective, noun.gender, plural=phrase.plural, vowel=vowel), mark) + words
+            vowel = _begins_with_vowel(words[0].text)
+            words = spell(_form(adjective, noun.gender, plural=phrase.plural, vowel=vowel), meaning) + words
         else:
-            words += spell(_form(adjective, noun.gender, plural=phrase.plural), mark)
+            words += spell(_form(adjective, noun.gender, plural=phrase.plural), meaning)
     numeral = spell(phrase.numeral.french, (phrase, "numeral")) if phrase.numeral else []
     return _determiner(phrase, words, many) + numeral + words + _modifier(phrase)
 
 
 def _determiner(phrase: Phrase, words: list[Word], many: str) -> list[Word]:
-    """The determiner of the words of a phrase, but for its numeral."""
+    """The determiner of a phrase whose other words, without the numeral, are given."""
     masculine, feminine, plural, masculine_vowel, feminine_vowel = _forms(phrase.determiner.french)
     if phrase.plural and not phrase.determiner.definite:
         if phrase.numeral:
@@ -135,7 +129,7 @@ def _determiner(phrase: Phrase, words: list[Word], many: str) -> list[Word]:
         form = "de" if many == "des" and adjective_first else many
     elif phrase.plural:
         form = plural
-    elif _vowel(words[0].text):
+    elif _begins_with_vowel(words[0].text):
         form = masculine_vowel if phrase.noun.gender == "m" else feminine_vowel
     else:
         form = masculine if phrase.noun.gender == "m" else feminine

@@ -1,7 +1,7 @@
 """What a sentence means, apart from any language: a small tree, which each language puts into words.
 
-Nodes are compared by identity: two cats in a sentence are two cats. A word carries marks, (node, what of the node it
-says), and words of two languages that share a mark belong together.
+Nodes are compared by identity: two cats in a sentence are two cats. Words of two languages that share a meaning are
+aligned.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.data.grammar.entries import (
+from regard.data.grammar.lexicon import (
     Adjective,
     Adverb,
     Determiner,
@@ -22,36 +22,21 @@ from regard.data.grammar.entries import (
     Verb,
 )
 
-__all__ = [
-    "Action",
-    "Clause",
-    "Location",
-    "Mark",
-    "Mention",
-    "Phrase",
-    "Place",
-    "Quality",
-    "Relative",
-    "Sentence",
-    "Word",
-    "spell",
-]
-
-Mark = tuple[object, str]
+Meaning = tuple[object, str]  # a node of the tree, and what of it a word says: its noun, its numeral …
 
 
 class Word(NamedTuple):
-    """A word of a language and what it says."""
+    """A word of a language and what it means."""
 
     text: str
-    marks: tuple[Mark, ...] = ()
+    meanings: tuple[Meaning, ...] = ()
 
 
-def spell(text: str, *marks: Mark) -> list[Word]:
-    """Words written with spaces between them, all with the same marks."""
-    if text.isalpha():  # one word, as most are: half the time
-        return [Word(text, marks)]
-    return [Word(each, marks) for each in text.split()]
+def spell(text: str, *meanings: Meaning) -> list[Word]:
+    """The words of a text with spaces between them, all with the same meanings."""
+    if text.isalpha():  # one word, as most are: this takes half the time
+        return [Word(text, meanings)]
+    return [Word(word, meanings) for word in text.split()]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,7 +53,7 @@ class Phrase:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Mention:
-    """A person, by a pronoun; no subject of this grammar is a plural one."""
+    """A person, by a pronoun; no pronoun is plural as a subject."""
 
     pronoun: Pronoun
     plural: bool = False

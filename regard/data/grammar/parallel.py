@@ -1,4 +1,4 @@
-"""Sentences and translations with their gold alignment, split so that the test asks for what training never showed.
+"""Sentences and translations with their gold alignment, split so that the test needs what training never showed.
 
 Some combinations of two known words, such as on + mat, are held out of training: every sentence of validation and
 test has one of them.
@@ -8,35 +8,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain, islice
 
 from regard.data import words
 from regard.data.grammar import chinese, english, french
 from regard.data.grammar.lexicon import DETERMINERS, NOUNS, PREPOSITIONS
-from regard.data.grammar.meaning import (
-    Action,
-    Clause,
-    Location,
-    Mention,
-    Phrase,
-    Place,
-    Relative,
-    Sentence,
-    Word,
-)
-from regard.data.grammar.sampling import Chance, invent
+from regard.data.grammar.meaning import Action, Clause, Location, Mention, Phrase, Place, Relative, Sentence, Word
+from regard.data.grammar.sampling import SentenceSampler
 from regard.data.pairs import Pair
+from regard.data.split import Parts
 from regard.errors import RegardError
 
-__all__ = ["LANGUAGES", "Corpus", "GrammarError", "combinations", "corpus", "held_out", "translated"]
+__all__ = ["LANGUAGES", "GrammarError", "combinations", "corpus", "is_held_out", "translate"]
 
 SPEAKERS = {"fr": (french.say, french.write), "zh": (chinese.say, chinese.write)}
 LANGUAGES = tuple(SPEAKERS)
 
-FEWEST, MOST = 100, 1_000_000
-SHORTEST, LONGEST = 3, 25  # words of an English sentence
+DEFAULT_COUNT = 20_000
+MIN_COUNT, MAX_COUNT = 100, 1_000_000
+MIN_WORDS, MAX_WORDS = 3, 25  # of an English sentence
 HELD_OUT = 0.05  # of the combinations
 
 
@@ -44,61 +35,54 @@ class GrammarError(RegardError, ValueError):
     """The grammar cannot make such a corpus; the message says why."""
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """Pairs to train with, to choose by and to test with; no sentence is in two of them."""
-
-    train: list[Pair]
-    validation: list[Pair]
-    test: list[Pair]
-
-
-def corpus(language: str = "fr", count: int = 20_000, seed: int = 0) -> Corpus:
-    """Distinct English sentences, `count` in all, and their translations; the same for the same arguments.
+def corpus(language: str = "fr", count: int | None = None, seed: int = 0) -> Parts[Pair]:
+    """Distinct English sentences and their translations, none in two parts; the same for the same arguments.
 
     One in twenty is for validation and one for the test, which begins with "the cat is on the mat".
+
+    language: of the translations, fr or zh
+    count: sentences in all, DEFAULT_COUNT unless it is given
     """
+    count = DEFAULT_COUNT if count is None else count
     if language not in SPEAKERS:
         raise GrammarError(f"language: expected one of {', '.join(LANGUAGES)}, got {language!r}")
-    if not FEWEST <= count <= MOST:
-        raise GrammarError(f"count: expected {FEWEST} to {MOST} sentences, got {count}")
-    found = _made(language, count, seed)
-    return Corpus(*(list(part) for part in (found.train, found.validation, found.test)))
+    if not MIN_COUNT <= count <= MAX_COUNT:
+        raise GrammarError(f"count: expected {MIN_COUNT} to {MAX_COUNT} sentences, got {count}")
+    parts = _generate(language, count, seed)
+    return Parts(list(parts.train), list(parts.validation), list(parts.test))
 
 
-@lru_cache(maxsize=2)  # who trains several translators in one process makes the sentences once
-def _made(language: str, count: int, seed: int) -> Corpus:
+@lru_cache(maxsize=2)  # training several translators in one process generates the sentences once
+def _generate(language: str, count: int, seed: int) -> Parts[Pair]:
     part = count // 20
-    sentences = _distinct(Chance(seed))
+    sentences = _distinct_sentences(SentenceSampler(seed))
     train: list[Pair] = []
-    unseen: list[tuple[Sentence, list[Word]]] = []
+    held_out: list[tuple[Sentence, list[Word]]] = []
     while len(train) < count - 2 * part:
-        sentence, said = next(sentences)
-        if _unseen(sentence):
-            unseen.append((sentence, said))
+        sentence, source = next(sentences)
+        if _has_held_out(sentence):
+            held_out.append((sentence, source))
         else:
-            train.append(translated(sentence, said, language))
-    source, target = set(), set()
-    for pair in train:
-        source.update(words.split(pair.source))
-        target.update(words.split(pair.target))
-    further = ((sentence, said) for sentence, said in sentences if _unseen(sentence))
-    candidates = (translated(sentence, said, language) for sentence, said in chain(unseen, further))
+            train.append(translate(sentence, source, language))
+    source_words = {word for pair in train for word in words.split(pair.source)}
+    target_words = {word for pair in train for word in words.split(pair.target)}
+    further = ((sentence, source) for sentence, source in sentences if _has_held_out(sentence))
+    candidates = (translate(sentence, source, language) for sentence, source in chain(held_out, further))
     fitting = (
         pair
         for pair in candidates
-        if source.issuperset(words.split(pair.source)) and target.issuperset(words.split(pair.target))
+        if source_words.issuperset(words.split(pair.source)) and target_words.issuperset(words.split(pair.target))
     )
     validation = list(islice(fitting, part))
     mat = _on_the_mat()
-    return Corpus(train, validation, [translated(mat, english.say(mat), language), *islice(fitting, part - 1)])
+    return Parts(train, validation, [translate(mat, english.say(mat), language), *islice(fitting, part - 1)])
 
 
-def translated(sentence: Sentence, source: list[Word], language: str) -> Pair:
-    """A sentence with its words in English, and its translation; words that share a mark belong together."""
+def translate(sentence: Sentence, source: list[Word], language: str) -> Pair:
+    """A sentence, given with its English words, and its translation; words that share a meaning are aligned."""
     say, write = SPEAKERS[language]
     target = say(sentence)
-    return Pair(english.write(source), write(target), _alignment(source, target))
+    return Pair(english.write(source), write(target), _align(source, target))
 
 
 def combinations(sentence: Sentence) -> Iterator[tuple[str, str]]:
@@ -109,14 +93,14 @@ def combinations(sentence: Sentence) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def held_out(first: str, second: str) -> bool:
-    """Whether training never shows these two together: chance decides, by a hash; on the mat is for the test."""
+def is_held_out(first: str, second: str) -> bool:
+    """Whether training never shows these two together: a hash decides, and "on the mat" is for the test."""
     digest = hashlib.sha256(f"{first} {second}".encode()).digest()
     return int.from_bytes(digest[:4]) < HELD_OUT * 2**32 or (first, second) == ("on", "mat")
 
 
-def _unseen(sentence: Sentence) -> bool:
-    return any(held_out(*each) for each in combinations(sentence))
+def _has_held_out(sentence: Sentence) -> bool:
+    return any(is_held_out(*combination) for combination in combinations(sentence))
 
 
 def _on_the_mat() -> Sentence:
@@ -125,27 +109,31 @@ def _on_the_mat() -> Sentence:
     return Sentence(Clause(Phrase(cat, DETERMINERS[0]), Location(place)))
 
 
-def _distinct(chance: Chance) -> Iterator[tuple[Sentence, list[Word]]]:
-    """Sentences without end and their English, which is new, whether with a full stop or without."""
-    seen = {english.write(english.say(_on_the_mat()))}
+def _distinct_sentences(sampler: SentenceSampler) -> Iterator[tuple[Sentence, list[Word]]]:
+    """Endless sentences with their English words; a text does not come twice, whether with a full stop or without."""
+    texts = {english.write(english.say(_on_the_mat()))}
     while True:
-        sentence = invent(chance)
-        said = english.say(sentence)
-        text = english.write(said).removesuffix(".")
-        if SHORTEST <= len(said) <= LONGEST and text not in seen:
-            seen.add(text)
-            yield sentence, said
+        sentence = sampler.sentence()
+        source = english.say(sentence)
+        text = english.write(source).removesuffix(".")
+        if MIN_WORDS <= len(source) <= MAX_WORDS and text not in texts:
+            texts.add(text)
+            yield sentence, source
 
 
-def _alignment(source: list[Word], target: list[Word]) -> frozenset[tuple[int, int]]:
-    places: dict[object, list[int]] = {}
+def _align(source: list[Word], target: list[Word]) -> frozenset[tuple[int, int]]:
+    positions: dict[object, list[int]] = {}  # of the source words, by their meanings
     for index, word in enumerate(source):
-        for mark in word.marks:
-            places.setdefault(mark, []).append(index)
-    pairs = [
-        (other, index) for index, (_, marks) in enumerate(target) for each in marks for other in places.get(each, ())
-    ]
-    return frozenset(pairs)
+        for meaning in word.meanings:
+            positions.setdefault(meaning, []).append(index)
+    return frozenset(
+        [
+            (position, index)
+            for index, word in enumerate(target)
+            for meaning in word.meanings
+            for position in positions.get(meaning, ())
+        ]
+    )
 
 
 def _of_clause(clause: Clause) -> Iterator[tuple[str, str]]:

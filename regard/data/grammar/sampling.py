@@ -1,4 +1,4 @@
-"""Meanings at random: what is said is silly at times, but every language can say it in one way only.
+"""Random meanings: what they say is silly at times, but each language has exactly one way to say it.
 
 A clause or a place after a noun could belong to either of two nouns. So only a subject has a place of its own, and
 nothing follows an object that has a clause.
@@ -11,52 +11,18 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar
 
-from regard.data.grammar.entries import Adjective, Adverb, Determiner, Noun, Preposition, Verb
-from regard.data.grammar.lexicon import (
-    ADJECTIVES,
-    ADVERBS,
-    DETERMINERS,
-    LINKS,
-    NOUNS,
-    NUMERALS,
-    OBJECTS,
-    PREPOSITIONS,
-    SUBJECTS,
-    TIMES,
-    VERBS,
-)
-from regard.data.grammar.meaning import (
-    Action,
-    Clause,
-    Location,
-    Mention,
-    Phrase,
-    Place,
-    Quality,
-    Relative,
-    Sentence,
-)
+from regard.data.grammar import lexicon
+from regard.data.grammar.lexicon import Adjective, Adverb, Determiner, Noun, Preposition, Verb
+from regard.data.grammar.meaning import Action, Clause, Location, Mention, Phrase, Place, Quality, Relative, Sentence
 
-__all__ = ["Chance", "invent"]
+__all__ = ["SentenceSampler"]
 
 Choice = TypeVar("Choice")
 
-THE, A = DETERMINERS[:2]
-DEFINITE = tuple(determiner for determiner in DETERMINERS if determiner.definite)
+THE, A = lexicon.DETERMINERS[:2]
+DEFINITE = tuple(determiner for determiner in lexicon.DETERMINERS if determiner.definite)
 POINTING = tuple(determiner for determiner in DEFINITE if not determiner.owner)
 LIVING = "person animal"
-
-
-class Chance(random.Random):
-    """Random choices that use random() alone, the one method whose numbers never change with the version of Python."""
-
-    def pick(self, choices: Sequence[Choice]) -> Choice:
-        """One of them, each as likely."""
-        return choices[int(self.random() * len(choices))]
-
-    def happens(self, probability: float) -> bool:
-        """Yes with this probability."""
-        return self.random() < probability
 
 
 def _share(kinds: str, others: str) -> bool:
@@ -65,12 +31,12 @@ def _share(kinds: str, others: str) -> bool:
 
 @cache
 def _nouns(kinds: str) -> tuple[Noun, ...]:
-    return tuple(noun for noun in NOUNS if _share(noun.kinds, kinds))
+    return tuple(noun for noun in lexicon.NOUNS if _share(noun.kinds, kinds))
 
 
 @cache
 def _adjectives(kinds: str) -> tuple[Adjective, ...]:
-    return tuple(adjective for adjective in ADJECTIVES if _share(adjective.kinds, kinds))
+    return tuple(adjective for adjective in lexicon.ADJECTIVES if _share(adjective.kinds, kinds))
 
 
 @cache
@@ -80,179 +46,182 @@ def _colours(kinds: str) -> tuple[Adjective, ...]:
 
 @cache
 def _verbs(subject: str, *, transitive: bool) -> tuple[Verb, ...]:
-    return tuple(verb for verb in VERBS if _share(verb.subjects, subject) and bool(verb.objects) == transitive)
+    return tuple(verb for verb in lexicon.VERBS if _share(verb.subjects, subject) and bool(verb.objects) == transitive)
 
 
 @cache
 def _verbs_of_objects(kinds: str) -> tuple[Verb, ...]:
-    return tuple(verb for verb in VERBS if _share(verb.objects, kinds) and not verb.indefinite)
+    return tuple(verb for verb in lexicon.VERBS if _share(verb.objects, kinds) and not verb.indefinite)
 
 
 @cache
 def _prepositions(*, of_places: bool) -> tuple[Preposition, ...]:
-    return tuple(preposition for preposition in PREPOSITIONS if preposition.of_places or not of_places)
+    return tuple(preposition for preposition in lexicon.PREPOSITIONS if preposition.of_places or not of_places)
 
 
-def invent(chance: Chance) -> Sentence:
-    """A sentence at random: a question, one clause or two."""
-    if chance.happens(0.12):
-        return Sentence(_clause(chance, question=True))
-    stop = chance.happens(0.5)
-    if chance.happens(0.3):
-        return Sentence(_clause(chance, last=False), chance.pick(LINKS), _clause(chance, leading=False), stop)
-    return Sentence(_clause(chance), stop=stop)
+class SentenceSampler:
+    """An endless sequence of random sentences, the same for the same seed.
 
+    It uses `random()` alone, the one method of Python's generator whose numbers never change with the version.
+    """
 
-def _clause(chance: Chance, *, question: bool = False, leading: bool = True, last: bool = True) -> Clause:
-    """A clause; one that leads the sentence may begin with a time, and one that is last may end with a clause."""
-    shape = chance.random()
-    if shape < 0.2:
-        return _quality(chance, question=question)
-    if shape < 0.35:
-        return _location(chance, question=question)
-    return _acting(chance, question=question, leading=leading, last=last)
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
 
+    def sentence(self) -> Sentence:
+        """The next sentence: a question, one clause or two."""
+        if self._happens(0.12):
+            return Sentence(self._clause(question=True))
+        stop = self._happens(0.5)
+        if self._happens(0.3):
+            return Sentence(self._clause(last=False), self._pick(lexicon.LINKS), self._clause(leading=False), stop)
+        return Sentence(self._clause(), stop=stop)
 
-def _quality(chance: Chance, *, question: bool) -> Clause:
-    subject = _subject(chance, chance.pick(NOUNS), [], plain=question)
-    kinds = subject.noun.kinds if isinstance(subject, Phrase) else "person"
-    said = subject.adjectives if isinstance(subject, Phrase) else ()
-    fitting = [
-        each for each in _adjectives(kinds) if each.predicate and each not in said and not (said and each.colour)
-    ]
-    adjective = chance.pick(fitting)
-    negated = not question and chance.happens(0.2)
-    very = not (adjective.colour or negated or question) and chance.happens(0.25)
-    return Clause(subject, Quality(adjective, very), negated, question=question)
+    def _pick(self, choices: Sequence[Choice]) -> Choice:
+        """One of them, each with the same probability."""
+        return choices[int(self._random() * len(choices))]
 
+    def _happens(self, probability: float) -> bool:
+        return self._random() < probability
 
-def _location(chance: Chance, *, question: bool) -> Clause:
-    noun = chance.pick(_nouns("person animal thing food text building"))
-    used = [noun]
-    of_places = "place" in noun.kinds.split()
-    place = _place(chance, used, of_places=of_places)
-    subject = _subject(chance, noun, used, plain=True)
-    negated = not question and chance.happens(0.2)
-    adverb = chance.pick(ADVERBS) if not (negated or question or of_places) and chance.happens(0.15) else None
-    return Clause(subject, Location(place), negated, adverb, question=question)
+    def _unused(self, nouns: Sequence[Noun], used: list[Noun]) -> Noun:
+        """A noun that is not in the clause yet: no dog sees a dog."""
+        noun = self._pick(nouns)
+        return noun if noun not in used else self._pick([other for other in nouns if other not in used])
 
+    def _clause(self, *, question: bool = False, leading: bool = True, last: bool = True) -> Clause:
+        """A clause; a leading one may begin with a time, and only the last one may end with a relative clause."""
+        shape = self._random()
+        if shape < 0.2:
+            return self._quality(question=question)
+        if shape < 0.35:
+            return self._location(question=question)
+        return self._acting(question=question, leading=leading, last=last)
 
-def _acting(chance: Chance, *, question: bool, leading: bool, last: bool) -> Clause:
-    noun = chance.pick(_nouns(LIVING))
-    verb = chance.pick(_verbs(noun.kinds, transitive=chance.happens(0.7)))
-    used = [noun]
-    negated = not question and chance.happens(0.2)
-    adverb = None if negated else _adverb(chance, verb, question=question)
-    denied = negated or bool(adverb and adverb.negative)
-    thing = _object(chance, verb, used, denied=denied, clauses=last and not question) if verb.objects else None
-    place = None
-    if verb.sort != "state" and not (isinstance(thing, Phrase) and thing.modifier) and chance.happens(0.3):
-        place = _place(chance, used)
-    action = Action(verb, thing, place)
-    if not (question or denied or adverb or verb.sort == "state") and chance.happens(0.15):
-        return Clause(_indefinite(chance, noun), action)
-    subject = _subject(chance, noun, used, plain=question)
-    timed = leading and not (question or adverb or verb.sort == "state") and chance.happens(0.12)
-    return Clause(subject, action, negated, adverb, chance.pick(TIMES) if timed else None, question)
+    def _quality(self, *, question: bool) -> Clause:
+        subject = self._subject(self._pick(lexicon.NOUNS), [], plain=question)
+        kinds = subject.noun.kinds if isinstance(subject, Phrase) else "person"
+        used = subject.adjectives if isinstance(subject, Phrase) else ()
+        fitting = [
+            adjective
+            for adjective in _adjectives(kinds)
+            if adjective.predicate and adjective not in used and not (used and adjective.colour)
+        ]
+        adjective = self._pick(fitting)
+        negated = not question and self._happens(0.2)
+        very = not (adjective.colour or negated or question) and self._happens(0.25)
+        return Clause(subject, Quality(adjective, very), negated, question=question)
 
+    def _location(self, *, question: bool) -> Clause:
+        noun = self._pick(_nouns("person animal thing food text building"))
+        used = [noun]
+        of_places = "place" in noun.kinds.split()
+        place = self._place(used, of_places=of_places)
+        subject = self._subject(noun, used, plain=True)
+        negated = not question and self._happens(0.2)
+        adverb = self._pick(lexicon.ADVERBS) if not (negated or question or of_places) and self._happens(0.15) else None
+        return Clause(subject, Location(place), negated, adverb, question=question)
 
-def _adverb(chance: Chance, verb: Verb, *, question: bool) -> Adverb | None:
-    if verb.sort == "state" or not chance.happens(0.15):
-        return None
-    adverb = chance.pick(ADVERBS)
-    return None if adverb.negative and (question or verb.sort == "event") else adverb
+    def _acting(self, *, question: bool, leading: bool, last: bool) -> Clause:
+        noun = self._pick(_nouns(LIVING))
+        verb = self._pick(_verbs(noun.kinds, transitive=self._happens(0.7)))
+        used = [noun]
+        negated = not question and self._happens(0.2)
+        adverb = None if negated else self._adverb(verb, question=question)
+        denied = negated or bool(adverb and adverb.negative)
+        thing = self._object(verb, used, denied=denied, clauses=last and not question) if verb.objects else None
+        place = None
+        if verb.sort != "state" and not (isinstance(thing, Phrase) and thing.modifier) and self._happens(0.3):
+            place = self._place(used)
+        action = Action(verb, thing, place)
+        if not (question or denied or adverb or verb.sort == "state") and self._happens(0.15):
+            return Clause(self._indefinite(noun), action)
+        subject = self._subject(noun, used, plain=question)
+        timed = leading and not (question or adverb or verb.sort == "state") and self._happens(0.12)
+        return Clause(subject, action, negated, adverb, self._pick(lexicon.TIMES) if timed else None, question)
 
+    def _adverb(self, verb: Verb, *, question: bool) -> Adverb | None:
+        if verb.sort == "state" or not self._happens(0.15):
+            return None
+        adverb = self._pick(lexicon.ADVERBS)
+        return None if adverb.negative and (question or verb.sort == "event") else adverb
 
-def _subject(chance: Chance, noun: Noun, used: list[Noun], *, plain: bool) -> Phrase | Mention:
-    """Somebody or something that is known; unless it shall be plain, with a clause or a place at times."""
-    if "person" in noun.kinds and chance.happens(0.2):
-        return Mention(chance.pick(SUBJECTS))
-    if plain or not chance.happens(0.2):
-        return _phrase(chance, noun, _known(chance, noun))
-    used = [*used, noun]
-    if noun in _nouns("person animal thing text food") and chance.happens(0.4):
-        preposition, landmark = _where(chance, used, of_places=False)
-        modifier: Relative | Place = Place(preposition, Phrase(landmark, THE))
-    else:
-        modifier = _relative(chance, noun, used)
-    return _phrase(chance, noun, THE, modifier)
+    def _subject(self, noun: Noun, used: list[Noun], *, plain: bool) -> Phrase | Mention:
+        """A known person or thing; unless it has to be plain, sometimes with a clause or a place."""
+        if "person" in noun.kinds and self._happens(0.2):
+            return Mention(self._pick(lexicon.SUBJECTS))
+        if plain or not self._happens(0.2):
+            return self._phrase(noun, self._known(noun))
+        used = [*used, noun]
+        if noun in _nouns("person animal thing text food") and self._happens(0.4):
+            preposition, landmark = self._where(used, of_places=False)
+            modifier: Relative | Place = Place(preposition, Phrase(landmark, THE))
+        else:
+            modifier = self._relative(noun, used)
+        return self._phrase(noun, THE, modifier)
 
+    def _object(self, verb: Verb, used: list[Noun], *, denied: bool, clauses: bool) -> Phrase | Mention:
+        if "person" in verb.objects and self._happens(0.2):
+            return Mention(self._pick(lexicon.OBJECTS))
+        noun = self._unused(_nouns(verb.objects), used)
+        used.append(noun)
+        if verb.indefinite or self._happens(0.3):
+            if denied or self._happens(0.4):
+                return Phrase(noun, A, plural=True, adjectives=self._described(noun))
+            return self._indefinite(noun)
+        if clauses and self._happens(0.2):
+            return self._phrase(noun, THE, self._relative(noun, used))
+        return self._phrase(noun, self._known(noun))
 
-def _object(chance: Chance, verb: Verb, used: list[Noun], *, denied: bool, clauses: bool) -> Phrase | Mention:
-    if "person" in verb.objects and chance.happens(0.2):
-        return Mention(chance.pick(OBJECTS))
-    noun = _unused(chance, _nouns(verb.objects), used)
-    used.append(noun)
-    if verb.indefinite or chance.happens(0.3):
-        if denied or chance.happens(0.4):
-            return Phrase(noun, A, plural=True, adjectives=_described(chance, noun))
-        return _indefinite(chance, noun)
-    if clauses and chance.happens(0.2):
-        return _phrase(chance, noun, THE, _relative(chance, noun, used))
-    return _phrase(chance, noun, _known(chance, noun))
+    def _indefinite(self, noun: Noun) -> Phrase:
+        """One thing or a number of things that are new."""
+        numeral = self._pick(lexicon.NUMERALS) if self._happens(0.4) else None
+        return Phrase(noun, A, numeral is not None, numeral, self._described(noun))
 
+    def _phrase(self, noun: Noun, determiner: Determiner, modifier: Relative | Place | None = None) -> Phrase:
+        number = self._random()
+        numeral = self._pick(lexicon.NUMERALS) if number < 0.06 else None
+        return Phrase(noun, determiner, number < 0.25, numeral, self._described(noun, modifier is None), modifier)
 
-def _indefinite(chance: Chance, noun: Noun) -> Phrase:
-    """One thing or a number of things that are new."""
-    numeral = chance.pick(NUMERALS) if chance.happens(0.4) else None
-    return Phrase(noun, A, numeral is not None, numeral, _described(chance, noun))
+    def _known(self, noun: Noun) -> Determiner:
+        return THE if self._happens(0.6) else self._pick(DEFINITE if noun.owned else POINTING)
 
+    def _described(self, noun: Noun, richly: bool = True) -> tuple[Adjective, ...]:
+        """No adjective, one, or one that French puts before the noun and a colour."""
+        if not self._happens(0.4 if richly else 0.2):
+            return ()
+        first = self._pick(_adjectives(noun.kinds))
+        colours = _colours(noun.kinds)
+        if richly and first.before and colours and self._happens(0.3):
+            return (first, self._pick(colours))
+        return (first,)
 
-def _phrase(chance: Chance, noun: Noun, determiner: Determiner, modifier: Relative | Place | None = None) -> Phrase:
-    number = chance.random()
-    numeral = chance.pick(NUMERALS) if number < 0.06 else None
-    return Phrase(noun, determiner, number < 0.25, numeral, _described(chance, noun, modifier is None), modifier)
+    def _relative(self, noun: Noun, used: list[Noun]) -> Relative:
+        """A clause that describes a noun, as its subject if it is alive, or as its object."""
+        alive = noun in _nouns(LIVING)
+        verbs = _verbs_of_objects(noun.kinds)
+        if verbs and not (alive and self._happens(0.6)):
+            verb = self._pick(verbs)
+            subject = self._unused(_nouns(verb.subjects), used)
+            return Relative(Action(verb), Phrase(subject, self._known(subject), self._happens(0.2)))
+        if not alive:
+            raise ValueError(f"no verb takes {noun.english!r} as its object: give one of its kinds to a verb")
+        verb = self._pick(_verbs(noun.kinds, transitive=self._happens(0.7)))
+        if not verb.objects:
+            return Relative(Action(verb, place=self._place(used) if self._happens(0.5) else None))
+        thing = self._unused(_nouns(verb.objects), used)
+        used.append(thing)
+        determiner = A if verb.indefinite else self._known(thing)
+        return Relative(Action(verb, Phrase(thing, determiner, self._happens(0.2))))
 
+    def _place(self, used: list[Noun], *, of_places: bool = False) -> Place:
+        preposition, noun = self._where(used, of_places=of_places)
+        used.append(noun)
+        if not of_places and self._happens(0.15):
+            return Place(preposition, Phrase(noun, A, adjectives=self._described(noun)))
+        return Place(preposition, self._phrase(noun, self._known(noun)))
 
-def _known(chance: Chance, noun: Noun) -> Determiner:
-    return THE if chance.happens(0.6) else chance.pick(DEFINITE if noun.owned else POINTING)
-
-
-def _described(chance: Chance, noun: Noun, richly: bool = True) -> tuple[Adjective, ...]:
-    """No adjective, one, or one that French puts before the noun and a colour."""
-    if not chance.happens(0.4 if richly else 0.2):
-        return ()
-    first = chance.pick(_adjectives(noun.kinds))
-    colours = _colours(noun.kinds)
-    if richly and first.before and colours and chance.happens(0.3):
-        return (first, chance.pick(colours))
-    return (first,)
-
-
-def _relative(chance: Chance, noun: Noun, used: list[Noun]) -> Relative:
-    """A clause that describes a noun, as its subject where it is alive, or as its object."""
-    alive = noun in _nouns(LIVING)
-    verbs = _verbs_of_objects(noun.kinds)
-    if verbs and not (alive and chance.happens(0.6)):
-        verb = chance.pick(verbs)
-        subject = _unused(chance, _nouns(verb.subjects), used)
-        return Relative(Action(verb), Phrase(subject, _known(chance, subject), chance.happens(0.2)))
-    if not alive:
-        raise ValueError(f"no verb takes {noun.english!r} as its object: give one of its kinds to a verb")
-    verb = chance.pick(_verbs(noun.kinds, transitive=chance.happens(0.7)))
-    if not verb.objects:
-        return Relative(Action(verb, place=_place(chance, used) if chance.happens(0.5) else None))
-    thing = _unused(chance, _nouns(verb.objects), used)
-    used.append(thing)
-    determiner = A if verb.indefinite else _known(chance, thing)
-    return Relative(Action(verb, Phrase(thing, determiner, chance.happens(0.2))))
-
-
-def _place(chance: Chance, used: list[Noun], *, of_places: bool = False) -> Place:
-    preposition, noun = _where(chance, used, of_places=of_places)
-    used.append(noun)
-    if not of_places and chance.happens(0.15):
-        return Place(preposition, Phrase(noun, A, adjectives=_described(chance, noun)))
-    return Place(preposition, _phrase(chance, noun, _known(chance, noun)))
-
-
-def _where(chance: Chance, used: list[Noun], *, of_places: bool) -> tuple[Preposition, Noun]:
-    preposition = chance.pick(_prepositions(of_places=of_places))
-    kinds = "place" if of_places and preposition.kinds == "landmark" else preposition.kinds
-    return preposition, _unused(chance, _nouns(kinds), used)
-
-
-def _unused(chance: Chance, nouns: Sequence[Noun], used: list[Noun]) -> Noun:
-    """A noun that the clause has not yet: no dog sees a dog."""
-    noun = chance.pick(nouns)
-    return noun if noun not in used else chance.pick([each for each in nouns if each not in used])
+    def _where(self, used: list[Noun], *, of_places: bool) -> tuple[Preposition, Noun]:
+        preposition = self._pick(_prepositions(of_places=of_places))
+        kinds = "place" if of_places and preposition.kinds == "landmark" else preposition.kinds
+        return preposition, self._unused(_nouns(kinds), used)

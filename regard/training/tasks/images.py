@@ -13,8 +13,7 @@ from torch.nn import functional
 
 from regard.data.batches import Batches
 from regard.data.digits import digits
-from regard.data.images import ImageData, read_images
-from regard.data.images import Images as Pictures
+from regard.data.images import ImageData, LabelledImages, read_images
 from regard.data.split import split
 from regard.models.classifier import ImageClassifier
 from regard.models.model import Model
@@ -43,9 +42,9 @@ SHIFT = 8  # an image moves by its edge divided by this, at most
 class ImageTask(Task):
     """Images as bytes, and the number of each image's class."""
 
-    train: Pictures
-    validation: Pictures
-    test: Pictures
+    train: LabelledImages
+    validation: LabelledImages
+    test: LabelledImages
     options: Images
     goal: ClassVar[Goal] = Goal("accuracy", higher=True)
     unit: ClassVar[str] = "images"
@@ -74,7 +73,7 @@ class ImageTask(Task):
         ]
 
 
-def measured(model: ImageClassifier, images: Pictures) -> dict[str, Any]:
+def measured(model: ImageClassifier, images: LabelledImages) -> dict[str, Any]:
     """Accuracy, and the loss per image."""
     labels = [images.names[label] for label in images.labels.tolist()]
     return accuracy(model.probabilities(images.pixels), labels, model.labels)
@@ -127,7 +126,7 @@ def _light(pixels: Tensor) -> dict[str, list[float]]:
     return {name: [round(number, 4) for number in own.tolist()] for name, own in named}
 
 
-def _parts(data: ImageData, options: Images) -> tuple[Pictures, Pictures, Pictures]:
+def _parts(data: ImageData, options: Images) -> tuple[LabelledImages, LabelledImages, LabelledImages]:
     """By the content of the images; a test part that came with the data stays what it is."""
     given = data.test
     contents = [own.numpy().tobytes() for own in data.train.pixels]
@@ -141,13 +140,13 @@ def _parts(data: ImageData, options: Images) -> tuple[Pictures, Pictures, Pictur
     if given is not None and given.names != names:
         raise TaskError(f"{where}: the classes of the test images are not those of the training images")
 
-    def some(rows: list[int]) -> Pictures:
-        return Pictures(data.train.pixels[rows], data.train.labels[rows], names)
+    def some(rows: list[int]) -> LabelledImages:
+        return LabelledImages(data.train.pixels[rows], data.train.labels[rows], names)
 
     return some(used), some(parts.validation), given or some(parts.test)
 
 
-def _model(options: Images, train: Pictures, light: dict[str, list[float]]) -> Model:
+def _model(options: Images, train: LabelledImages, light: dict[str, list[float]]) -> Model:
     labels, classes = list(train.names), len(train.names)
     channels, height, width = train.pixels.shape[1:]
     if options.init_from is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.data.batches import Batches
 from regard.data.split import Parts, split
 from regard.data.texts import read_documents
-from regard.data.tokens import END, MARKS, MASK, train_tokenizer
+from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, train_tokenizer
 from regard.data.topics import topics
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
@@ -154,7 +154,7 @@ def _cut(
 
 def _mask_of(model: Model) -> int:
     """The id of the mask: ours, or BERT's."""
-    for name in (MARKS[MASK], "[MASK]"):
+    for name in (SPECIAL_TOKENS[MASK], "[MASK]"):
         found = model.need_tokenizer().token_to_id(name)
         if found is not None:
             return int(found)
@@ -166,7 +166,7 @@ def _masked(ids: Tensor, vocab_size: int, mask: int, chance: torch.Generator) ->
     dice = torch.rand(ids.shape, generator=chance)
     chosen = dice < MASKED
     chosen[:, 0] |= ~chosen.any(1)  # one in each row at least
-    others = torch.randint(len(MARKS), vocab_size, ids.shape, generator=chance)
+    others = torch.randint(len(SPECIAL_TOKENS), vocab_size, ids.shape, generator=chance)
     kind = torch.rand(ids.shape, generator=chance)
     hidden = torch.where(kind < 0.8, torch.full_like(ids, mask), torch.where(kind < 0.9, others, ids))
     return torch.where(chosen, hidden, ids), torch.where(chosen, ids, torch.full_like(ids, IGNORE_INDEX))
@@ -233,7 +233,7 @@ def _model(options: Language, pieces: list[str], kept: Tokenizers | None) -> Mod
         return begun_from(options, Encoder, mlm_head=True)
     tokenizer = None if kept is None else kept.source
     if tokenizer is None:
-        tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocab_size, ended=False, sentences=False)
+        tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocab_size, append_eos=False, sentences=False)
     torch.manual_seed(options.seed)
     vocab_size = tokenizer.get_vocab_size()
     shape: dict[str, Any] = {
@@ -243,7 +243,7 @@ def _model(options: Language, pieces: list[str], kept: Tokenizers | None) -> Mod
     }
     model: Model
     if options.model == "causal":
-        model = LanguageModel(vocab_size, options.size, options.layers, options.heads, eos=END, **shape)
+        model = LanguageModel(vocab_size, options.size, options.layers, options.heads, eos=EOS, **shape)
     else:
         model = Encoder(vocab_size, options.size, options.layers, options.heads, mlm_head=True, pre_norm=True, **shape)
     model.tokenizer = tokenizer

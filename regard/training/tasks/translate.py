@@ -15,7 +15,7 @@ from regard.data.batches import Batches
 from regard.data.grammar import corpus
 from regard.data.pairs import Pair, read_pairs
 from regard.data.split import Parts, split
-from regard.data.tokens import BEGIN, END, PADDING, UNKNOWN, train_tokenizer
+from regard.data.tokens import BOS, EOS, PAD, UNK, train_tokenizer
 from regard.models.alignment import align
 from regard.models.model import evaluation
 from regard.models.seq2seq import Seq2Seq
@@ -155,8 +155,7 @@ def _parts(options: Translate) -> Parts[Pair]:
     if options.data is None:
         if options.target is not None:
             raise TaskError("target: expected the source's file before it")
-        made = corpus(options.language)
-        return Parts(made.train, made.validation, made.test)
+        return corpus(options.language)
     target = None if options.target is None else Path(options.target)
     return split(read_pairs(Path(options.data), target), lambda pair: pair.source)
 
@@ -168,7 +167,7 @@ def _model(options: Translate, pairs: list[Pair], kept: Tokenizers | None) -> Tr
     tokenizer, target_tokenizer = _tokenizers(options, sources, targets, kept)
     read, written = tokenizer.get_vocab_size(), (target_tokenizer or tokenizer).get_vocab_size()
     torch.manual_seed(options.seed)
-    marks: dict[str, Any] = {"bos": BEGIN, "eos": END, "forbidden": [PADDING, BEGIN, UNKNOWN]}
+    marks: dict[str, Any] = {"bos": BOS, "eos": EOS, "forbidden": [PAD, BOS, UNK]}
     model: Translator
     if options.model == "rnn":
         model = Seq2Seq(
