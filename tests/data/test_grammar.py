@@ -5,26 +5,11 @@ import pytest
 from regard.data import words
 from regard.data.grammar import LANGUAGES, english, lexicon
 from regard.data.grammar.meaning import Action, Clause, Location, Mention, Phrase, Place, Quality, Relative, Sentence
-from regard.data.grammar.parallel import SPEAKERS, translated
-from regard.data.grammar.sampling import Chance, invent
+from regard.data.grammar.parallel import SPEAKERS, translate
+from regard.data.grammar.sampling import SentenceSampler
 
-ROWS = {
-    row.english: row
-    for table in (
-        lexicon.NOUNS,
-        lexicon.ADJECTIVES,
-        lexicon.VERBS,
-        lexicon.PREPOSITIONS,
-        lexicon.DETERMINERS,
-        lexicon.NUMERALS,
-        lexicon.SUBJECTS,
-        lexicon.OBJECTS,
-        lexicon.ADVERBS,
-        lexicon.TIMES,
-        lexicon.LINKS,
-    )
-    for row in table
-}
+TABLES = [table for table in vars(lexicon).values() if isinstance(table, tuple)]
+ROWS = {row.english: row for table in TABLES for row in table}
 
 
 def phrase(text, modifier=None, plural=False):
@@ -48,139 +33,121 @@ def does(verb, thing=None, where=None):
 
 
 def pair_of(sentence, language):
-    return translated(sentence, english.say(sentence), language)
+    return translate(sentence, english.say(sentence), language)
 
 
-SAID = [
-    (
+SENTENCES = {  # English: French, Chinese, meaning
+    "the cat is on the mat": (
+        "le chat est sur le tapis",
+        "猫 在 垫子 上",
         Clause(phrase("the cat"), Location(place("on", "the mat"))),
-        ("the cat is on the mat", "le chat est sur le tapis", "猫 在 垫子 上"),
     ),
-    (
+    "does the boy see the red car?": (
+        "est-ce que le garçon voit la voiture rouge ?",
+        "男孩 看见 红色 的 汽车 了 吗 ？",
         Clause(phrase("the boy"), does("see", phrase("the red car")), question=True),
-        (
-            "does the boy see the red car?",
-            "est-ce que le garçon voit la voiture rouge ?",
-            "男孩 看见 红色 的 汽车 了 吗 ？",
-        ),
     ),
-    (
+    "the dog that sees the cat is old": (
+        "le chien qui voit le chat est vieux",
+        "那 只 看见 猫 的 狗 很 老",
         Clause(phrase("the dog", Relative(does("see", phrase("the cat")))), Quality(ROWS["old"])),
-        ("the dog that sees the cat is old", "le chien qui voit le chat est vieux", "那 只 看见 猫 的 狗 很 老"),
     ),
-    (
+    "the cat that a man sees is very happy": (
+        "le chat qu'un homme voit est très heureux",
+        "一 个 男人 看见 的 那 只 猫 非常 快乐",
         Clause(phrase("the cat", Relative(does("see"), phrase("a man"))), Quality(ROWS["happy"], very=True)),
-        (
-            "the cat that a man sees is very happy",
-            "le chat qu'un homme voit est très heureux",
-            "一 个 男人 看见 的 那 只 猫 非常 快乐",
-        ),
     ),
-    (
-        Clause(phrase("the girl"), does("see", who("him"))),
-        ("the girl sees him", "la fille le voit", "女孩 看见 了 他"),
-    ),
-    (
+    "the girl sees him": ("la fille le voit", "女孩 看见 了 他", Clause(phrase("the girl"), does("see", who("him")))),
+    "these girls do not help her": (
+        "ces filles ne l'aident pas",
+        "这些 女孩 不 帮助 她",
         Clause(phrase("this girl", plural=True), does("help", who("her")), negated=True),
-        ("these girls do not help her", "ces filles ne l'aident pas", "这些 女孩 不 帮助 她"),
     ),
-    (
+    "she does not have dogs": (
+        "elle n'a pas de chiens",
+        "她 没 有 狗",
         Clause(who("she"), does("have", phrase("a dog", plural=True)), negated=True),
-        ("she does not have dogs", "elle n'a pas de chiens", "她 没 有 狗"),
     ),
-    (
+    "he likes small dogs": (
+        "il aime les petits chiens",
+        "他 喜欢 小 狗",
         Clause(who("he"), does("like", phrase("a small dog", plural=True))),
-        ("he likes small dogs", "il aime les petits chiens", "他 喜欢 小 狗"),
     ),
-    (
+    "he buys old books": (
+        "il achète de vieux livres",
+        "他 买 旧 书",
         Clause(who("he"), does("buy", phrase("a old book", plural=True))),
-        ("he buys old books", "il achète de vieux livres", "他 买 旧 书"),
     ),
-    (
+    "my two friends never eat oranges": (
+        "mes deux amis ne mangent jamais d'oranges",
+        "我 的 两 个 朋友 从不 吃 橙子",
         Clause(phrase("my two friend"), does("eat", phrase("a orange", plural=True)), adverb=ROWS["never"]),
-        (
-            "my two friends never eat oranges",
-            "mes deux amis ne mangent jamais d'oranges",
-            "我 的 两 个 朋友 从不 吃 橙子",
-        ),
     ),
-    (
+    "an old white swallow sleeps near the lake": (
+        "une vieille hirondelle blanche dort près du lac",
+        "有 一 只 白色 的 老 燕子 在 湖 附近 睡觉",
         Clause(phrase("a old white swallow"), does("sleep", where=place("near", "the lake"))),
-        (
-            "an old white swallow sleeps near the lake",
-            "une vieille hirondelle blanche dort près du lac",
-            "有 一 只 白色 的 老 燕子 在 湖 附近 睡觉",
-        ),
     ),
-    (
+    "this beautiful tree is not next to the houses": (
+        "ce bel arbre n'est pas à côté des maisons",
+        "这 棵 漂亮 的 树 不 在 那些 房子 旁边",
         Clause(phrase("this beautiful tree"), Location(place("next to", "the house", plural=True)), negated=True),
-        (
-            "this beautiful tree is not next to the houses",
-            "ce bel arbre n'est pas à côté des maisons",
-            "这 棵 漂亮 的 树 不 在 那些 房子 旁边",
-        ),
     ),
-    (
+    "my swallow is in a beautiful red box": (
+        "mon hirondelle est dans une belle boîte rouge",
+        "我 的 燕子 在 一 个 漂亮 的 红色 盒子 里",
         Clause(phrase("my swallow"), Location(place("in", "a beautiful red box"))),
-        (
-            "my swallow is in a beautiful red box",
-            "mon hirondelle est dans une belle boîte rouge",
-            "我 的 燕子 在 一 个 漂亮 的 红色 盒子 里",
-        ),
     ),
-    (
+    "the owl opposite the hotel looks for the three books": (
+        "le hibou en face de l'hôtel cherche les trois livres",
+        "酒店 对面 的 猫头鹰 找 那 三 本 书",
         Clause(phrase("the owl", place("opposite", "the hotel")), does("look", phrase("the three book"))),
-        (
-            "the owl opposite the hotel looks for the three books",
-            "le hibou en face de l'hôtel cherche les trois livres",
-            "酒店 对面 的 猫头鹰 找 那 三 本 书",
-        ),
     ),
-    (
+    "the car is not white": (
+        "la voiture n'est pas blanche",
+        "汽车 不 是 白色 的",
         Clause(phrase("the car"), Quality(ROWS["white"]), negated=True),
-        ("the car is not white", "la voiture n'est pas blanche", "汽车 不 是 白色 的"),
     ),
-    (
+    "she often reads the letter": (
+        "elle lit souvent la lettre",
+        "她 常常 读 信",
         Clause(who("she"), does("read", phrase("the letter")), adverb=ROWS["often"]),
-        ("she often reads the letter", "elle lit souvent la lettre", "她 常常 读 信"),
     ),
-    (
+    "every day, the child finds the key": (
+        "chaque jour, l'enfant trouve la clé",
+        "孩子 每天 找到 钥匙",
         Clause(phrase("the child"), does("find", phrase("the key")), time=ROWS["every day"]),
-        ("every day, the child finds the key", "chaque jour, l'enfant trouve la clé", "孩子 每天 找到 钥匙"),
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("clause", "texts"), SAID, ids=[texts[0] for _, texts in SAID])
-def test_every_construction_in_each_language(clause, texts):
-    source, *targets = texts
+def check_sentence(sentence, source, targets):
     for language, target in zip(LANGUAGES, targets, strict=True):
-        pair = pair_of(Sentence(clause), language)
+        pair = pair_of(sentence, language)
         assert (pair.source, pair.target) == (source, target)
 
 
-@pytest.mark.parametrize(
-    ("link", "texts"),
-    [
-        ("and", ("the boy sings and he laughs.", "le garçon chante et il rit.", "男孩 唱歌 ， 他 笑 。")),
-        ("if", ("the boy sings if he laughs.", "le garçon chante s'il rit.", "如果 他 笑 ， 男孩 唱歌 。")),
-        ("when", ("the boy sings when he laughs.", "le garçon chante quand il rit.", "他 笑 的 时候 ， 男孩 唱歌 。")),
-        (
-            "because",
-            ("the boy sings because he laughs.", "le garçon chante parce qu'il rit.", "男孩 唱歌 ， 因为 他 笑 。"),
-        ),
-    ],
-)
-def test_two_clauses(link, texts):
+@pytest.mark.parametrize("text", SENTENCES)
+def test_every_construction_in_each_language(text):
+    *targets, clause = SENTENCES[text]
+    check_sentence(Sentence(clause), text, targets)
+
+
+def test_two_clauses():
     first, second = Clause(phrase("the boy"), does("sing")), Clause(who("he"), does("laugh"))
-    for language, target in zip(LANGUAGES, texts[1:], strict=True):
-        pair = pair_of(Sentence(first, ROWS[link], second, stop=True), language)
-        assert (pair.source, pair.target) == (texts[0], target)
+    for link, french, chinese in [
+        ("and", "le garçon chante et il rit.", "男孩 唱歌 ， 他 笑 。"),
+        ("if", "le garçon chante s'il rit.", "如果 他 笑 ， 男孩 唱歌 。"),
+        ("when", "le garçon chante quand il rit.", "他 笑 的 时候 ， 男孩 唱歌 。"),
+        ("because", "le garçon chante parce qu'il rit.", "男孩 唱歌 ， 因为 他 笑 。"),
+    ]:
+        sentence = Sentence(first, ROWS[link], second, stop=True)
+        check_sentence(sentence, f"the boy sings {link} he laughs.", [french, chinese])
 
 
 def test_alignments_of_sentences_that_a_person_aligned():
-    seen = Clause(phrase("the girl"), does("see", who("him")), negated=True)
-    pair = pair_of(Sentence(seen), "fr")  # the girl does not see him: la fille ne le voit pas
+    denied = Clause(phrase("the girl"), does("see", who("him")), negated=True)
+    pair = pair_of(Sentence(denied), "fr")  # the girl does not see him: la fille ne le voit pas
     assert pair.alignment == {(0, 0), (1, 1), (2, 2), (3, 2), (2, 5), (3, 5), (4, 4), (5, 3)}
     near = Clause(phrase("the cat"), does("sleep", where=place("near", "the lake")))
     pair = pair_of(Sentence(near), "fr")  # the cat sleeps near the lake: le chat dort près du lac
@@ -191,8 +158,8 @@ def test_alignments_of_sentences_that_a_person_aligned():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_words_that_are_aligned_are_the_words_of_the_text(language):
-    chance, (say, write) = Chance(3), SPEAKERS[language]
+    sampler, (say, write) = SentenceSampler(3), SPEAKERS[language]
     for _ in range(2003):
-        sentence = invent(chance)
-        for said, text in ((english.say(sentence), english.write), (say(sentence), write)):
-            assert words.split(text(said)) == [word.text for word in said]
+        sentence = sampler.sentence()
+        for spoken, writer in ((english.say(sentence), english.write), (say(sentence), write)):
+            assert words.split(writer(spoken)) == [word.text for word in spoken]

@@ -1,20 +1,20 @@
-"""Pictures with classes: every layout gives the same tensors, and what is wrong is said with its file."""
+"""Images with classes: every layout gives the same tensors, and errors name the file."""
 
 import gzip
 import io
+import re
 import struct
 import zipfile
-import zlib
 
 import numpy
 import pytest
 import torch
 from PIL import Image
 
-from regard.data import image_files as pictures
 from regard.data import images
 from regard.data.digits import digits
-from regard.data.images import ImageError, read_image, read_images
+from regard.data.image_files import ORIENTATION, ImageError, peek, read_image
+from regard.data.images import read_images
 
 COUNT, HEIGHT, WIDTH = 11, 7, 5
 NAMES = ("cat", "dog", "emu")
@@ -36,10 +36,9 @@ def labels():
 
 
 def write_folders(folder, pixels, labels, ending="png"):
-    for row, (own, label) in enumerate(zip(pixels, labels, strict=True)):
-        place = folder / NAMES[label]
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(own).save(place / f"{row:03}.{ending}")
+    for row, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+        (folder / NAMES[label]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / NAMES[label] / f"{row:03}.{ending}")
     return folder
 
 
@@ -55,13 +54,13 @@ def write_idx(folder, part, pixels, labels, pack=lambda content: content, ending
     return folder
 
 
-def check(found, pixels, labels, names=NAMES):
+def check(part, pixels, labels, names=NAMES):
     pixels = torch.from_numpy(pixels)
-    assert torch.equal(found.pixels, pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2))
-    assert torch.equal(found.labels, torch.from_numpy(labels))
-    assert (found.pixels.dtype, found.labels.dtype) == (torch.uint8, torch.int64)
-    assert found.pixels.is_contiguous()
-    assert found.names == names
+    assert torch.equal(part.pixels, pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2))
+    assert torch.equal(part.labels, torch.from_numpy(labels))
+    assert (part.pixels.dtype, part.labels.dtype) == (torch.uint8, torch.int64)
+    assert part.pixels.is_contiguous()
+    assert part.names == names
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tiff", "ppm"])
@@ -89,17 +88,15 @@ def test_arrays(tmp_path, kind, save, dtype, labels, request):
 
 
 def test_sets_with_a_part_for_the_test(tmp_path, grey, labels):
-    names = numpy.array(NAMES)
-    few = labels[:5]  # without the last class
     write_folders(tmp_path / "folders" / "train", grey, labels)
     write_folders(tmp_path / "folders" / "test", grey[::-1], labels)
     (tmp_path / "arrays").mkdir()
-    numpy.savez(tmp_path / "arrays" / "train.npz", images=grey, labels=labels, names=names)
-    numpy.savez(tmp_path / "arrays" / "test.npz", images=grey[:5], labels=few)
-    for place, pixels, own in (("folders", grey[::-1].copy(), labels), ("arrays", grey[:5], few)):
-        data = read_images(tmp_path / place)
+    numpy.savez(tmp_path / "arrays" / "train.npz", images=grey, labels=labels, names=numpy.array(NAMES))
+    numpy.savez(tmp_path / "arrays" / "test.npz", images=grey[:5], labels=labels[:5])  # without the last class
+    for layout, pixels, test_labels in (("folders", grey[::-1].copy(), labels), ("arrays", grey[:5], labels[:5])):
+        data = read_images(tmp_path / layout)
         check(data.train, grey, labels)
-        check(data.test, pixels, own)
+        check(data.test, pixels, test_labels)
     (tmp_path / "arrays" / "test.npz").unlink()
     assert read_images(tmp_path / "arrays").test is None
 
@@ -159,11 +156,11 @@ def test_deep_transparent_and_turned_pictures(tmp_path, grey):
     Image.new("RGBA", (WIDTH, HEIGHT), (3, 5, 7, 0)).save(tmp_path / "clear.png")
     assert (read_image(tmp_path / "clear.png", 3, (HEIGHT, WIDTH)) == 255).all()
     exif = Image.Exif()
-    exif[pictures.ORIENTATION] = 6  # the camera was held upright
+    exif[ORIENTATION] = 6  # the camera was held upright
     left = numpy.zeros((16, 32), dtype=numpy.uint8)
     left[:, :16] = 255
     Image.fromarray(left).save(tmp_path / "turned.jpg", exif=exif)
-    assert pictures.peek(tmp_path / "turned.jpg") == (1, (32, 16))
+    assert peek(tmp_path / "turned.jpg") == (1, (32, 16))
     turned = read_image(tmp_path / "turned.jpg", 1, (32, 16))[0].float()
     assert turned[:14].min() > 200 > 50 > turned[18:].max()
     Image.fromarray(grey[0].astype(numpy.float32)).save(tmp_path / "float.tiff")
@@ -173,27 +170,14 @@ def test_deep_transparent_and_turned_pictures(tmp_path, grey):
         read_image(tmp_path / "deep.png", 2, (HEIGHT, WIDTH))
 
 
-def png(width, height):
-    """A small PNG file that claims a size."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 101)) + chunk(b"IEND", b"")
-    )
-
-
-@pytest.mark.parametrize("size", [(8001, 8001), (10_007, 10_007), (60_000, 60_000), (2_000_000_000, 2)])
-def test_giant_pictures_are_refused_before_they_are_decoded(tmp_path, grey, labels, size):
+@pytest.mark.parametrize("claim", ["8001 8001", "10007 10007", "60000 60000", "2000000000 2"])
+def test_giant_images_are_refused_before_they_are_decoded(tmp_path, grey, labels, claim):
     write_folders(tmp_path, grey, labels)
-    (tmp_path / "emu" / "giant.png").write_bytes(png(*size))
-    for size in (None, 7):
-        with pytest.raises(ImageError, match=r"giant.png: claims more than 64000000 pixels"):
-            read_images(tmp_path, size)
-    with pytest.raises(ImageError, match=r"giant.png: claims more"):
-        read_image(tmp_path / "emu" / "giant.png", 1, (7, 7))
+    giant = tmp_path / "emu" / "giant.ppm"
+    giant.write_bytes(f"P5 {claim} 255\n".encode() + bytes(101))
+    for read in (lambda: read_images(tmp_path), lambda: read_images(tmp_path, 7), lambda: read_image(giant, 1, (7, 7))):
+        with pytest.raises(ImageError, match=r"giant.ppm: claims more than 64000000 pixels"):
+            read()
 
 
 def test_what_is_wrong_with_a_folder(tmp_path, grey, labels):
@@ -211,7 +195,7 @@ def test_what_is_wrong_with_a_folder(tmp_path, grey, labels):
     picture.write_bytes(whole)
     for name, make, message in [
         ("gnu", lambda path: path.mkdir(), "gnu: no pictures of this class"),
-        ("dog/inner", lambda path: path.mkdir(), "inner: expected a picture, got a folder"),
+        ("dog/inner", lambda path: path.mkdir(), "inner: cannot be read as a picture: Is a directory"),
         ("dog/notes.txt", lambda path: path.write_text("x"), "notes.txt: is no picture"),
     ]:
         path = tmp_path / name
@@ -286,63 +270,35 @@ def npz(**members):
 
 PIXELS, LABELS = npy((3, 7, 5), content=bytes(105)), npy((3,), content=b"\0\1\1")
 WRONG = {
-    "no archive": (b"PK\3\4 but not really", "cannot be read as an .npz file"),
-    "no labels": (npz(images=PIXELS, other=LABELS), "expected the arrays 'images' and 'labels', got 'images', 'other'"),
-    "floats": (npz(images=npy((3, 7, 5), "<f4"), labels=LABELS), r"images: expected uint8 as .* got float32"),
-    "16 bits": (npz(images=npy((3, 7, 5), "<u2"), labels=LABELS), r"images: expected uint8 as .* got uint16"),
-    "objects": (npz(images=npy((3, 7, 5), "|O"), labels=LABELS), r"images: expected uint8 as .* got object"),
-    "flat": (
-        npz(images=npy((3, 35), content=bytes(105)), labels=LABELS),
-        r"images: expected .* got uint8 as \(3, 35\)",
-    ),
-    "channels first": (
-        npz(images=npy((3, 3, 7, 5), content=bytes(315)), labels=LABELS),
-        r"\[, 1 or 3\]\), got 3×3×7×5",
-    ),
-    "no pictures": (npz(images=npy((0, 7, 5)), labels=npy((0,))), r"expected pictures .* got 0×7×5"),
-    "counts": (npz(images=PIXELS, labels=npy((2,), content=b"\0\1")), "a label for every picture, got 3 and 2"),
-    "labels of floats": (npz(images=PIXELS, labels=npy((3,), "<f8")), "labels: expected integers as"),
-    "a label below": (
-        npz(images=PIXELS, labels=npy((3,), "|i1", b"\0\1\xff")),
-        "row 2: expected a label of 0 to 1, got -1",
-    ),
-    "all below": (
-        npz(images=PIXELS, labels=npy((3,), "|i1", b"\xff" * 3)),
-        "row 0: expected a label of 0 to 0, got -1",
-    ),
-    "a label above": (
-        npz(images=PIXELS, labels=npy((3,), "<i8", struct.pack("<3q", 0, 1, 10**15))),
-        "row 2: .* 0 to 65535",
-    ),
-    "names too few": (npz(images=PIXELS, labels=LABELS, names=npy((1,), "<U1", b"a\0\0\0")), "row 1: .* 0 to 0, got 1"),
-    "names twice": (
-        npz(images=PIXELS, labels=LABELS, names=npy((2,), "<U1", b"a\0\0\0" * 2)),
-        "names: expected .* different",
-    ),
-    "half names": (npz(images=PIXELS, labels=LABELS, names=npy((1,), "<U1", b"\0\xd8\0\0")), "cannot be read"),
-    "version": (npz(images=npy((3, 7, 5), version=3), labels=LABELS), r"images: expected version 1 or 2 of .npy"),
-    "a giant claim": (
-        npz(images=npy((10**9, 7, 5)), labels=LABELS),
-        r"claims 1000000000×7×5×1 bytes, expected 4000000000",
-    ),
-    "a lie": (
-        npz(images=npy((10**7, 7, 5)), labels=LABELS),
-        r"images: its header claims 350000000 bytes, the archive 0",
-    ),
-    "more than it says": (
-        npz(images=npy((3, 7, 5), content=bytes(10**6)), labels=LABELS),
-        "claims 105 bytes, the archive 10",
-    ),
+    "cannot be read as an .npz file": b"PK\3\4 but not really",
+    "expected the arrays 'images' and 'labels', got 'images', 'other'": npz(images=PIXELS, other=LABELS),
+    r"images: expected uint8 as .* got float32": npz(images=npy((3, 7, 5), "<f4"), labels=LABELS),
+    r"images: expected uint8 as .* got uint16": npz(images=npy((3, 7, 5), "<u2"), labels=LABELS),
+    r"images: expected uint8 as .* got object": npz(images=npy((3, 7, 5), "|O"), labels=LABELS),
+    r"images: expected .* got uint8 as \(3, 35\)": npz(images=npy((3, 35), content=bytes(105)), labels=LABELS),
+    r"1 or 3\]\), got 3×3×7×5": npz(images=npy((3, 3, 7, 5), content=bytes(315)), labels=LABELS),
+    r"expected pictures .* got 0×7×5": npz(images=npy((0, 7, 5)), labels=npy((0,))),
+    "a label for every picture, got 3 and 2": npz(images=PIXELS, labels=npy((2,), content=b"\0\1")),
+    "labels: expected integers as": npz(images=PIXELS, labels=npy((3,), "<f8")),
+    "row 2: expected a label of 0 to 1, got -1": npz(images=PIXELS, labels=npy((3,), "|i1", b"\0\1\xff")),
+    "row 0: expected a label of 0 to 0, got -1": npz(images=PIXELS, labels=npy((3,), "|i1", b"\xff" * 3)),
+    "row 2: .* 0 to 65535": npz(images=PIXELS, labels=npy((3,), "<i8", struct.pack("<3q", 0, 1, 10**15))),
+    "row 1: .* 0 to 0, got 1": npz(images=PIXELS, labels=LABELS, names=npy((1,), "<U1", b"a\0\0\0")),
+    "names: expected .* different": npz(images=PIXELS, labels=LABELS, names=npy((2,), "<U1", b"a\0\0\0" * 2)),
+    "cannot be read": npz(images=PIXELS, labels=LABELS, names=npy((1,), "<U1", b"\0\xd8\0\0")),
+    r"images: expected version 1 or 2 of .npy": npz(images=npy((3, 7, 5), version=3), labels=LABELS),
+    r"claims 1000000000×7×5×1 bytes, expected 4000000000": npz(images=npy((10**9, 7, 5)), labels=LABELS),
+    r"its header claims 350000000 bytes, the archive 0": npz(images=npy((10**7, 7, 5)), labels=LABELS),
+    "claims 105 bytes, the archive 10": npz(images=npy((3, 7, 5), content=bytes(10**6)), labels=LABELS),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_with_arrays(tmp_path, name):
-    content, message = WRONG[name]
-    (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(ImageError, match=f"a.npz: .*{message}" if message[0] == "(" else message) as caught:
-        read_images(tmp_path / "a.npz")
-    assert str(tmp_path / "a.npz") in str(caught.value)
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_with_arrays(tmp_path, message):
+    path = tmp_path / "a.npz"
+    path.write_bytes(WRONG[message])
+    with pytest.raises(ImageError, match=f"{re.escape(str(path))}: .*{message}"):
+        read_images(path)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -351,7 +307,6 @@ def test_what_is_wrong_with_arrays(tmp_path, name):
     [
         (idx(numpy.zeros((3, 7, 5)))[:-1], "claims 3×7×5 bytes, it holds 104"),
         (idx(numpy.zeros((3, 7, 5))) + b"\0", "claims 3×7×5 bytes, it holds more"),
-        (struct.pack(">4B3I", 0, 0, 8, 3, 10**6, 59, 61), "claims 1000000×59×61 bytes, it holds 0"),
         (struct.pack(">4B3I", 0, 0, 8, 3, *[2**32 - 1] * 3), "bytes, expected 4000000000 at most"),
         (idx(numpy.zeros(105)), "expected an idx file of bytes in 3 dimensions"),
         (b"\0\0\x08\3\0", "expected an idx file of bytes in 3 dimensions"),
@@ -368,7 +323,7 @@ def test_what_is_wrong_with_idx_files(tmp_path, pack, content, message):
 def test_more_than_fits_is_refused(tmp_path, grey, labels, monkeypatch):
     write_folders(tmp_path / "folders", grey, labels)
     numpy.savez(tmp_path / "a.npz", images=grey, labels=labels)
-    monkeypatch.setattr(images, "MOST", COUNT * HEIGHT * WIDTH)
+    monkeypatch.setattr(images, "MAX_BYTES", COUNT * HEIGHT * WIDTH)
     for path in (tmp_path / "folders", tmp_path / "a.npz"):
         assert len(read_images(path).train.labels) == COUNT
         with pytest.raises(ImageError, match="claims 11×1×7×7×1 bytes, expected 385 at most"):

@@ -1,4 +1,4 @@
-"""Texts with labels: three formats that say the same, and what is said of those that cannot be used."""
+"""Texts with labels: three formats that say the same, and the errors of those that cannot be used."""
 
 import csv
 import json
@@ -44,32 +44,25 @@ def test_every_format_gives_the_same(tmp_path):
     files = [as_csv(tmp_path / "a.csv", ","), as_csv(tmp_path / "b.CSV", ";"), as_csv(tmp_path / "c.csv", "\t")]
     files += [as_tsv(tmp_path / "a.tsv"), as_json(tmp_path / "a.jsonl"), as_json(tmp_path / "a.ndjson")]
     for path in files:
-        assert [(own.text, own.label) for own in read_labelled(path)] == ROWS
+        assert read_labelled(path) == [Labelled(*row) for row in ROWS]
 
 
-def test_a_place_is_the_line_where_a_row_begins(write):
-    path = write("data.csv", 'text,label\n"one\ntwo",a\n\n"three\n\nfour",b\nfive,a\n')
-    assert read_labelled(path) == [
-        Labelled("one\ntwo", "a", f"{path}:2"),
-        Labelled("three\n\nfour", "b", f"{path}:5"),
-        Labelled("five", "a", f"{path}:8"),
-    ]
+def test_quotation_marks_join_lines_in_csv_and_are_characters_in_tsv(write):
+    examples = read_labelled(write("data.csv", 'text,label\n"one\ntwo",a\n\n"three\n\nfour",b\nfive,a\n'))
+    assert examples == [Labelled("one\ntwo", "a"), Labelled("three\n\nfour", "b"), Labelled("five", "a")]
+    examples = read_labelled(write("data.tsv", 'text\tlabel\n"open\ta\nclosed"\tb\n'))
+    assert examples == [Labelled('"open', "a"), Labelled('closed"', "b")]
 
 
 def test_columns_of_other_names(write):
     path = write("data.csv", "text,review,label,stars\nx,fine,y,5\nx,poor,y,1\n")
-    assert [(own.text, own.label) for own in read_labelled(path, "review", "stars")] == [("fine", "5"), ("poor", "1")]
+    assert read_labelled(path, "review", "stars") == [Labelled("fine", "5"), Labelled("poor", "1")]
 
 
-def test_numbers_and_truth_are_labels_in_json_as_json_writes_them(write):
+def test_numbers_and_truth_values_are_labels_as_json_writes_them(write):
     lines = [json.dumps({"text": "x", "label": label}) for label in (0, -7, True, "true", "0")]
-    labels = [own.label for own in read_labelled(write("data.jsonl", "\n".join(lines)))]
-    assert labels == ["0", "-7", "true", "true", "0"]
-
-
-def test_in_tsv_a_quotation_mark_is_a_character(write):
-    found = read_labelled(write("data.tsv", 'text\tlabel\n"open\ta\nclosed"\tb\n'))
-    assert [own.text for own in found] == ['"open', 'closed"']
+    examples = read_labelled(write("data.jsonl", "\n".join(lines)))
+    assert [example.label for example in examples] == ["0", "-7", "true", "true", "0"]
 
 
 HEAD = "text,label\n"
@@ -78,6 +71,7 @@ BAD = {
     "a missing column.tsv": ("text\tlabels\nx\ta\n", r"no column 'label'; did you mean 'labels'\?"),
     "a missing key.jsonl": ('{"text": "x", "lable": 1}', r"line 1: no column 'label'; did you mean 'lable'\?"),
     "no text.csv": (f"{HEAD}x,a\n ,b\n", r"line 3, column 'text': is empty"),
+    "a long row before.csv": (f'{HEAD}"x\n\ny",a\n ,b\n', r"line 5, column 'text': is empty"),
     "no label.csv": (f"{HEAD}x,a\ny,\n", r"line 3, column 'label': is empty"),
     "no label.tsv": ("text\tlabel\nx\t\n", r"line 2, column 'label': is empty"),
     "a comma too many.csv": (f"{HEAD}x,a\ny, z,b\n", r"line 3: expected 2 columns, got 3"),
@@ -105,7 +99,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_said_with_its_place_in_one_line(write, name):
+def test_errors_name_the_line_in_one_line(write, name):
     content, message = BAD[name]
     with pytest.raises(TableError, match=f"{name}: {message}") as caught:
         read_labelled(write(name, content))
@@ -123,14 +117,14 @@ def test_what_is_no_text(write, ending, header):
         read_labelled(write(f"data.{ending}", "x").with_name(f"none.{ending}"))
 
 
-def test_folders_and_a_column_asked_for_twice(write, tmp_path):
+def test_folders_and_a_column_named_twice(write, tmp_path):
     with pytest.raises(TableError, match="is a folder"):
         read_labelled(tmp_path)
     with pytest.raises(TableError, match="expected two columns, text and label, got 'label' for both"):
         read_labelled(write("data.csv", "label\nx\n"), "label", "label")
 
 
-def test_a_header_of_many_columns_and_line_ends_is_said_in_one_short_line(write):
+def test_a_header_of_many_columns_and_line_ends_makes_a_short_message(write):
     header = ",".join(f'"column\n{number}"' for number in range(1009))
     with pytest.raises(TableError, match="no column 'text'") as caught:
         read_labelled(write("data.csv", f"{header}\n"))

@@ -26,9 +26,9 @@ def test_one_file_and_two_files_give_the_same_pairs(write, end, mark):
     table = read_pairs(write("en-fr.tsv", mark + end.join(rows)))
     english, french = write("en", mark + end.join(ENGLISH)), write("fr", mark + end.join(FRENCH) + end)
     files = read_pairs(english, french)
-    assert [(pair.source, pair.target) for pair in table] == [(pair.source, pair.target) for pair in files]
-    assert [pair.place for pair in files] == [f"{english}:{line}" for line in (1, 3, 4, 6)]
-    assert files[1] == Pair("I am here.", "Je suis là.", None, f"{english}:3")
+    assert table == files
+    assert len(files) == 4
+    assert files[1] == Pair("I am here.", "Je suis là.", None)
 
 
 BAD_TABLES = {
@@ -44,26 +44,23 @@ BAD_TABLES = {
 
 
 @pytest.mark.parametrize("name", BAD_TABLES)
-def test_what_is_wrong_with_a_table_is_said_with_its_line(write, name):
+def test_errors_name_the_line(write, name):
     content, message = BAD_TABLES[name]
     with pytest.raises(TextError, match=message):
         read_pairs(write("pairs.tsv", content))
 
 
-def test_files_of_different_lengths(write):
+def test_files_that_do_not_fit_together(write):
     long, short = write("long", "1\n2\n3\n4\n5\n"), write("short", "1\n2\n3\n")
     with pytest.raises(TextError, match=r"long has 5 lines and .*short has 3: expected"):
         read_pairs(long, short)
     with pytest.raises(TextError, match=r"short has 3 lines and .*long has 5: expected"):
         read_pairs(short, long)
-
-
-def test_a_line_without_its_translation_in_the_other_file(write):
     with pytest.raises(TextError, match="en: line 2: its translation is blank"):
         read_pairs(write("en", "a\nb\nc\n"), write("fr", "a\n\nc\n"))
 
 
-def test_files_that_are_none(write, tmp_path):
+def test_folders_and_missing_files(write, tmp_path):
     lines = write("lines", "a\n")
     for arguments in [(tmp_path,), (lines, tmp_path)]:
         with pytest.raises(TextError, match="is a folder, expected a file"):

@@ -1,4 +1,4 @@
-"""Which side a content is on depends on nothing but the content."""
+"""The part of a content depends on nothing but the content."""
 
 import hashlib
 import random
@@ -9,50 +9,34 @@ from hypothesis import strategies as st
 
 from regard.data.split import Parts, SplitError, part, split
 
-NAMES = ("train", "validation", "test")
 CONTENTS = st.lists(st.integers(0, 40).map(str), max_size=60)
 SHARES = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.49])
 
 
-def sides(parts: Parts) -> dict[str, set[str]]:
-    return {name: set(getattr(parts, name)) for name in NAMES}
-
-
-def enough(items, validation, test):
-    return len(set(items)) >= 1 + (validation > 0) + (test > 0)
+def part_of(parts: Parts) -> dict[str, str]:
+    """The part of each content; fails if one is in two parts."""
+    pairs = {(item, name) for name in ("train", "validation", "test") for item in getattr(parts, name)}
+    assert len(pairs) == len(dict(pairs))
+    return dict(pairs)
 
 
 @given(CONTENTS, SHARES, SHARES, st.randoms())
-def test_all_is_kept_once_equal_contents_together_whatever_the_order(items, validation, test, chance):
-    if not enough(items, validation, test):
+def test_equal_contents_stay_together_whatever_the_order(items, validation, test, generator):
+    wanted = {"train"} | ({"validation"} if validation else set()) | ({"test"} if test else set())
+    if len(set(items)) < len(wanted):
         with pytest.raises(SplitError, match="different contents at least"):
             split(items, str, validation, test)
         return
     parts = split(items, str, validation, test)
-    found = sides(parts)
     assert sorted([*parts.train, *parts.validation, *parts.test]) == sorted(items)
-    assert sum(map(len, found.values())) == len(set(items))  # no content on two sides
-    shuffled = chance.sample(items, len(items))
-    assert sides(split(shuffled, str, validation, test)) == found
-    assert sides(split(dict.fromkeys(items), str, validation, test)) == found
-
-
-@given(CONTENTS, SHARES, SHARES)
-def test_every_part_that_is_wanted_has_something_and_no_other(items, validation, test):
-    if enough(items, validation, test):
-        parts = split(items, str, validation, test)
-        assert [bool(own) for own in (parts.train, parts.validation, parts.test)] == [True, validation > 0, test > 0]
-
-
-@given(CONTENTS, SHARES, SHARES)
-def test_only_as_many_contents_move_as_parts_would_be_empty(items, validation, test):
-    if not enough(items, validation, test):
-        return
-    given_places = {item: part(item, validation, test) for item in items}
-    empty = {"train", *(["validation"] * (validation > 0)), *(["test"] * (test > 0))} - set(given_places.values())
-    found = {item: name for name, own in sides(split(items, str, validation, test)).items() for item in own}
-    moved = [item for item in found if found[item] != given_places[item]]
-    assert sorted(found[item] for item in moved) == sorted(empty)
+    names = part_of(parts)
+    assert set(names.values()) == wanted
+    assert part_of(split(generator.sample(items, len(items)), str, validation, test)) == names
+    assert part_of(split(dict.fromkeys(items), str, validation, test)) == names
+    # Only as many contents move as parts would be empty.
+    unmoved = {item: part(item, validation, test) for item in items}
+    moved = [names[item] for item in names if names[item] != unmoved[item]]
+    assert sorted(moved) == sorted(wanted - set(unmoved.values()))
 
 
 @given(st.sets(st.text(), min_size=3, max_size=11))
@@ -63,17 +47,17 @@ def test_what_moves_has_the_smallest_hash(items):
 
 
 @given(st.lists(st.text(min_size=1), min_size=5))
-def test_the_given_order_is_kept(items):
+def test_each_part_keeps_the_given_order(items):
     pairs = list(enumerate(items))
     parts = split(pairs, lambda pair: pair[1], validation=0.0, test=0.0)
     assert parts == Parts(pairs, [], [])
     if len(set(items)) > 2:
         parts = split(pairs, lambda pair: pair[1], 0.3, 0.3)
-        assert all(own == sorted(own) for own in (parts.train, parts.validation, parts.test))
+        assert all(items == sorted(items) for items in (parts.train, parts.validation, parts.test))
 
 
 @given(st.text(alphabet=st.characters(categories=("Ll", "Cs")), min_size=1))  # half characters too
-def test_a_text_is_where_its_bytes_are(text):
+def test_a_text_and_its_bytes_are_in_the_same_part(text):
     assert part(text, 0.3, 0.3) == part(text.encode(errors="surrogatepass"), 0.3, 0.3)
 
 
@@ -81,26 +65,24 @@ def test_a_text_is_where_its_bytes_are(text):
 def test_the_shares_are_about_right(validation, test):
     count = 20_011
     parts = split(range(count), str, validation, test)
-    for own, share in zip((parts.validation, parts.test), (validation, test), strict=True):
-        assert abs(len(own) / count - share) <= 5 * (share * (1 - share) / count) ** 0.5  # five standard deviations
+    for items, share in zip((parts.validation, parts.test), (validation, test), strict=True):
+        assert abs(len(items) / count - share) <= 5 * (share * (1 - share) / count) ** 0.5  # five standard deviations
 
 
-def test_what_is_tested_on_stays_when_more_is_watched_or_added():
+def test_the_test_part_stays_when_validation_or_the_data_grow():
     items = [str(random.Random(number).random()) for number in range(997)]
-    few = split(items[:499], str)
-    assert set(few.test) <= set(split(items, str).test)
+    assert set(split(items[:499], str).test) <= set(split(items, str).test)
     assert split(items, str, 0.2).test == split(items, str, 0.01).test
     assert split(items, str).test == [item for item in items if part(item) == "test"]
 
 
-def test_too_few_contents_are_refused_however_often_they_stand_there():
+def test_too_few_contents_are_refused_however_often_they_occur():
     with pytest.raises(SplitError, match="train and validation and test need 3 different contents at least, got 2"):
         split(["a", "b"] * 101, str)
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (1.0, 0.0), (float("nan"), 0.1)])
-def test_shares_that_are_none(shares):
-    with pytest.raises(SplitError, match="expected shares of 0 or more"):
-        part("x", *shares)
-    with pytest.raises(SplitError, match="expected shares of 0 or more"):
-        split("xyz", str, *shares)
+def test_invalid_shares(shares):
+    for call in (lambda: part("x", *shares), lambda: split("xyz", str, *shares)):
+        with pytest.raises(SplitError, match="expected shares of 0 or more"):
+            call()

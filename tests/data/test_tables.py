@@ -1,4 +1,4 @@
-"""Tables that people made: what is read, and what is said of those that cannot be."""
+"""Tables: what is read, and the errors of those that cannot be."""
 
 import numpy
 import pandas
@@ -46,18 +46,21 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_said_with_its_place(file, name):
+def test_errors_name_the_line_and_the_column(file, name):
     text, message = BAD[name]
     with pytest.raises(TableError, match=message):
         read_columns(file(text), ["a", "b"])
 
 
-def test_a_name_that_is_almost_right(file):
+def test_names_that_are_almost_right(file):
+    path = file("height,b\n1,2\n")
     with pytest.raises(TableError, match=r"no column 'heigth'; did you mean 'height'\?"):
-        read_columns(file("height,b\n1,2\n"), ["heigth"])
+        read_columns(path, ["heigth"])
+    with pytest.raises(TableError, match=r"separate columns by spaces: height b"):
+        read_columns(path, ["height,b"])
 
 
-def test_files_that_are_none(file, tmp_path):
+def test_files_that_are_no_tables(file, tmp_path):
     with pytest.raises(TableError, match="no such file"):
         read_columns(tmp_path / "none.csv", ["a"])
     with pytest.raises(TableError, match="is a folder"):
