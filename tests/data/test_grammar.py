@@ -4,7 +4,7 @@ import pytest
 
 from regard.data import words
 from regard.data.grammar import LANGUAGES, english, lexicon
-from regard.data.grammar.meaning import Action, Clause, Location, Mention, Phrase, Place, Quality, Relative, Sentence
+from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Quality, Relative, Sentence
 from regard.data.grammar.parallel import SPEAKERS, translate
 from regard.data.grammar.sampling import SentenceSampler
 
@@ -40,7 +40,7 @@ SENTENCES = {  # English: French, Chinese, meaning
     "the cat is on the mat": (
         "le chat est sur le tapis",
         "猫 在 垫子 上",
-        Clause(phrase("the cat"), Location(place("on", "the mat"))),
+        Clause(phrase("the cat"), place("on", "the mat")),
     ),
     "does the boy see the red car?": (
         "est-ce que le garçon voit la voiture rouge ?",
@@ -91,12 +91,12 @@ SENTENCES = {  # English: French, Chinese, meaning
     "this beautiful tree is not next to the houses": (
         "ce bel arbre n'est pas à côté des maisons",
         "这 棵 漂亮 的 树 不 在 那些 房子 旁边",
-        Clause(phrase("this beautiful tree"), Location(place("next to", "the house", plural=True)), negated=True),
+        Clause(phrase("this beautiful tree"), place("next to", "the house", plural=True), negated=True),
     ),
     "my swallow is in a beautiful red box": (
         "mon hirondelle est dans une belle boîte rouge",
         "我 的 燕子 在 一 个 漂亮 的 红色 盒子 里",
-        Clause(phrase("my swallow"), Location(place("in", "a beautiful red box"))),
+        Clause(phrase("my swallow"), place("in", "a beautiful red box")),
     ),
     "the owl opposite the hotel looks for the three books": (
         "le hibou en face de l'hôtel cherche les trois livres",

@@ -12,16 +12,6 @@ from regard.data.texts import TextError
 ROWS = [("good film", "pos"), ('"so", he said; bad', "neg"), ("naïve, plain", "neg"), ("très 好", "pos"), ("x", "neg")]
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, content):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def as_csv(path, separator):
     with path.open("w", newline="", encoding="utf-8-sig") as file:
         writer = csv.writer(file, delimiter=separator)

@@ -9,16 +9,6 @@ ENGLISH = ["Go.", "", "I am here.", 'He said "no".', " \t", "Bye"]
 FRENCH = ["Va !", "", "Je suis là.", "Il a dit « non ».", "", "Salut"]
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, content):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_one_file_and_two_files_give_the_same_pairs(write, end, mark):

@@ -7,28 +7,18 @@ import pytest
 from regard.data.tables import TableError, read_columns
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(text, name="data.csv", encoding="utf-8"):
-        path = tmp_path / name
-        path.write_bytes(text.encode(encoding))
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(
     "text", ["a,b\n1,2\n3,4\n", "a;b\n1;2\n\n3;4", "a\tb\r\n1\t2\r\n3\t4\r\n", "\ufeffa, b\n1, 2\n3, 4\n"]
 )
-def test_commas_semicolons_tabs_and_marks(file, text):
-    table = read_columns(file(text), ["b", "a"])
+def test_commas_semicolons_tabs_and_marks(write, text):
+    table = read_columns(write("data.csv", text), ["b", "a"])
     assert table.names == ("b", "a")
     assert table.rows.tolist() == [[2, 1], [4, 3]]
     assert table.left_out == 0
 
 
-def test_rows_that_miss_a_value_are_left_out_and_counted(file):
-    table = read_columns(file("a,b,c\n1,2,x\n,3,y\nNA,4,\n5,6,z\n"), ["a", "b"])
+def test_rows_that_miss_a_value_are_left_out_and_counted(write):
+    table = read_columns(write("data.csv", "a,b,c\n1,2,x\n,3,y\nNA,4,\n5,6,z\n"), ["a", "b"])
     assert table.rows.tolist() == [[1, 2], [5, 6]]
     assert (table.left_out, table.first_left_out) == (2, 3)
 
@@ -46,29 +36,29 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_errors_name_the_line_and_the_column(file, name):
+def test_errors_name_the_line_and_the_column(write, name):
     text, message = BAD[name]
     with pytest.raises(TableError, match=message):
-        read_columns(file(text), ["a", "b"])
+        read_columns(write("data.csv", text), ["a", "b"])
 
 
-def test_names_that_are_almost_right(file):
-    path = file("height,b\n1,2\n")
+def test_names_that_are_almost_right(write):
+    path = write("data.csv", "height,b\n1,2\n")
     with pytest.raises(TableError, match=r"no column 'heigth'; did you mean 'height'\?"):
         read_columns(path, ["heigth"])
     with pytest.raises(TableError, match=r"separate columns by spaces: height b"):
         read_columns(path, ["height,b"])
 
 
-def test_files_that_are_no_tables(file, tmp_path):
+def test_files_that_are_no_tables(write, tmp_path):
     with pytest.raises(TableError, match="no such file"):
         read_columns(tmp_path / "none.csv", ["a"])
     with pytest.raises(TableError, match="is a folder"):
         read_columns(tmp_path, ["a"])
     with pytest.raises(TableError, match="is not UTF-8 text"):
-        read_columns(file("grün,b\n1,2\n", encoding="latin-1"), ["b"])
+        read_columns(write("data.csv", "grün,b\n1,2\n".encode("latin-1")), ["b"])
     with pytest.raises(TableError, match="is not a parquet file"):
-        read_columns(file("a,b\n1,2\n", "data.parquet"), ["a"])
+        read_columns(write("data.parquet", "a,b\n1,2\n"), ["a"])
 
 
 def test_parquet(tmp_path):

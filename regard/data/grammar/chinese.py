@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regard.data.grammar.lexicon import Adjective
-from regard.data.grammar.meaning import (
-    Action,
-    Clause,
-    Location,
-    Mention,
-    Phrase,
-    Place,
-    Relative,
-    Sentence,
-    Word,
-    spell,
-)
+from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
 __all__ = ["say", "write"]
 
@@ -67,8 +56,8 @@ def _predicate(clause: Clause, *, over: bool) -> list[Word]:
             return negation + _action(predicate) + done
         return negation + _action(predicate, done)
     negation = spell("不", (clause, "not")) if clause.negated else []
-    if isinstance(predicate, Location):
-        return negation + spell("在", (clause, "be")) + _place(predicate.place)
+    if isinstance(predicate, Place):
+        return negation + spell("在", (clause, "be")) + _place(predicate)
     adjective = spell(_adjective(predicate.adjective, clause.subject), (clause, "quality"))
     if predicate.adjective.colour:
         return negation + spell("是", (clause, "be")) + adjective

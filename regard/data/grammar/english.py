@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from regard.data.grammar.meaning import (
-    Action,
-    Clause,
-    Location,
-    Mention,
-    Phrase,
-    Place,
-    Relative,
-    Sentence,
-    Word,
-    spell,
-)
+from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
 __all__ = ["say", "write"]
 
@@ -39,8 +28,8 @@ def _clause(clause: Clause) -> list[Word]:
     adverb = spell(clause.adverb.english, (clause, "adverb")) if clause.adverb else []
     if isinstance(clause.predicate, Action):
         return time + _acting(clause, clause.predicate, subject, adverb)
-    if isinstance(clause.predicate, Location):
-        predicate = _place(clause.predicate.place)
+    if isinstance(clause.predicate, Place):
+        predicate = _place(clause.predicate)
     else:
         very = spell("very", (clause, "very")) if clause.predicate.very else []
         predicate = very + spell(clause.predicate.adjective.english, (clause, "quality"))

@@ -6,18 +6,7 @@ import re
 from functools import cache
 
 from regard.data.grammar.lexicon import NOUNS, Adjective
-from regard.data.grammar.meaning import (
-    Action,
-    Clause,
-    Location,
-    Mention,
-    Phrase,
-    Place,
-    Relative,
-    Sentence,
-    Word,
-    spell,
-)
+from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
 __all__ = ["say", "write"]
 
@@ -71,8 +60,8 @@ def _clause(clause: Clause) -> list[Word]:
     if isinstance(clause.predicate, Action):
         return words + _action(clause.predicate, before, after, plural=clause.subject.plural)
     words += before + spell("sont" if clause.subject.plural else "est", (clause, "be")) + after
-    if isinstance(clause.predicate, Location):
-        return words + _place(clause.predicate.place)
+    if isinstance(clause.predicate, Place):
+        return words + _place(clause.predicate)
     very = spell("très", (clause, "very")) if clause.predicate.very else []
     gender = clause.subject.noun.gender if isinstance(clause.subject, Phrase) else clause.subject.pronoun.gender
     adjective = _form(clause.predicate.adjective, gender, plural=clause.subject.plural)

@@ -61,7 +61,7 @@ class Mention:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """On the mat."""
+    """On the mat; as a predicate: is on the mat."""
 
     preposition: Preposition
     landmark: Phrase
@@ -93,18 +93,11 @@ class Quality:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Location:
-    """Is on the mat."""
-
-    place: Place
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class Clause:
     """A subject and what is said of it."""
 
     subject: Phrase | Mention
-    predicate: Action | Quality | Location
+    predicate: Action | Quality | Place
     negated: bool = False
     adverb: Adverb | None = None
     time: Time | None = None

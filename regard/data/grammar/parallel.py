@@ -14,7 +14,7 @@ from itertools import chain, islice
 from regard.data import words
 from regard.data.grammar import chinese, english, french
 from regard.data.grammar.lexicon import DETERMINERS, NOUNS, PREPOSITIONS
-from regard.data.grammar.meaning import Action, Clause, Location, Mention, Phrase, Place, Relative, Sentence, Word
+from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word
 from regard.data.grammar.sampling import SentenceSampler
 from regard.data.pairs import Pair
 from regard.data.split import Parts
@@ -106,7 +106,7 @@ def _has_held_out(sentence: Sentence) -> bool:
 def _on_the_mat() -> Sentence:
     cat, mat = (next(noun for noun in NOUNS if noun.english == name) for name in ("cat", "mat"))
     place = Place(PREPOSITIONS[0], Phrase(mat, DETERMINERS[0]))
-    return Sentence(Clause(Phrase(cat, DETERMINERS[0]), Location(place)))
+    return Sentence(Clause(Phrase(cat, DETERMINERS[0]), place))
 
 
 def _distinct_sentences(sampler: SentenceSampler) -> Iterator[tuple[Sentence, list[Word]]]:
@@ -141,8 +141,8 @@ def _of_clause(clause: Clause) -> Iterator[tuple[str, str]]:
     yield from _of_phrase(subject)
     if isinstance(predicate, Action):
         yield from _of_action(predicate)
-    elif isinstance(predicate, Location):
-        yield from _of_place(predicate.place)
+    elif isinstance(predicate, Place):
+        yield from _of_place(predicate)
     elif isinstance(subject, Phrase):
         yield predicate.adjective.english, subject.noun.english
 

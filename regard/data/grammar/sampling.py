@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from regard.data.grammar import lexicon
 from regard.data.grammar.lexicon import Adjective, Adverb, Determiner, Noun, Preposition, Verb
-from regard.data.grammar.meaning import Action, Clause, Location, Mention, Phrase, Place, Quality, Relative, Sentence
+from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Quality, Relative, Sentence
 
 __all__ = ["SentenceSampler"]
 
@@ -120,7 +120,7 @@ class SentenceSampler:
         subject = self._subject(noun, used, plain=True)
         negated = not question and self._happens(0.2)
         adverb = self._pick(lexicon.ADVERBS) if not (negated or question or of_places) and self._happens(0.15) else None
-        return Clause(subject, Location(place), negated, adverb, question=question)
+        return Clause(subject, place, negated, adverb, question=question)
 
     def _acting(self, *, question: bool, leading: bool, last: bool) -> Clause:
         noun = self._pick(_nouns(LIVING))
