@@ -10,7 +10,7 @@ from regard.data.grammar import corpus
 from regard.data.pairs import Pair
 from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
-from regard.tour import cache as kept
+from regard.tour import cache
 from regard.tour.learning import fit_task
 from regard.tour.section import Need
 from regard.training.metrics import bleu
@@ -50,7 +50,7 @@ def translator(attention: str, seed: int, steps: int) -> Seq2Seq:
         task = prepare("translate", resolved("translate", {"attention": attention, "seed": seed, **SETTINGS}))
         return fit_task(task, steps=steps, rate=RATE, seed=seed)
 
-    model = regard.load(kept.model(f"translator-{attention}-{seed}-{steps}", made, SETTINGS, RATE))
+    model = regard.load(cache.model_folder(f"translator-{attention}-{seed}-{steps}", made, SETTINGS, RATE))
     assert isinstance(model, Seq2Seq)
     return model
 

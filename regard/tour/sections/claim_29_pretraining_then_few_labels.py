@@ -7,7 +7,7 @@ from functools import partial
 from operator import eq
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
@@ -20,9 +20,9 @@ from regard.data.split import part
 from regard.data.words import split
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
-from regard.tour import cache as kept
+from regard.tour import cache
 from regard.tour.learning import fit_task
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, points
+from regard.tour.section import Criteria, Measured, Need, Numbers, Section, Text, points
 from regard.training.options import resolved
 from regard.training.tasks import prepare
 from regard.view import pictures
@@ -51,24 +51,7 @@ class Course:
     learning_rate: float
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Accuracy by the number of labels."""
-
-    labels: Annotated[tuple[int, ...], Text("labelled texts", "有标签的文本数")]
-    pretrained: Annotated[
-        tuple[float, ...], Text("accuracy after pretraining, mean of the seeds", "预训练后的准确率，种子均值")
-    ]
-    scratch: Annotated[
-        tuple[float, ...], Text("accuracy from scratch, mean of the seeds", "从零开始的准确率，种子均值")
-    ]
-    spreads: Annotated[tuple[float, ...], Text("standard deviation of the gap over the seeds", "差距在种子间的标准差")]
-    gap: Annotated[float, Text("gap, mean of all sizes", "差距，各规模的均值")]
-    least: Annotated[float, Text("the smallest gap of any size", "各规模中最小的差距")]
-    tested: Annotated[int, Text("texts of the test", "测试文本数")]
-
-
-def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> tuple[Seen, Drawing]:
+def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> Measured:
     """Fine-tune a language model that has read, and one that has not, on a few labels."""
     own = COURSES[course]
     _, learn, test = own.texts()
@@ -83,16 +66,16 @@ def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> tuple[Seen,
 
     pretrained, scratch = accuracies.mean(1).tolist()
     gaps = accuracies[0] - accuracies[1]
-    seen = Seen(
+    numbers = Numbers(
         labels=own.sizes,
-        pretrained=tuple(pretrained),
-        scratch=tuple(scratch),
-        spreads=tuple(gaps.std(0).tolist()),
-        gap=float(gaps.mean()),
-        least=float(gaps.mean(0).min()),
+        pretrained=pretrained,
+        scratch=scratch,
+        spreads=gaps.std(0),
+        gap=gaps.mean(),
+        least=gaps.mean(0).min(),
         tested=len(test),
     )
-    return seen, partial(draw, own.sizes, accuracies)
+    return numbers, partial(draw, own.sizes, accuracies)
 
 
 def fine_tuned(begun: Path, learn: Labelled, size: int, seed: int, course: Course) -> LanguageModel:
@@ -121,7 +104,7 @@ def reader(course: str, steps: int) -> Path:
             task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **own.shape}))
         return fit_task(task, steps=steps, rate=own.rate, seed=0) if steps else task.model
 
-    return kept.model(f"reader-{course}-{steps}", made, own.shape, own.rate)
+    return cache.model_folder(f"reader-{course}-{steps}", made, own.shape, own.rate)
 
 
 def sentences() -> Texts:
@@ -161,24 +144,18 @@ COURSES = {
 }
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Ahead on average, and at every size."""
-    return [
-        Criterion(
-            seen.gap > 0,
-            Text(
-                f"Pretraining must be ahead: by {points(seen.gap)} points on average over all sizes.",
-                f"预训练应领先：各规模平均领先 {points(seen.gap)} 个百分点。",
-            ),
-        ),
-        Criterion(
-            seen.least > 0,
-            Text(
-                f"It must be so at every size: the smallest gap is {points(seen.least)} points.",
-                f"每种规模都应如此：最小的差距为 {points(seen.least)} 个百分点。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.gap > 0,
+        f"Pretraining must be ahead: by {points(numbers.gap)} points on average over all sizes.",
+        f"预训练应领先：各规模平均领先 {points(numbers.gap)} 个百分点。",
+    )
+    yield numbers.criterion(
+        numbers.least > 0,
+        f"It must be so at every size: the smallest gap is {points(numbers.least)} points.",
+        f"每种规模都应如此：最小的差距为 {points(numbers.least)} 个百分点。",
+    )
 
 
 def draw(sizes: Sequence[int], accuracies: Tensor) -> Figure:
@@ -227,6 +204,15 @@ SECTION = Section(
         "worst to the best seed.",
         "测试文本上的准确率随标签数的变化：预训练与从零开始。阴影：从最差到最好的种子。",
     ),
+    meanings={
+        "labels": Text("labelled texts", "有标签的文本数"),
+        "pretrained": Text("accuracy after pretraining, mean of the seeds", "预训练后的准确率，种子均值"),
+        "scratch": Text("accuracy from scratch, mean of the seeds", "从零开始的准确率，种子均值"),
+        "spreads": Text("standard deviation of the gap over the seeds", "差距在种子间的标准差"),
+        "gap": Text("gap, mean of all sizes", "差距，各规模的均值"),
+        "least": Text("the smallest gap of any size", "各规模中最小的差距"),
+        "tested": Text("texts of the test", "测试文本数"),
+    },
     deciding="gap",
     run=run,
     full=partial(run, "reviews"),

@@ -1,9 +1,7 @@
 """Claim 30: ViT trails a ResNet of equal size on little data, and wins after enough pretraining."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -14,41 +12,18 @@ from regard.data.digits import digits
 from regard.data.fetching import fetch
 from regard.data.images import read_images
 from regard.tour.learning import fit
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, points
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text, points
 from regard.view import pictures
 
 SHARES = (0.01, 0.1, 1.0)
 LABELLED = 40  # images of the new classes after pretraining
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Accuracies on images that were set aside."""
-
-    images: Annotated[tuple[int, ...], Text("images to learn from", "训练图像数")]
-    vit: Annotated[tuple[float, ...], Text("accuracy of the ViT, mean of the seeds", "ViT 的准确率，种子均值")]
-    resnet: Annotated[tuple[float, ...], Text("accuracy of the ResNet, mean of the seeds", "ResNet 的准确率，种子均值")]
-    spreads: Annotated[tuple[float, ...], Text("standard deviation of the gap over the seeds", "差距在种子间的标准差")]
-    gap: Annotated[float, Text("ViT − ResNet on the fewest images", "图像最少时 ViT 与 ResNet 之差")]
-    gap_all: Annotated[float, Text("ViT − ResNet on all images", "全部图像时 ViT 与 ResNet 之差")]
-    vit_transfer: Annotated[
-        tuple[float, ...],
-        Text(
-            "40 images of five new classes, ViT: from scratch, pretrained", "五个新类别共 40 张图像，ViT：从零、预训练"
-        ),
-    ]
-    resnet_transfer: Annotated[
-        tuple[float, ...], Text("the same, ResNet: from scratch, pretrained", "同上，ResNet：从零、预训练")
-    ]
-    gap_pretrained: Annotated[float, Text("ViT − ResNet after pretraining", "预训练之后 ViT 与 ResNet 之差")]
-    parameters: Annotated[tuple[int, ...], Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量")]
-
-
 def run(
     source: str = "digits",
     seeds: Sequence[int] = range(3),
     steps: int = 150,
-) -> tuple[Seen, Drawing]:
+) -> Measured:
     """Both on 1 %, 10 % and all of the images; then on five classes after five others."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
     transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, pretrained or not)
@@ -73,19 +48,19 @@ def run(
 
     vits, resnets = accuracies.mean(0).tolist()
     vit_transfer, resnet_transfer = transfers.mean(0).tolist()
-    seen = Seen(
-        images=tuple(counts),
-        vit=tuple(vits),
-        resnet=tuple(resnets),
-        spreads=tuple((accuracies[:, 0] - accuracies[:, 1]).std(0).tolist()),
+    numbers = Numbers(
+        images=counts,
+        vit=vits,
+        resnet=resnets,
+        spreads=(accuracies[:, 0] - accuracies[:, 1]).std(0),
         gap=vits[0] - resnets[0],
         gap_all=vits[-1] - resnets[-1],
-        vit_transfer=tuple(vit_transfer),
-        resnet_transfer=tuple(resnet_transfer),
+        vit_transfer=vit_transfer,
+        resnet_transfer=resnet_transfer,
         gap_pretrained=vit_transfer[1] - resnet_transfer[1],
         parameters=(vit(side).parameter_count, resnet(side).parameter_count),
     )
-    return seen, partial(draw, counts, accuracies, transfers)
+    return numbers, partial(draw, counts, accuracies, transfers)
 
 
 def vit(side: int) -> regard.ViT:
@@ -138,36 +113,28 @@ def accuracy(model: nn.Module, images: Labelled) -> float:
     return float((model(images[0]).argmax(-1) == images[1]).float().mean())
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Behind on little data; nearer on all of it; ahead after pretraining."""
-    return [
-        Criterion(
-            seen.gap < 0,
-            Text(
-                f"On {seen.images[0]} images the ViT must be behind the ResNet: {points(seen.gap)} ± "
-                f"{100 * seen.spreads[0]:.1f} points.",
-                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{points(seen.gap)} ± "
-                f"{100 * seen.spreads[0]:.1f} 个百分点。",
-            ),
-        ),
-        Criterion(
-            seen.gap_all > seen.gap,
-            Text(
-                f"On all {seen.images[-1]} the gap must be smaller: it is {points(seen.gap_all)} points.",
-                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {points(seen.gap_all)} 个百分点。",
-            ),
-        ),
-        Criterion(
-            seen.gap_pretrained > 0,
-            Text(
-                f"After pretraining the ViT must be ahead: it is {points(seen.gap_pretrained)} points, with "
-                f"{seen.vit_transfer[1]:.1%} against {seen.resnet_transfer[1]:.1%}. Enough pretraining means millions "
-                "of images, which this scale cannot show.",
-                f"预训练之后 ViT 应领先：实际为 {points(seen.gap_pretrained)} 个百分点（{seen.vit_transfer[1]:.1%} 与"
-                f" {seen.resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.gap < 0,
+        f"On {numbers.images[0]} images the ViT must be behind the ResNet: {points(numbers.gap)} ± "
+        f"{100 * numbers.spreads[0]:.1f} points.",
+        f"只有 {numbers.images[0]} 张图像时，ViT 应落后于 ResNet：{points(numbers.gap)} ± {100 * numbers.spreads[0]:.1f} 个百"
+        "分点。",
+    )
+    yield numbers.criterion(
+        numbers.gap_all > numbers.gap,
+        f"On all {numbers.images[-1]} the gap must be smaller: it is {points(numbers.gap_all)} points.",
+        f"全部 {numbers.images[-1]} 张图像时差距应更小：实际为 {points(numbers.gap_all)} 个百分点。",
+    )
+    yield numbers.criterion(
+        numbers.gap_pretrained > 0,
+        f"After pretraining the ViT must be ahead: it is {points(numbers.gap_pretrained)} points, with "
+        "{vit_transfer[1]:.1%} against {resnet_transfer[1]:.1%}. Enough pretraining means millions of images, which "
+        "this scale cannot show.",
+        f"预训练之后 ViT 应领先：实际为 {points(numbers.gap_pretrained)} 个百分点（"
+        "{vit_transfer[1]:.1%} 与 {resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
+    )
 
 
 def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure:
@@ -224,6 +191,20 @@ SECTION = Section(
         "左图：留出图像上的准确率随训练图像数的变化。右图：用 40 张图像学五个新数字的准确率，从零开始与先学另外五个数"
         "字之后。",
     ),
+    meanings={
+        "images": Text("images to learn from", "训练图像数"),
+        "vit": Text("accuracy of the ViT, mean of the seeds", "ViT 的准确率，种子均值"),
+        "resnet": Text("accuracy of the ResNet, mean of the seeds", "ResNet 的准确率，种子均值"),
+        "spreads": Text("standard deviation of the gap over the seeds", "差距在种子间的标准差"),
+        "gap": Text("ViT − ResNet on the fewest images", "图像最少时 ViT 与 ResNet 之差"),
+        "gap_all": Text("ViT − ResNet on all images", "全部图像时 ViT 与 ResNet 之差"),
+        "vit_transfer": Text(
+            "40 images of five new classes, ViT: from scratch, pretrained", "五个新类别共 40 张图像，ViT：从零、预训练"
+        ),
+        "resnet_transfer": Text("the same, ResNet: from scratch, pretrained", "同上，ResNet：从零、预训练"),
+        "gap_pretrained": Text("ViT − ResNet after pretraining", "预训练之后 ViT 与 ResNet 之差"),
+        "parameters": Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量"),
+    },
     deciding="gap",
     run=run,
     full=partial(run, "fashion-mnist", range(3), 1_000),
