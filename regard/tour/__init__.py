@@ -58,8 +58,8 @@ def run(
     with _writing(out):  # better found out now than after the work
         out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=out).close()
-    results = run_sections(chosen, full=full, no_cache=no_cache)
-    results = sorted(report.with_progress(results, len(chosen), language), key=lambda result: result.section.number)
+    coming = report.with_progress(run_sections(chosen, full=full, no_cache=no_cache), len(chosen), language)
+    results = sorted(coming, key=lambda result: result.section.number)
     with _writing(out):
         page.write_folder(results, language, out)
     if as_json:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pygments
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, Token
@@ -56,8 +55,9 @@ def page(results: Sequence[Result], language: Language) -> str:
 def _template() -> Template:
     home = Path(__file__).parent
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals["css"] = Markup((home / "page.css").read_text(encoding="utf-8"))
-    environment.filters |= {"show": show, "code_of": lambda function: Markup(highlight(inspect.getsource(function)))}
+    environment.globals["css"] = (home / "page.css").read_text(encoding="utf-8")
+    environment.filters["show"] = show
+    environment.filters["code"] = lambda function: highlight(inspect.getsource(function))
     return environment.from_string((home / "page.html").read_text(encoding="utf-8"))
 
 

@@ -101,7 +101,7 @@ def _in_pool(sections: Sequence[Section], full: bool, processes: int) -> Iterato
     needs = {section.number: section.variant(full)[1] for section in sections}
     users = Counter(chain.from_iterable(needs.values()))
     seconds = dict[Need, float]()  # that making it took
-    making, running = dict[Future[float], Need](), set[Future[Result]]()
+    making, running = dict[Future[Any], Need](), set[Future[Any]]()
     waiting = list[Section]()
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_worker)
     try:
@@ -114,14 +114,13 @@ def _in_pool(sections: Sequence[Section], full: bool, processes: int) -> Iterato
             else:
                 running.add(pool.submit(run_section, section, full))
         while waiting or running:
-            done: set[Future[Any]] = wait([*making, *running], return_when=FIRST_COMPLETED).done
-            for future in done:
+            for future in wait([*making, *running], return_when=FIRST_COMPLETED).done:
                 if future in making:
                     # Where making it failed, the section that needs it tries again, and says why it fails.
                     seconds[making.pop(future)] = 0.0 if future.exception() else future.result()
                 else:
                     running.remove(future)
-                    result = future.result()
+                    result: Result = future.result()
                     shares = sum(seconds[need] / users[need] for need in needs[result.section.number])
                     yield replace(result, seconds=result.seconds + shares)
             missing = set(making.values())

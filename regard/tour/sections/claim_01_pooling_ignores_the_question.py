@@ -27,19 +27,19 @@ def run() -> Measured:
         "max pooling": lambda q, v: regard.max_pool(v),
         "attention": lambda q, v: regard.attend(q, key, v),
     }
-    moved, shares = {}, {}
+    changes, shares = {}, {}
     # How much a thing counts: how much the answer rises when the thing gets brighter.
     brighter = value + 0.01 * torch.eye(5)[:, :, None]  # (5 changes, 5, 1)
     for name, pool in pools.items():
         answers = torch.cat([pool(query, value) for query in queries])  # (3, 1)
-        moved[name] = float(answers.max() - answers.min())
-        risen = torch.stack([pool(query, brighter)[:, 0, 0] for query in queries])
-        shares[name] = (risen - answers) / 0.01
+        changes[name] = float(answers.max() - answers.min())
+        raised = torch.stack([pool(query, brighter)[:, 0, 0] for query in queries])
+        shares[name] = (raised - answers) / 0.01
 
     difference = pools["average pooling"](queries[0], value) - regard.average_pool(value)
     numbers = Numbers(
-        pooled_moved=max(moved["average pooling"], moved["max pooling"]),
-        attention_moved=moved["attention"],
+        pooled_moved=max(changes["average pooling"], changes["max pooling"]),
+        attention_moved=changes["attention"],
         constant_score=difference.abs().max(),
     )
     return numbers, partial(draw, shares, things, questions)

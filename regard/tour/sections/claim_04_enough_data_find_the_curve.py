@@ -25,29 +25,29 @@ def rough(curves: Tensor) -> Tensor:
 def run() -> Measured:
     """Ten, a hundred, a thousand times as many samples, width fixed and chosen."""
     truth = curve.truth(curve.GRID)
-    found = torch.zeros(2, 4, 3, 101, 1).double()  # (fixed or chosen, counts, seeds, …)
+    curves = torch.zeros(2, 4, 3, 101, 1).double()  # (fixed or chosen, counts, seeds, …)
     widths = torch.zeros(4, 3)
     for row, count in enumerate(COUNTS):
         for seed in SEEDS:
             x, y = curve.samples(count, seed)
             fixed = KernelRegressor(bandwidth=1.0).fit(x, y)
-            tried = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
-            chosen = min(tried, key=lambda model: model.loo_error_)
+            candidates = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
+            chosen = min(candidates, key=lambda model: model.loo_error_)
             widths[row, seed] = float(chosen.bandwidth_[0])
-            for which, model in enumerate((fixed, chosen)):
-                found[which, row, seed] = torch.from_numpy(model.predict(curve.GRID))
+            for rule, model in enumerate((fixed, chosen)):
+                curves[rule, row, seed] = torch.from_numpy(model.predict(curve.GRID))
 
-    errors = (found - truth).square().mean((-2, -1))  # (fixed or chosen, counts, seeds)
+    errors = (curves - truth).square().mean((-2, -1))  # (fixed or chosen, counts, seeds)
     numbers = Numbers(
         counts=COUNTS,
         errors=errors[1].mean(-1),
         spreads=errors[1].std(-1),
         widths=widths.mean(-1),
         fixed_errors=errors[0].mean(-1),
-        roughness=(rough(found[0]) / rough(truth)).mean(-1).max(),
+        roughness=(rough(curves[0]) / rough(truth)).mean(-1).max(),
         distance=errors[1, -1].mean().sqrt(),
     )
-    return numbers, partial(draw, found[:, -1, 0], errors)
+    return numbers, partial(draw, curves[:, -1, 0], errors)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -78,8 +78,8 @@ def draw(curves: Tensor, errors: Tensor) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     left.plot(curve.GRID, curve.truth(curve.GRID), color=pictures.TRUTH, linewidth=4.5, alpha=0.45, label="truth")
     styles = {"width 1": ("--", pictures.ATTENTION), "width by leave-one-out": ("-", pictures.OTHER)}
-    for (name, (line, colour)), found, error in zip(styles.items(), curves, errors, strict=True):
-        left.plot(curve.GRID, found, line, color=colour, linewidth=1.6, label=name)
+    for (name, (line, colour)), values, error in zip(styles.items(), curves, errors, strict=True):
+        left.plot(curve.GRID, values, line, color=colour, linewidth=1.6, label=name)
         right.plot(COUNTS, error.mean(-1), line, color=colour)
         right.plot(COUNTS, error, "o", color=colour, markersize=3.5, alpha=0.6)
     left.set(xlabel="x", ylabel="y", xlim=(-0.08, 5.08), title="from 50,000 samples")

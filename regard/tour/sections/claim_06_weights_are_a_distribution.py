@@ -13,26 +13,26 @@ from regard.view import pictures
 
 
 def run() -> Measured:
-    """AttentionCall for a weight below 0, or a row that does not sum to 1."""
+    """Look for a weight below 0, or a row that does not sum to 1."""
     key = torch.rand(200, 2, dtype=torch.float64)  # samples in the unit square
     query = torch.rand(50, 2, dtype=torch.float64)
     far = torch.full((1, 2), 100.0, dtype=torch.float64)  # no compact kernel reaches it
 
-    found, beyond, shapes = [], [], {}
+    reached, unreached, shapes = [], [], {}
     distance = torch.linspace(-2, 2, 401, dtype=torch.float64)[:, None]
     for name, kernel in KERNELS.items():
         score = regard.Kernel(name, width=0.3)
-        found.append(regard.weights(query, key, score=score))
+        reached.append(regard.weights(query, key, score=score))
         if kernel.compact:
-            beyond.append(regard.weights(far, key, score=score))
+            unreached.append(regard.weights(far, key, score=score))
         shapes[name] = regard.Kernel(name)(distance.new_zeros(1, 1), distance)[0].exp()
 
-    weights = torch.stack(found)  # (kernels, queries, keys)
+    weights = torch.stack(reached)  # (kernels, queries, keys)
     numbers = Numbers(
         kernels=len(KERNELS),
         smallest=weights.min(),
         off_one=(weights.sum(-1) - 1).abs().max(),
-        out_of_reach=torch.stack(beyond).sum(-1).abs().max(),
+        out_of_reach=torch.stack(unreached).sum(-1).abs().max(),
     )
     return numbers, partial(draw, distance[:, 0], shapes)
 

@@ -16,8 +16,7 @@ ROW = 30  # the row that the picture shows in full
 
 def run() -> Measured:
     """Ask for the x of every sample, and look where the weights lie."""
-    near, average_near, own, off = [], [], [], []
-    maps = []
+    near, average_near, at_itself, off, maps = [], [], [], [], []
     for seed in curve.SEEDS:
         x, y = curve.samples(50, seed)  # sorted by x
         model = KernelRegressor(bandwidth="loo").fit(x, y)
@@ -25,7 +24,7 @@ def run() -> Measured:
         within = (x - x.T).abs() <= float(model.bandwidth_[0])
         near.append((weights * within).sum(1).mean())
         average_near.append(within.double().mean())
-        own.append((weights.argmax(1) == torch.arange(50)).double().mean())
+        at_itself.append((weights.argmax(1) == torch.arange(50)).double().mean())
         off.append((weights @ y - torch.from_numpy(model.predict(x))).abs().max())
         maps.append((x[:, 0], weights, float(model.bandwidth_[0])))
 
@@ -33,7 +32,7 @@ def run() -> Measured:
         near=torch.stack(near).mean(),
         spread=torch.stack(near).std(),
         average_near=torch.stack(average_near).mean(),
-        own=torch.stack(own).mean(),
+        own=torch.stack(at_itself).mean(),
         off_prediction=torch.stack(off).max(),
     )
     return numbers, partial(draw, *maps[0])
@@ -72,9 +71,9 @@ def draw(x: Tensor, weights: Tensor, width: float) -> Figure:
     left.set(xlabel="sample j, sorted by x", ylabel="query i, the x of sample i", title="weights")
     bar = figure.colorbar(image, ax=left, extend="max", fraction=0.05, pad=0.03, ticks=(0, 0.1, 0.2))
     bar.outline.set_visible(False)
-    own = float(x[ROW])
-    right.axvspan(own - width, own + width, color=pictures.TRUTH, alpha=0.13, linewidth=0)
-    right.axvline(own, color=pictures.TRUTH, linewidth=1.2)
+    query = float(x[ROW])
+    right.axvspan(query - width, query + width, color=pictures.TRUTH, alpha=0.13, linewidth=0)
+    right.axvline(query, color=pictures.TRUTH, linewidth=1.2)
     right.vlines(x, 0, weights[ROW], color=pictures.ATTENTION, linewidth=1.2)
     right.plot(x, weights[ROW], "o", color=pictures.ATTENTION, markersize=4)
     right.set(

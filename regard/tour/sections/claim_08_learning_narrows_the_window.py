@@ -13,7 +13,7 @@ from regard.view import pictures
 
 
 def run() -> Measured:
-    """AttentionCall at 50 samples with w = 1, then with the w that the gradient leads to."""
+    """Look at 50 samples with w = 1, then with the w that the gradient leads to."""
     measured = torch.zeros(5, 2, 5).double()  # (seeds, before or after, quantities)
     fits = []
     for seed in curve.SEEDS:
@@ -21,15 +21,15 @@ def run() -> Measured:
         new_x, new_y = curve.samples(1000, 100 + seed)
         fixed = KernelRegressor(bandwidth=1.0).fit(x, y)
         learned = KernelRegressor(bandwidth="gradient").fit(x, y)
-        for which, model in enumerate((fixed, learned)):
+        for time, model in enumerate((fixed, learned)):
             effective, low, high = model.window(x)
             training = torch.from_numpy(model.predict(x)) - y
             new = torch.from_numpy(model.predict(new_x)) - new_y
-            measured[seed, which, 0] = float(1 / model.bandwidth_[0])
-            measured[seed, which, 1] = float((high - low).mean())
-            measured[seed, which, 2] = float(effective.mean())
-            measured[seed, which, 3] = training.square().mean()
-            measured[seed, which, 4] = new.square().mean()
+            measured[seed, time, 0] = float(1 / model.bandwidth_[0])
+            measured[seed, time, 1] = float((high - low).mean())
+            measured[seed, time, 2] = float(effective.mean())
+            measured[seed, time, 3] = training.square().mean()
+            measured[seed, time, 4] = new.square().mean()
         fits.append((x, y, [fixed, learned]))
 
     before, after = measured.mean(0).tolist()

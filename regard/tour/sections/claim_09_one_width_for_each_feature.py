@@ -28,12 +28,12 @@ def run() -> Measured:
         x, new_x = points.split([200, 1000])
         y, new_y = (curve.truth(points[:, :1]) + noise).split([200, 1000])
         vector = KernelRegressor(bandwidth="gradient").fit(x, y)
-        tried = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
-        common = min(tried, key=lambda model: model.loo_error_)
+        candidates = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
+        common = min(candidates, key=lambda model: model.loo_error_)
         widths[seed] = torch.tensor([*vector.bandwidth_, common.bandwidth_[0]])
-        for which, model in enumerate((vector, common)):
-            off = torch.from_numpy(model.predict(new_x)) - new_y
-            errors[seed, which] = off.square().mean()
+        for column, model in enumerate((vector, common)):
+            residual = torch.from_numpy(model.predict(new_x)) - new_y
+            errors[seed, column] = residual.square().mean()
         shown.append((x, common, vector))
 
     relevant, irrelevant, _ = widths.T

@@ -20,12 +20,12 @@ def run() -> Measured:
     truth = curve.truth(curve.GRID)
     errors, curves = {}, {}
     for name in KERNELS:
-        found = []
+        predictions = []
         for seed in curve.SEEDS:
             model = KernelRegressor(name, bandwidth="loo").fit(*curve.samples(50, seed))
-            found.append(torch.from_numpy(model.predict(curve.GRID)))
-        errors[name] = (torch.stack(found) - truth).square().mean((1, 2))  # (seeds,)
-        curves[name] = found[0]
+            predictions.append(torch.from_numpy(model.predict(curve.GRID)))
+        errors[name] = (torch.stack(predictions) - truth).square().mean((1, 2))  # (seeds,)
+        curves[name] = predictions[0]
 
     local = torch.stack([errors[name] for name in LOCAL])  # (local kernels, seeds)
     means = local.mean(1)
@@ -80,8 +80,8 @@ def draw(errors: dict[str, Tensor], curves: dict[str, Tensor]) -> Figure:
     left.invert_yaxis()
     right.plot(curve.GRID, curve.truth(curve.GRID), color=pictures.TRUTH, linewidth=4.5, alpha=0.45, label="truth")
     labels = {"gaussian": "the other eight", "boxcar": "boxcar", "constant": "constant"}
-    for name, found in curves.items():
-        right.plot(curve.GRID, found, color=colours[name], linewidth=1.1, label=labels.get(name))
+    for name, values in curves.items():
+        right.plot(curve.GRID, values, color=colours[name], linewidth=1.1, label=labels.get(name))
     right.set(xlabel="x", ylabel="y", xlim=(-0.08, 5.08))
     pictures.legend(figure)
     return figure

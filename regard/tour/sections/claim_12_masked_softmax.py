@@ -17,15 +17,15 @@ def run() -> Measured:
     per_query = torch.tensor([[1, 2, 5, 8], [3, 0, 8, 4], [7, 6, 0, 1]])  # (batch, n)
     scores = torch.randn(3, 4, 8, dtype=torch.float64)  # (batch, n, m)
 
-    found, beyond, off_one, in_empty = [], [], [], []
+    maps, beyond, off_one, in_empty = [], [], [], []
     for valid in (per_sequence, per_query):
         length = valid.reshape(3, -1, 1).expand(3, 4, 1)
         padding = torch.arange(8) >= length  # (batch, n, m)
-        # The padding holds NaN, so that anything that leaks from it is seen.
+        # The padding holds NaN, so that anything that leaks from it shows.
         padded = scores.masked_fill(padding, torch.nan)
         weights = regard.masked_softmax(padded, regard.lengths(valid))
         empty = length[..., 0] == 0  # (batch, n)
-        found.append(weights)
+        maps.append(weights)
         beyond.append(weights[padding])
         off_one.append(weights.sum(-1)[~empty] - 1)
         in_empty.append(weights[empty])
@@ -36,7 +36,7 @@ def run() -> Measured:
         empty_rows=len(torch.cat(in_empty)),
         in_empty=torch.cat(in_empty).abs().max(),
     )
-    return numbers, partial(draw, found, [per_sequence, per_query])
+    return numbers, partial(draw, maps, [per_sequence, per_query])
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -58,11 +58,11 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(found: list[Tensor], valid: list[Tensor]) -> Figure:
+def draw(maps: list[Tensor], valid: list[Tensor]) -> Figure:
     """Two rows of heat maps: one length per sequence, one per query."""
     figure = pictures.figure(height=3.9)
     panels = figure.subplots(2, 3, sharex=True, sharey=True)
-    for row, weights, lengths in zip(panels, found, valid, strict=True):
+    for row, weights, lengths in zip(panels, maps, valid, strict=True):
         for axes, weight, length in zip(row, weights, lengths.tolist(), strict=True):
             pictures.heat(axes, weight, digits=2)
             axes.set_title(f"length {length}" if isinstance(length, int) else f"lengths {', '.join(map(str, length))}")

@@ -55,8 +55,8 @@ def draw(sizes: tuple[int, ...], plain: Tensor, scaled: Tensor) -> Figure:
     """Both variances against d, on logarithmic axes."""
     figure = pictures.figure()
     axes = figure.subplots()
-    wanted = {"q·k": (plain, sizes, pictures.ATTENTION), "q·k / √d": (scaled, (1,) * len(sizes), pictures.OTHER)}
-    for name, (measured, expected, colour) in wanted.items():
+    series = {"q·k": (plain, sizes, pictures.ATTENTION), "q·k / √d": (scaled, (1,) * len(sizes), pictures.OTHER)}
+    for name, (measured, expected, colour) in series.items():
         axes.plot(sizes, expected, "-", color=colour, alpha=0.35, linewidth=5)
         axes.plot(sizes * len(measured), measured.flatten(), "o", color=colour, markersize=5)
         axes.text(sizes[-1] * 1.2, expected[-1], name, color=colour, va="center", fontsize=10)

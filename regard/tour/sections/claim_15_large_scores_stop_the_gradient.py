@@ -23,13 +23,13 @@ def run(seeds: Sequence[int] = range(3)) -> Measured:
         torch.manual_seed(seed)
         for column, size in enumerate(sizes):
             query, key = torch.randn(QUERIES, 1, size), torch.randn(QUERIES, KEYS, size)
-            wanted = torch.randn(QUERIES, 1, KEYS)  # how a loss wants them to change
-            for which, score in enumerate((regard.Dot(scale=1.0), regard.Dot())):
+            upstream = torch.randn(QUERIES, 1, KEYS)  # the gradient of a loss by the weights
+            for kind, score in enumerate((regard.Dot(scale=1.0), regard.Dot())):
                 scores = score(query, key).requires_grad_()
                 weights = regard.masked_softmax(scores)
-                (gradient,) = torch.autograd.grad(weights, scores, wanted)
-                norms[row, which, column] = gradient.norm(dim=-1).mean()
-                largest[row, which, column] = weights.detach().amax(-1).mean()
+                (gradient,) = torch.autograd.grad(weights, scores, upstream)
+                norms[row, kind, column] = gradient.norm(dim=-1).mean()
+                largest[row, kind, column] = weights.detach().amax(-1).mean()
 
     plain, scaled = norms.mean(0).tolist()
     numbers = Numbers(
@@ -69,10 +69,10 @@ def draw(sizes: tuple[int, ...], norms: Tensor, largest: Tensor) -> Figure:
     figure = pictures.figure()
     left, right = figure.subplots(1, 2)
     styles = (("q·k", pictures.ATTENTION), ("q·k / √d", pictures.OTHER))
-    for which, (name, colour) in enumerate(styles):
+    for kind, (name, colour) in enumerate(styles):
         for axes, measured in ((left, norms), (right, largest)):
             label = name if axes is left else None
-            axes.plot(sizes, measured.mean(0)[which], "o-", color=colour, markersize=5, label=label)
+            axes.plot(sizes, measured.mean(0)[kind], "o-", color=colour, markersize=5, label=label)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, map(str, sizes))
             axes.set(xlabel="size d of the vectors", ylim=(0, None))

@@ -32,12 +32,11 @@ def run() -> Measured:
         lambda: textbook(query, key, value, additive),
     )
     times = median_seconds(*ways)
-    memory = tuple(peak_memory(way) for way in ways)
     numbers = Numbers(
         additive_time=times[1] / times[0],
         textbook_time=times[2] / times[0],
         milliseconds=tuple(1e3 * time for time in times),
-        megabytes=memory,
+        megabytes=tuple(peak_memory(way) for way in ways),
     )
     return numbers, partial(draw, numbers)
 
@@ -61,15 +60,16 @@ def draw(numbers: Numbers) -> Figure:
     figure = pictures.figure(2.4)
     left, right = figure.subplots(1, 2)
     colours = (pictures.OTHER, pictures.ATTENTION, pictures.POOLED)
-    for axes, measured, title in ((left, numbers.milliseconds, "milliseconds"), (right, numbers.megabytes, "megabytes")):
+    for axes, title in ((left, "milliseconds"), (right, "megabytes")):
+        measured = getattr(numbers, title)
         axes.barh(range(3), measured, color=colours, height=0.6)
         axes.set_yticks(range(3), NAMES if axes is left else [""] * 3)
         axes.set_xlim(0, 1.25 * max(*measured, 1e-9))
         axes.invert_yaxis()
         axes.grid(False, axis="y")
         axes.set_title(title)
-        for place, number in enumerate(measured):
-            axes.text(number, place, f" {number:.3g}", va="center", fontsize=8.5)
+        for row, number in enumerate(measured):
+            axes.text(number, row, f" {number:.3g}", va="center", fontsize=8.5)
     return figure
 
 

@@ -72,9 +72,9 @@ def draw(scores: Tensor) -> Figure:
     names = [f"{low}–{high}" if high < 99 else f"{low} and more" for low, high in LENGTHS]
     styles = (("one vector for all", pictures.POOLED), ("additive attention", pictures.ATTENTION))
     for kind, (name, colour) in enumerate(styles):
-        own = scores[:, kind, :-1]
-        axes.plot(range(len(names)), own.mean(0), "o-", color=colour, label=name)
-        axes.fill_between(range(len(names)), own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
+        by_seed = scores[:, kind, :-1]
+        axes.plot(range(len(names)), by_seed.mean(0), "o-", color=colour, label=name)
+        axes.fill_between(range(len(names)), by_seed.amin(0), by_seed.amax(0), color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(range(len(names)), names)
     axes.set(xlabel="words of the English sentence", ylabel="BLEU", ylim=(0, 100))
     pictures.legend(figure)

@@ -23,9 +23,9 @@ def run(training: Training = SHORT) -> Measured:
     apart, errors = [], []
     for seed in training.seeds:
         model = translator("additive", seed, training.steps)
-        found = align(model, sources, targets)
-        apart.append(torch.stack([moved(own.weights) for own in found]).mean())
-        errors.append(alignment_error_rate([own.links for own in found], gold))
+        alignments = align(model, sources, targets)
+        apart.append(torch.stack([moved(alignment.weights) for alignment in alignments]).mean())
+        errors.append(alignment_error_rate([alignment.links for alignment in alignments], gold))
 
     numbers = Numbers(
         apart=torch.stack(apart).mean(),
@@ -34,9 +34,9 @@ def run(training: Training = SHORT) -> Measured:
         straight=alignment_error_rate([diagonal(pair) for pair in pairs], gold),
         sentences=len(pairs),
     )
-    sizes = [len(own.target) for own in found]
+    sizes = [len(alignment.target) for alignment in alignments]
     chosen = sizes.index(max(size for size in sizes if size < 14))
-    return numbers, partial(draw, found[chosen], gold[chosen])
+    return numbers, partial(draw, alignments[chosen], gold[chosen])
 
 
 def moved(weights: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def moved(weights: Tensor) -> Tensor:
 def diagonal(pair: Pair) -> frozenset[tuple[int, int]]:
     """Every word of the target with the word of the source at the same share of the sentence."""
     n, m = len(split(pair.target)), len(split(pair.source))
-    return frozenset((round(place * (m - 1) / max(n - 1, 1)), place) for place in range(n))
+    return frozenset((round(word * (m - 1) / max(n - 1, 1)), word) for word in range(n))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -65,13 +65,13 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(found: Alignment, gold: frozenset[tuple[int, int]]) -> Figure:
+def draw(alignment: Alignment, gold: frozenset[tuple[int, int]]) -> Figure:
     """The alignment of one sentence; frames where words belong together."""
     figure = pictures.figure(3.6)
     axes = figure.subplots()
-    image = pictures.heat(axes, found.weights)
-    axes.set_xticks(range(len(found.source)), found.source, rotation=45, ha="right")
-    axes.set_yticks(range(len(found.target)), found.target)
+    image = pictures.heat(axes, alignment.weights)
+    axes.set_xticks(range(len(alignment.source)), alignment.source, rotation=45, ha="right")
+    axes.set_yticks(range(len(alignment.target)), alignment.target)
     for source, target in gold:
         pictures.frame(axes, target, source)
     axes.set(xlabel="key (looked at)", ylabel="query (looks)", title="frames: words that belong together")

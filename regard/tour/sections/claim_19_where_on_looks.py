@@ -1,4 +1,4 @@
-"""Claim 19: translating "on" in "The cat is on the mat" looks where it should."""
+"""Claim 19: translating "on" in "The cat is on the mat" weights where it should."""
 
 from functools import partial
 
@@ -16,26 +16,27 @@ WORD, TRANSLATION = "on", "sur"
 def run(training: Training = SHORT) -> Measured:
     """The notes' own sentence; the translators have seen none with “on the mat”."""
     pair = unseen(1)[0]  # the cat is on the mat → le chat est sur le tapis
-    rows, found = [], []
+    rows, alignments, right = [], [], []
     for seed in training.seeds:
         model = translator("additive", seed, training.steps)
-        (own,) = align(model, [pair.source], [pair.target])
-        rows.append(own.weights[own.target.index(TRANSLATION)])
-        found.append((own, model.translate(pair.source) == pair.target))
+        (alignment,) = align(model, [pair.source], [pair.target])
+        rows.append(alignment.weights[alignment.target.index(TRANSLATION)])
+        alignments.append(alignment)
+        right.append(model.translate(pair.source) == pair.target)
 
-    looks = torch.stack(rows)  # (seeds, English words)
-    place = found[0][0].source.index(WORD)
-    others = looks.clone()
-    others[:, place] = 0
+    weights = torch.stack(rows)  # (seeds, English words)
+    column = alignments[0].source.index(WORD)
+    others = weights.clone()
+    others[:, column] = 0
     numbers = Numbers(
-        weight=looks[:, place].mean(),
-        spread=looks[:, place].std(),
+        weight=weights[:, column].mean(),
+        spread=weights[:, column].std(),
         others=others.amax(-1).mean(),
-        right=(looks.argmax(-1) == place).sum(),
+        right=(weights.argmax(-1) == column).sum(),
         seeds=len(training.seeds),
-        translated=sum(right for _, right in found),
+        translated=sum(right),
     )
-    return numbers, partial(draw, found[0][0])
+    return numbers, partial(draw, alignments[0])
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -53,14 +54,14 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(found: Alignment) -> Figure:
+def draw(alignment: Alignment) -> Figure:
     """The alignment of the sentence, with the row of the word marked."""
     figure = pictures.figure(2.8)
     axes = figure.subplots()
-    pictures.heat(axes, found.weights, digits=2)
-    axes.set_xticks(range(len(found.source)), found.source)
-    axes.set_yticks(range(len(found.target)), found.target)
-    pictures.frame(axes, found.target.index(TRANSLATION), 0, width=len(found.source))
+    pictures.heat(axes, alignment.weights, digits=2)
+    axes.set_xticks(range(len(alignment.source)), alignment.source)
+    axes.set_yticks(range(len(alignment.target)), alignment.target)
+    pictures.frame(axes, alignment.target.index(TRANSLATION), 0, width=len(alignment.source))
     axes.set(xlabel="key (looked at)", ylabel="query (looks)")
     return figure
 

@@ -15,18 +15,15 @@ SCORES = ("additive", "bilinear", "cosine", "dot")
 ALL_SCORES = (*SCORES, "gaussian")
 
 
-def run(
-    training: Training = SHORT,
-    scores: Sequence[str] = SCORES,
-) -> Measured:
+def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
     """The same translator, without attention and with one score after the other."""
     pairs = unseen(training.pairs)
-    found = torch.zeros(1 + len(scores), len(training.seeds))
+    bleu = torch.zeros(1 + len(scores), len(training.seeds))
     for row, score in enumerate(("none", *scores)):
         for column, seed in enumerate(training.seeds):
-            found[row, column] = quality(translator(score, seed, training.steps), pairs)
+            bleu[row, column] = quality(translator(score, seed, training.steps), pairs)
 
-    without, scored = found[0], found[1:]
+    without, scored = bleu[0], bleu[1:]
     numbers = Numbers(
         cosine=scored[scores.index("cosine")].mean(),
         without=without.mean(),
@@ -35,7 +32,7 @@ def run(
         worst=scored.min(),
         best_without=without.max(),
     )
-    return numbers, partial(draw, found, scores)
+    return numbers, partial(draw, bleu, scores)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -52,15 +49,15 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(found: Tensor, scores: Sequence[str]) -> Figure:
+def draw(bleu: Tensor, scores: Sequence[str]) -> Figure:
     """A bar for each score, a dot for each seed."""
     figure = pictures.figure(2.8)
     axes = figure.subplots()
     colours = [pictures.POOLED] + [pictures.ATTENTION] * len(scores)
-    axes.bar(range(len(found)), found.mean(1).tolist(), color=colours, width=0.6)
-    for seed in found.T:
-        axes.plot(range(len(found)), seed, ".", color=pictures.SAMPLES)
-    axes.set_xticks(range(len(found)), ["no attention", *scores])
+    axes.bar(range(len(bleu)), bleu.mean(1).tolist(), color=colours, width=0.6)
+    for seed in bleu.T:
+        axes.plot(range(len(bleu)), seed, ".", color=pictures.SAMPLES)
+    axes.set_xticks(range(len(bleu)), ["no attention", *scores])
     axes.set(ylabel="BLEU", ylim=(0, 100))
     axes.grid(False, axis="x")
     return figure

@@ -28,13 +28,13 @@ def run() -> Measured:
         after = regard.attend(query, key[order], value[order], score=score)
         changes.append(after - before)
 
-    # An image is a set of pixels too: each is a place (key) and a brightness (value).
+    # An image is a set of pixels too: each is a position (key) and a brightness (value).
     image = digits().train.pixels[0, 0].double() / 255
-    places = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
+    positions = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
     fine = torch.cartesian_prod(*[torch.linspace(0, 1, FINE, dtype=torch.float64)] * 2)
     near, pixels = regard.Kernel("gaussian", width=0.06), image.reshape(-1, 1)
-    enlarged = regard.attend(fine, places, pixels, score=near)
-    shuffled = regard.attend(fine, places[order], pixels[order], score=near)
+    enlarged = regard.attend(fine, positions, pixels, score=near)
+    shuffled = regard.attend(fine, positions[order], pixels[order], score=near)
 
     recurrent = nn.GRU(3, 3).double()
     (_, last), (_, other_last) = recurrent(value), recurrent(value[order])
@@ -65,12 +65,12 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(image: Tensor, pixels: Tensor, found: Tensor) -> Figure:
+def draw(image: Tensor, pixels: Tensor, enlarged: Tensor) -> Figure:
     """The image, its pixels in the order in which they are read, and what attention makes of them."""
     figure = pictures.figure(2.5)
     titles = ("64 pixels", "in the order they are read", "asked for at 40 × 40 places")
-    shown = (image, pixels.reshape(SIDE, SIDE), found.reshape(FINE, FINE))
-    for axes, title, values in zip(figure.subplots(1, 3), titles, shown, strict=True):
+    images = (image, pixels.reshape(SIDE, SIDE), enlarged.reshape(FINE, FINE))
+    for axes, title, values in zip(figure.subplots(1, 3), titles, images, strict=True):
         pictures.heat(axes, values.clamp(min=1e-9), largest=float(image.max()))
         axes.set(xticks=[], yticks=[], title=title, aspect="equal")
     return figure

@@ -18,15 +18,15 @@ def run() -> Measured:
     output = layer(query, source).detach()
     alone = torch.cat([layer(one[None], source) for one in query]).detach()
 
-    maps = []
+    weights = []
     for change in (None, layer.value, layer.key):  # as it is, other values, other keys
         if change is not None:
             torch.nn.init.normal_(change.weight)
-        with regard.capture(layer) as seen:
+        with regard.capture(layer) as maps:
             layer(query, source)
-        maps.append(seen[0].weights[0, 0].detach())  # (queries, inputs)
+        weights.append(maps[0].weights[0, 0].detach())  # (queries, inputs)
 
-    first, other_values, other_keys = maps
+    first, other_values, other_keys = weights
     itself = torch.eye(len(first)).bool()
     distances = torch.cdist(first, first, p=1)[~itself]
     numbers = Numbers(

@@ -18,17 +18,17 @@ def run() -> Measured:
     layer = regard.MultiHead(size=24, heads=3).double()
     rows = torch.randn(1, 13, 24).double()
     order = torch.randperm(13)
-    places = sinusoidal(torch.arange(13), 24).double()  # (13, 24): each its pattern
+    positions = sinusoidal(torch.arange(13), 24).double()  # (13, 24): each its pattern
 
     plain, plain_after = layer(rows), layer(rows[:, order])
-    placed, placed_after = layer(rows + places), layer(rows[:, order] + places)
+    encoded, encoded_after = layer(rows + positions), layer(rows[:, order] + positions)
     numbers = Numbers(
         without=(plain_after - plain[:, order]).abs().max(),
-        placed=(placed_after - placed[:, order]).abs().max(),
+        placed=(encoded_after - encoded[:, order]).abs().max(),
         size=plain.square().mean().sqrt(),
     )
-    differences = (plain_after - plain[:, order])[0], (placed_after - placed[:, order])[0]
-    return numbers, partial(draw, places, differences)
+    differences = (plain_after - plain[:, order])[0], (encoded_after - encoded[:, order])[0]
+    return numbers, partial(draw, positions, differences)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -45,14 +45,14 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(places: Tensor, differences: tuple[Tensor, Tensor]) -> Figure:
-    """The pattern of places, and what is left of the outputs when the shuffled ones are taken away."""
+def draw(positions: Tensor, differences: tuple[Tensor, Tensor]) -> Figure:
+    """The pattern of positions, and what is left of the outputs when the shuffled ones are taken away."""
     figure = pictures.figure(2.4)
     largest = float(differences[1].abs().max())
     titles = ("positional encoding", "no positions: difference", "with positions: difference")
-    shown = ((places, 1.0), (differences[0], largest), (differences[1], largest))
-    for axes, title, (matrix, most) in zip(figure.subplots(1, 3), titles, shown, strict=True):
-        pictures.signed(axes, matrix.detach(), most)
+    panels = ((positions, 1.0), (differences[0], largest), (differences[1], largest))
+    for axes, title, (matrix, bound) in zip(figure.subplots(1, 3), titles, panels, strict=True):
+        pictures.signed(axes, matrix.detach(), bound)
         axes.set(title=title, xlabel="feature", aspect="auto")
     figure.axes[0].set_ylabel("place")
     return figure

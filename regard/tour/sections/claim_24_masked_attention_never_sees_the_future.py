@@ -28,7 +28,7 @@ def run() -> Measured:
     others[:, NOW:] = (words[:, NOW:] + 7) % 31
     logits = model(words) != model(others)
 
-    with regard.capture(layer) as seen:
+    with regard.capture(layer) as maps:
         layer(rows, mask=regard.causal())
     numbers = Numbers(
         past_changed=masked[:, :NOW].sum(),
@@ -36,7 +36,7 @@ def run() -> Measured:
         future_changed=masked[:, NOW:].float().mean(),
         open_changed=unmasked[:, :NOW].float().mean(),
     )
-    return numbers, partial(draw, seen[0].weights[0, 0].detach(), masked[0], unmasked[0])
+    return numbers, partial(draw, maps[0].weights[0, 0].detach(), masked[0], unmasked[0])
 
 
 def judge(numbers: Numbers) -> Criteria:

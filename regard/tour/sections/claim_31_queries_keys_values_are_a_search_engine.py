@@ -83,7 +83,7 @@ def minilm() -> regard.Encoder:
 def shared_words() -> Tensor:
     """How many words each question (rows) has in common with each document (columns)."""
     questions, documents = (
-        [set(re.findall(r"\w+", text.lower())) for text in own] for own in (DOCUMENTS, DOCUMENTS.values())
+        [set(re.findall(r"\w+", text.lower())) for text in texts] for texts in (DOCUMENTS, DOCUMENTS.values())
     )
     return torch.tensor([[len(question & document) for document in documents] for question in questions])
 
