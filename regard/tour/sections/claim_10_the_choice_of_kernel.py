@@ -20,12 +20,12 @@ def run() -> Measured:
     truth = curve.truth(curve.GRID)
     errors, curves = {}, {}
     for name in KERNELS:
-        predictions = []
+        fits = []
         for seed in curve.SEEDS:
             model = KernelRegressor(name, bandwidth="loo").fit(*curve.samples(50, seed))
-            predictions.append(torch.from_numpy(model.predict(curve.GRID)))
-        errors[name] = (torch.stack(predictions) - truth).square().mean((1, 2))  # (seeds,)
-        curves[name] = predictions[0]
+            fits.append(torch.from_numpy(model.predict(curve.GRID)))
+        errors[name] = (torch.stack(fits) - truth).square().mean((1, 2))  # (seeds,)
+        curves[name] = fits[0]
 
     local = torch.stack([errors[name] for name in LOCAL])  # (local kernels, seeds)
     means = local.mean(1)

@@ -23,7 +23,7 @@ def run(seeds: Sequence[int] = range(3)) -> Measured:
         torch.manual_seed(seed)
         for column, size in enumerate(sizes):
             query, key = torch.randn(QUERIES, 1, size), torch.randn(QUERIES, KEYS, size)
-            upstream = torch.randn(QUERIES, 1, KEYS)  # the gradient of a loss by the weights
+            upstream = torch.randn(QUERIES, 1, KEYS)  # of a loss by the weights
             for kind, score in enumerate((regard.Dot(scale=1.0), regard.Dot())):
                 scores = score(query, key).requires_grad_()
                 weights = regard.masked_softmax(scores)

@@ -24,8 +24,10 @@ def run(training: Training = SHORT) -> Measured:
     for seed in training.seeds:
         model = translator("additive", seed, training.steps)
         alignments = align(model, sources, targets)
-        apart.append(torch.stack([moved(alignment.weights) for alignment in alignments]).mean())
-        errors.append(alignment_error_rate([alignment.links for alignment in alignments], gold))
+        shifts = [shift(alignment.weights) for alignment in alignments]
+        links = [alignment.links for alignment in alignments]
+        apart.append(torch.stack(shifts).mean())
+        errors.append(alignment_error_rate(links, gold))
 
     numbers = Numbers(
         apart=torch.stack(apart).mean(),
@@ -39,7 +41,7 @@ def run(training: Training = SHORT) -> Measured:
     return numbers, partial(draw, alignments[chosen], gold[chosen])
 
 
-def moved(weights: Tensor) -> Tensor:
+def shift(weights: Tensor) -> Tensor:
     """How much of the weight (target words, source words) moves from one word to the next, on average."""
     return weights.diff(dim=0).abs().sum(-1).mean() / 2
 

@@ -30,11 +30,11 @@ def run() -> Measured:
 
     # An image is a set of pixels too: each is a position (key) and a brightness (value).
     image = digits().train.pixels[0, 0].double() / 255
-    positions = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
+    coarse = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
     fine = torch.cartesian_prod(*[torch.linspace(0, 1, FINE, dtype=torch.float64)] * 2)
     near, pixels = regard.Kernel("gaussian", width=0.06), image.reshape(-1, 1)
-    enlarged = regard.attend(fine, positions, pixels, score=near)
-    shuffled = regard.attend(fine, positions[order], pixels[order], score=near)
+    enlarged = regard.attend(fine, coarse, pixels, score=near)
+    shuffled = regard.attend(fine, coarse[order], pixels[order], score=near)
 
     recurrent = nn.GRU(3, 3).double()
     (_, last), (_, other_last) = recurrent(value), recurrent(value[order])

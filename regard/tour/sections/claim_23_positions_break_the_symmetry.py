@@ -22,13 +22,14 @@ def run() -> Measured:
 
     plain, plain_after = layer(rows), layer(rows[:, order])
     encoded, encoded_after = layer(rows + positions), layer(rows[:, order] + positions)
+    plain_difference = plain_after - plain[:, order]
+    encoded_difference = encoded_after - encoded[:, order]
     numbers = Numbers(
-        without=(plain_after - plain[:, order]).abs().max(),
-        placed=(encoded_after - encoded[:, order]).abs().max(),
+        without=plain_difference.abs().max(),
+        placed=encoded_difference.abs().max(),
         size=plain.square().mean().sqrt(),
     )
-    differences = (plain_after - plain[:, order])[0], (encoded_after - encoded[:, order])[0]
-    return numbers, partial(draw, positions, differences)
+    return numbers, partial(draw, positions, plain_difference[0], encoded_difference[0])
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -45,12 +46,12 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(positions: Tensor, differences: tuple[Tensor, Tensor]) -> Figure:
+def draw(positions: Tensor, plain: Tensor, encoded: Tensor) -> Figure:
     """The pattern of positions, and what is left of the outputs when the shuffled ones are taken away."""
     figure = pictures.figure(2.4)
-    largest = float(differences[1].abs().max())
+    largest = float(encoded.abs().max())
     titles = ("positional encoding", "no positions: difference", "with positions: difference")
-    panels = ((positions, 1.0), (differences[0], largest), (differences[1], largest))
+    panels = ((positions, 1.0), (plain, largest), (encoded, largest))
     for axes, title, (matrix, bound) in zip(figure.subplots(1, 3), titles, panels, strict=True):
         pictures.signed(axes, matrix.detach(), bound)
         axes.set(title=title, xlabel="feature", aspect="auto")

@@ -56,7 +56,7 @@ def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> Measured:
     plan = COURSES[course]
     _, train, test = plan.texts()
     texts, labels = zip(*test, strict=True)
-    accuracies = torch.zeros(2, len(seeds), len(plan.label_counts))  # 2: pretrained and not
+    accuracies = torch.zeros(2, len(seeds), len(plan.label_counts))  # pretrained or not
     for kind, steps in enumerate((plan.pretrain_steps, 0)):
         folder = pretrain(course, steps)
         for row, seed in enumerate(seeds):

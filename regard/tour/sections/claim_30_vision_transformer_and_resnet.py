@@ -19,13 +19,18 @@ SHARES = (0.01, 0.1, 1.0)
 LABELLED = 40  # images of the new classes after pretraining
 
 
-def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 150) -> Measured:
+def run(
+    source: str = "digits",
+    seeds: Sequence[int] = range(3),
+    steps: int = 150,
+) -> Measured:
     """Both on 1 %, 10 % and all of the images; then on five classes after five others."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
-    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, from scratch or pretrained)
+    transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, pretrained or not)
     for row, seed in enumerate(seeds):
         train, test = load(source, seed)
-        old, new = (of_classes(train, range(5)), of_classes(train, range(5, 10)))
+        old, new = of_classes(train, range(5)), of_classes(train, range(5, 10))
+        new_test = of_classes(test, range(5, 10))
         side = train[0].shape[-1]
         counts = [round(share * len(train[1])) for share in SHARES]
         for kind, make in enumerate(KINDS):
@@ -40,7 +45,7 @@ def run(source: str = "digits", seeds: Sequence[int] = range(3), steps: int = 15
                     fit(model, partial(batch, old, len(old[1])), steps=steps)
                     model.classifier.reset_parameters()  # for new classes
                 fit(model, partial(batch, new, LABELLED), steps=steps // 2)
-                transfers[row, kind, pretrained] = accuracy(model, of_classes(test, range(5, 10)))
+                transfers[row, kind, pretrained] = accuracy(model, new_test)
 
     vits, resnets = accuracies.mean(0).tolist()
     vit_transfer, resnet_transfer = transfers.mean(0).tolist()
