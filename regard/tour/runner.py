@@ -27,7 +27,7 @@ MAX_PROCESSES = 8  # each holds some hundred megabytes
 def run_section(section: Section, full: bool = False) -> Result:
     """Run, judge and draw a section. It starts from the same seed, on one thread, whatever ran before it."""
     start = time.perf_counter()
-    run, _ = section.variant(full)
+    run, _ = section.choose(full)
     try:
         with torch.random.fork_rng(devices=[]), _one_thread():
             torch.manual_seed(0)
@@ -98,7 +98,7 @@ def _in_processes(sections: Sequence[Section], full: bool, processes: int) -> It
 def _in_pool(sections: Sequence[Section], full: bool, processes: int) -> Iterator[Result]:
     """Sections in their order; what several of them need is made once, when the first of them has its turn, and each
     bears its share of the time."""
-    needs = {section.number: section.variant(full)[1] for section in sections}
+    needs = {section.number: section.choose(full)[1] for section in sections}
     users = Counter(chain.from_iterable(needs.values()))
     seconds = dict[Need, float]()  # that making it took
     making, running = dict[Future[Any], Need](), set[Future[Any]]()

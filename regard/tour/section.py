@@ -120,7 +120,7 @@ class Section:
         """The formula, its words in this language."""
         return self.formula.to(language) if isinstance(self.formula, Text) else self.formula
 
-    def variant(self, full: bool) -> tuple[Callable[[], Measured], tuple[Need, ...]]:
+    def choose(self, full: bool) -> tuple[Callable[[], Measured], tuple[Need, ...]]:
         """What to run and what it needs: `full`, where it is wanted and there is one, else `run`."""
         return (self.full, self.full_needs) if full and self.full is not None else (self.run, self.needs)
 

@@ -44,13 +44,13 @@ def test_progress_and_table_of_a_whole_tour(finished, capsys):
 def test_english_and_chinese(tmp_path, capsys, tour_of):
     chosen = [small.section(7), small.section(8, small.below)]
     out = tmp_path / "made" / "by the tour"
-    for language, found in (("en", ("Title 7", "did not hold", "Page: ")), ("zh", ("标题 7", "不成立", "页面："))):
+    for language, expected in (("en", ("Title 7", "did not hold", "Page: ")), ("zh", ("标题 7", "不成立", "页面："))):
         assert tour_of(chosen, out, language=language) == 0  # a claim that does not hold is a result
         printed = capsys.readouterr().out
-        assert all(text in printed for text in found)
-        assert printed.splitlines()[-1] == f"{found[-1]}{(out / 'index.html').resolve()}"
+        assert all(text in printed for text in expected)
+        assert printed.splitlines()[-1] == f"{expected[-1]}{(out / 'index.html').resolve()}"
         assert (out / "index.html").read_bytes() == (out / f"{language}.html").read_bytes()
-        assert claims_in(out)[0]["title"].startswith(found[0])
+        assert claims_in(out)[0]["title"].startswith(expected[0])
     assert "not-met" in (out / "index.html").read_text(encoding="utf-8")
 
 
@@ -67,11 +67,11 @@ def test_some_claims_for_a_program(tmp_path, capsys, tour_of, monkeypatch):
     assert cli.main([*arguments, "--full"]) == 0
     captured = capsys.readouterr()
     assert [claim["numbers"]["size"] for claim in json.loads(captured.out)["claims"]] == [1e-9, 1e-9]
-    assert "(kept)" not in captured.err
+    assert "(cached)" not in captured.err
     cli.main(arguments)
-    assert capsys.readouterr().err.count("(kept)") == 2
+    assert capsys.readouterr().err.count("(cached)") == 2
     cli.main([*arguments, "--no-cache"])
-    assert "(kept)" not in capsys.readouterr().err
+    assert "(cached)" not in capsys.readouterr().err
     assert cli.main(["tour", "--only", "7,11", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "regard: --only: expected claims from 3 to 7, got 11\n"
 
