@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Row, compare, peak_extra_memory
+from benchmarks.measure import Row, compare
 from regard import Additive, attend
+from regard.measure import peak_memory_alone
 
 
 def textbook(score: Additive, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ def rows() -> Iterator[Row]:
         20,
         7,
     )
-    megabytes = peak_extra_memory(long_sequence)
+    megabytes = peak_memory_alone(long_sequence)
     yield Row(
         "additive, n = m = 4,096, hidden 128, forward + backward",
         "peak extra memory",

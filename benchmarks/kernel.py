@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 import tracemalloc
 import warnings
@@ -13,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.gaussian import keops
-from benchmarks.measure import Row, Work, compare, milliseconds
+from benchmarks.measure import Row, compare, milliseconds
 from regard import KernelRegressor
+from regard.measure import Work, median_seconds
 
 Array = NDArray[numpy.float64]
 
@@ -72,8 +72,7 @@ def _bandwidth() -> Row:
     start = time.perf_counter()
     theirs = peer()  # once: it takes minutes
     slow = time.perf_counter() - start
-    KernelRegressor().fit(X, y)
-    fast = _median(lambda: KernelRegressor().fit(X, y), 7)
+    fast = median_seconds(lambda: KernelRegressor().fit(X, y), rounds=7)[0]
     ours = KernelRegressor().fit(X, y)
     if ours.loo_error_ > KernelRegressor(bandwidth=theirs).fit(X, y).loo_error_ * (1 + 1e-6):
         raise AssertionError(f"bandwidth {theirs} has a smaller leave-one-out error than {ours.bandwidth_}")
@@ -106,16 +105,15 @@ def _three_features_statsmodels() -> Row:
     model, peer = KernelRegressor(bandwidth=0.5).fit(X, y), statsmodels(X, y, [0.5] * 3)
     some = queries[:100]
     numpy.testing.assert_allclose(model.predict(some), peer.fit(some)[0], rtol=1e-9)
-    slow = _median(lambda: peer.fit(some), 3) * len(queries) / len(some)
-    fast = _median(lambda: model.predict(queries), 3)
+    slow = median_seconds(lambda: peer.fit(some), rounds=3)[0] * len(queries) / len(some)
+    fast = median_seconds(lambda: model.predict(queries), rounds=3)[0]
     work = "predict, 3 features, Gaussian, 10k × 100k"
     return _row(work, "statsmodels KernelReg.fit (100 queries, times 100)", slow, fast, 20)
 
 
 def _million() -> Row:
     work = million()
-    work()
-    seconds = _median(work, 3)
+    seconds = median_seconds(work, rounds=3)[0]
     text = "predict 1 million × 1 million, 1 feature, Gaussian"
     return Row(text, "absolute", "", milliseconds(seconds), milliseconds(seconds), "≤ 2 s", seconds <= 2)
 
@@ -144,20 +142,11 @@ def _growth() -> Row:
         X, y = curve(n)
         queries, _ = curve(n, seed=1)
         model = KernelRegressor(bandwidth=0.1).fit(X, y)
-        seconds.append(_median(lambda model=model, queries=queries: model.predict(queries), 5))
+        seconds.append(median_seconds(lambda model=model, queries=queries: model.predict(queries), rounds=5)[0])
     ratio = seconds[1] / seconds[0]
     times = f"{milliseconds(seconds[0])}, {milliseconds(seconds[1])}"
     work = "growth of 1-feature predict from n = m = 10⁵ to 10⁶"
     return Row(work, "itself", "", times, f"{ratio:.1f}×", "≤ 13×", ratio <= 13)
-
-
-def _median(work: Work, repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def _row(work: str, against: str, slow: float, fast: float, at_least: float) -> Row:

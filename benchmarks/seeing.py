@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.measure import Row, compare, milliseconds, peak_extra_memory
+from benchmarks.measure import Row, compare, milliseconds
+from regard.measure import peak_memory_alone
 from regard.view.attention import AttentionDisplay
 from regard.view.seen import Seen
 
@@ -85,7 +86,7 @@ def all_layers() -> Row:
 
 
 def memory() -> Row:
-    peer, ours = peak_extra_memory(asked), peak_extra_memory(captured)
+    peer, ours = peak_memory_alone(asked), peak_memory_alone(captured)
     return Row(
         "the same: memory beyond the model",
         "the same",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import __version__
+from regard.errors import RegardError
 from regard.training.flags import add_tasks, given
 
 
@@ -202,6 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our results has read enough, as in `regard doctor | head -n 1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except RegardError as error:
+        print(f"regard: {' '.join(str(error).split())}", file=sys.stderr)
+        return error.exit_code
     except OSError as error:  # a folder that cannot be written is the user's to mend; any other error is ours to see
         print(f"regard: {error}", file=sys.stderr)
         return 1
@@ -224,8 +228,8 @@ def _take_late(parser: argparse.ArgumentParser, options: argparse.Namespace, lat
 def _tour(options: argparse.Namespace) -> int:
     from regard import tour
 
-    names = ("out", "language", "only", "full", "again")
-    return tour.run(tour.Request(**{name: getattr(options, name) for name in names}, as_json=options.json))
+    names = ("out", "language", "only", "full", "no_cache")
+    return tour.run(**{name: getattr(options, name) for name in names}, as_json=options.json)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -1,125 +1,91 @@
-"""What was made before is not made again: results of sections, and models that they need, by what they came from."""
+"""Results of sections, and models that they share, are computed once: they are found again by what they depend on."""
 
 import hashlib
 import inspect
 import json
-import os
 import platform
 import shutil
 import sys
-import typing
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import regard
 from regard.data.fetching import cache as cache_folder
+from regard.files import new_folder
 from regard.models.model import Model
-from regard.tour.section import LANGUAGES, Language, Numbers, Section
-from regard.view.pictures import THEMES
+from regard.tour.result import VARIANTS, Result, Variant
+from regard.tour.section import Numbers, Section
 
-__all__ = ["PICTURES", "Kept", "Picture", "find", "keep", "model"]
+__all__ = ["code_digest", "model_folder", "read_result", "write_result"]
 
 HOME = Path(regard.__file__).parent
-WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # what no number depends on, but for a section's own file
-
-
-Picture = tuple[Language, str]  # and the theme
-PICTURES: list[Picture] = [(language, theme) for language in LANGUAGES for theme in THEMES]
-
-
-class Kept(typing.NamedTuple):
-    """What is kept of a section that ran well."""
-
-    numbers: Numbers
-    pictures: dict[Picture, bytes]  # PNG
-    seconds: float
+WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # no number depends on these, but for a section on its own file
 
 
 @cache
-def code() -> str:
+def code_digest() -> str:
     """A digest of regard's code and of what it computes with."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(HOME.rglob("*.py")):
         if not any(path.is_relative_to(folder) for folder in WITHOUT):
-            found.update(path.read_bytes())
+            digest.update(path.read_bytes())
     for name in ("torch", "numpy", "matplotlib", "scikit-learn"):
-        found.update(f"{name} {version(name)}".encode())
-    found.update(f"{platform.python_version()} {platform.machine()}".encode())
-    return found.hexdigest()
+        digest.update(f"{name} {version(name)}".encode())
+    digest.update(f"{platform.python_version()} {platform.machine()}".encode())
+    return digest.hexdigest()
 
 
-def place(name: str, *depends: object) -> Path:
-    """The folder for something that depends on regard's code and on these; older ones of this name are removed."""
-    own = hashlib.sha256(repr((code(), *depends)).encode()).hexdigest()[:16]
-    home = cache_folder() / "tour"
-    for other in home.glob(f"{name}.*") if home.exists() else ():
-        if other.name != f"{name}.{own}":
-            shutil.rmtree(other, ignore_errors=True)
-    return home / f"{name}.{own}"
-
-
-def model(name: str, make: Callable[[], Model], *depends: object) -> Path:
-    """The folder of a model that depends on regard's code and these: made if it is not there, whole or not at all."""
-    folder = place(name, *depends)
+def model_folder(name: str, make: Callable[[], Model], *dependencies: object) -> Path:
+    """The folder of a model that depends on regard's code and these; the model is made if it is not there."""
+    folder = _folder(name, *dependencies)
     if not folder.exists():
-        made = make()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".making-", dir=folder.parent) as work:
-            made.save(Path(work, name))
-            if not folder.exists():  # somebody else may have been faster
-                Path(work, name).rename(folder)
+        model = make()
+        with new_folder(folder) as beside:
+            model.save(beside)
     return folder
 
 
-def find(section: Section[Any], *, full: bool) -> Kept | None:
-    """What is kept of a section, if it is whole."""
-    folder = _folder(section, full=full)
+def read_result(section: Section, *, full: bool) -> Result | None:
+    """What an earlier tour has computed, if it is complete."""
+    folder = _result_folder(section, full=full)
     try:
         record = json.loads((folder / "numbers.json").read_text(encoding="utf-8"))
-        pictures = {picture: (folder / _file(picture)).read_bytes() for picture in PICTURES}
-        numbers = _numbers(section)(**{name: _frozen(value) for name, value in record["numbers"].items()})
+        pictures = {variant: (folder / _file_name(variant)).read_bytes() for variant in VARIANTS}
+        return Result(section, record["seconds"], Numbers(**record["numbers"]), pictures, cached=True)
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is none, or somebody has been at it: it is made anew
-    return Kept(numbers, pictures, record["seconds"])
+        return None  # there is none, or it was changed: it is computed again
 
 
-def keep(section: Section[Any], found: Kept, *, full: bool) -> None:
-    """Keep it, whole or not at all. A folder that cannot be written costs time, next time, and nothing else."""
-    folder = _folder(section, full=full)
-    part = folder.with_name(f"{folder.name}.{os.getpid()}")
+def write_result(result: Result, *, full: bool) -> None:
+    """Store a result, complete or not at all. A folder that cannot be written costs time on the next tour only."""
+    folder = _result_folder(result.section, full=full)
     try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        record = {"numbers": asdict(found.numbers), "seconds": found.seconds}
-        (part / "numbers.json").write_text(json.dumps(record), encoding="utf-8")
-        for picture, content in found.pictures.items():
-            (part / _file(picture)).write_bytes(content)
         shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)
+        with new_folder(folder) as beside:
+            record = {"numbers": vars(result.numbers), "seconds": result.seconds}
+            (beside / "numbers.json").write_text(json.dumps(record), encoding="utf-8")
+            for variant, content in result.pictures.items():
+                (beside / _file_name(variant)).write_bytes(content)
     except OSError:
-        shutil.rmtree(part, ignore_errors=True)
+        return
 
 
-def _folder(section: Section[Any], *, full: bool) -> Path:
+def _result_folder(section: Section, *, full: bool) -> Path:
     source = inspect.getsource(sys.modules[section.judge.__module__])
-    return place(f"claim-{section.number:02}{'-full' if full else ''}", source)
+    return _folder(f"claim-{section.number:02}{'-full' if full else ''}", source)
 
 
-def _file(picture: Picture) -> str:
-    return f"{'-'.join(picture)}.png"
+def _folder(name: str, *dependencies: object) -> Path:
+    """The folder for something that depends on regard's code and on these; older ones of this name are removed."""
+    digest = hashlib.sha256(repr((code_digest(), *dependencies)).encode()).hexdigest()[:16]
+    folder = cache_folder() / "tour" / f"{name}.{digest}"
+    for other in folder.parent.glob(f"{name}.*") if folder.parent.exists() else ():
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder
 
 
-def _numbers(section: Section[Any]) -> type[Numbers]:
-    """The class of a section's numbers, as its `judge` says."""
-    found: type[Numbers] = next(iter(typing.get_type_hints(section.judge).values()))
-    return found
-
-
-def _frozen(value: Any) -> Any:
-    """JSON knows no tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+def _file_name(variant: Variant) -> str:
+    return f"{'-'.join(variant)}.png"

@@ -20,7 +20,7 @@ import regard
 from regard.data import curve
 from regard.view import pictures
 
-QUERY = 36  # the sample whose x is asked for, on the left, and whose row is marked, on the right
+QUERY = 36  # the sample whose x is the query on the left, and whose row is marked on the right
 WIDTH, HEIGHT = 8.0, 3.9  # inches; 1600 pixels wide
 
 
@@ -47,21 +47,21 @@ def _one_query(axes: Axes, x: Tensor, y: Tensor, score: regard.Score) -> None:
     """Samples as large as their weight, and the value that they are averaged to."""
     query = x[QUERY : QUERY + 1]
     output, weights = regard.attend(query, x, y, score=score, need_weights=True)
-    asked, answer = float(query), float(output)
+    position, answer = float(query), float(output)
     shares = (weights[0] / weights.max()).tolist()
-    axes.axvline(asked, color=pictures.ATTENTION, linewidth=1, linestyle=":")
+    axes.axvline(position, color=pictures.ATTENTION, linewidth=1, linestyle=":")
     for (key,), (value,), share in zip(x.tolist(), y.tolist(), shares, strict=True):
-        axes.plot([asked, key], [answer, value], color=pictures.ATTENTION, linewidth=1.2, alpha=0.7 * share)
+        axes.plot([position, key], [answer, value], color=pictures.ATTENTION, linewidth=1.2, alpha=0.7 * share)
     axes.plot(curve.GRID, curve.truth(curve.GRID), color=pictures.TRUTH, linewidth=1.4, alpha=0.5)
     axes.plot(curve.GRID, regard.attend(curve.GRID, x, y, score=score), color=pictures.ATTENTION)
     axes.scatter(x, y, s=[16 + 64 * share for share in shares], color=pictures.SAMPLES, edgecolor="#ffffff", zorder=3)
-    axes.plot(asked, answer, "o", markersize=10, color="#ffffff", markeredgecolor=pictures.ATTENTION, zorder=4)
+    axes.plot(position, answer, "o", markersize=10, color="#ffffff", markeredgecolor=pictures.ATTENTION, zorder=4)
     axes.set(xlim=(-0.1, 5.1), ylim=(-0.2, 4.7))
     axes.tick_params(labelsize=8)
-    axes.text(asked + 0.07, -0.05, "query", color=pictures.ATTENTION)
-    axes.text(asked + 0.14, answer + 0.12, "output", color=pictures.ATTENTION)
+    axes.text(position + 0.07, -0.05, "query", color=pictures.ATTENTION)
+    axes.text(position + 0.14, answer + 0.12, "output", color=pictures.ATTENTION)
     axes.text(0.32, 0.32, "truth", color=pictures.TRUTH)
-    axes.text(asked - 0.12, 0.32, "samples: key x, value y", color="#9c7000", ha="right")
+    axes.text(position - 0.12, 0.32, "samples: key x, value y", color="#9c7000", ha="right")
 
 
 def _every_query(panels: Iterable[Iterable[Axes]], x: Tensor, gaussian: regard.Score) -> None:
@@ -76,7 +76,7 @@ def _every_query(panels: Iterable[Iterable[Axes]], x: Tensor, gaussian: regard.S
     for row, (mask_name, mask) in zip(panels, masks.items(), strict=True):
         for axes, (score_name, score) in zip(row, scores.items(), strict=True):
             image = pictures.heat(axes, regard.weights(centred, centred, score=score, mask=mask))
-            image.set_norm(PowerNorm(0.5, 0, 0.25))  # what is small is still seen
+            image.set_norm(PowerNorm(0.5, 0, 0.25))  # so that small weights are visible
             axes.set(xticks=[], yticks=[], aspect="equal")
             axes.spines[:].set(visible=True, color="#dfe2e7")
             if mask is None:

@@ -1,11 +1,9 @@
-"""The words of the sections' pictures in Chinese. Sentences that are data, such as a translation, stay as they are."""
+"""The labels of the sections' pictures in Chinese. Sentences that are data, such as a translation, stay English."""
 
 import re
 import warnings
-from collections.abc import Iterator
 from functools import cache
 
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -118,39 +116,34 @@ LABELS = {
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
-def in_chinese(text: str) -> str:
-    """A label in Chinese; what is none stays as it is."""
-    numbers = iter(NUMBER.findall(text))
-    known = LABELS.get(NUMBER.sub("#", text))
-    return text if known is None else re.sub("#", lambda _: next(numbers), known)
+def translate(label: str) -> str:
+    """A label in Chinese; a text that is none of the labels stays as it is."""
+    numbers = iter(NUMBER.findall(label))
+    translation = LABELS.get(NUMBER.sub("#", label), label)
+    return translation if translation == label else re.sub("#", lambda _: next(numbers), translation)
 
 
-def chinese(drawing: Drawing) -> Drawing:
-    """The same picture with Chinese words, where a font of this system has them."""
+def in_chinese(drawing: Drawing) -> Drawing:
+    """The same picture with Chinese labels, where the fonts of this system have their letters."""
 
     def draw() -> Figure:
         figure, family = drawing(), fonts()
         if family is not None:
-            for axis in _axes(figure):
-                names = [label.get_text() for label in axis.get_ticklabels()]
-                if any(in_chinese(name) != name for name in names):  # or the locator would lose its freedom
-                    axis.set_ticklabels([in_chinese(name) for name in names])
+            for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]:
+                ticks = [label.get_text() for label in axis.get_ticklabels()]
+                if any(translate(tick) != tick for tick in ticks):  # else the axis chooses its ticks by itself
+                    axis.set_ticklabels([translate(tick) for tick in ticks])
             for text in figure.findobj(Text):
-                text.set_text(in_chinese(text.get_text()))
+                text.set_text(translate(text.get_text()))
                 text.set_fontfamily(family)
         return figure
 
     return draw
 
 
-def _axes(figure: Figure) -> Iterator[Axis]:
-    for axes in figure.axes:
-        yield from (axes.xaxis, axes.yaxis)
-
-
 @cache
 def fonts() -> list[str] | None:
-    """The fonts to write the labels with, or None where some letter is in no font."""
+    """The fonts to write the labels with, or None where a letter is in none of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

@@ -17,31 +17,38 @@ from regard.tour.section import show, verdict
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # another number of threads changes the last bits
-seen, drawing = run()
-for name, label, value in seen.labelled():
-    print(f"{{label.{language}}}: {{show(value)}}")"""
+numbers, drawing = run()
+meanings = {{
+{meanings}
+}}
+for name, meaning in meanings.items():
+    print(f"{{meaning}}: {{show(getattr(numbers, name))}}")"""
 DRAW = """from IPython.display import Image
 
 Image(pictures.png(drawing, "light"), width=640)"""
 JUDGE = """from regard.tour import words
 
-criteria = judge(seen)
+criteria = list(judge(numbers))
 for met, sentence in criteria:
     print("✓" if met else "✗", sentence.{language})
 words.OUTCOMES[verdict(criteria)].{language}"""
 
 
-def notebook(section: Section[Any], language: Language) -> str:
+def notebook(section: Section, language: Language) -> str:
     """The notebook as JSON, with nothing run yet."""
     texts = (
         f"# {section.title.to(language)}\n\n"
         f"> **{words.THE_NOTES_SAY.to(language)}** {section.claim.to(language)}\n\n"
-        f"{section.idea.to(language)}\n\n    {section.written(language)}"
+        f"{section.idea.to(language)}\n\n    {section.formula_in(language)}"
     )
-    cells = [_cell("markdown", texts), _cell("code", _source(section))]
-    cells += [_cell("code", own.format(language=language) if own != DRAW else own) for own in (RUN, DRAW, JUDGE)]
+    meanings = "\n".join(f"    {name!r}: {meaning.to(language)!r}," for name, meaning in section.meanings.items())
+    codes = (_source(section), RUN.format(meanings=meanings), DRAW, JUDGE.format(language=language))
+    cells: list[dict[str, Any]] = [{"cell_type": "markdown", "source": texts}]
+    cells += [{"cell_type": "code", "source": code, "execution_count": None, "outputs": []} for code in codes]
+    for number, cell in enumerate(cells):
+        cell |= {"id": f"cell-{number}", "metadata": {}, "source": cell["source"].splitlines(keepends=True)}
     whole = {
-        "cells": [{**cell, "id": f"cell-{number}"} for number, cell in enumerate(cells)],
+        "cells": cells,
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -49,14 +56,13 @@ def notebook(section: Section[Any], language: Language) -> str:
     return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
 
 
-def _cell(kind: str, text: str) -> dict[str, Any]:
-    more: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    return {"cell_type": kind, "metadata": {}, "source": text.splitlines(keepends=True), **more}
-
-
-def _source(section: Section[Any]) -> str:
+def _source(section: Section) -> str:
     """The code of its file, without the first line and without the texts, which stand above."""
     lines = inspect.getsource(sys.modules[section.judge.__module__]).splitlines()
-    first, *rest = ast.parse("\n".join(lines)).body
-    texts = [own.lineno for own in rest if isinstance(own, ast.Assign) and ast.unparse(own.targets[0]) == "SECTION"]
+    first, *statements = ast.parse("\n".join(lines)).body
+    texts = [
+        statement.lineno
+        for statement in statements
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "SECTION"
+    ]
     return "\n".join(lines[first.end_lineno : texts[0] - 1 if texts else None]).strip()

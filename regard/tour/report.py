@@ -1,23 +1,24 @@
-"""What a tour says besides its page: the table of verdicts on stdout, and results.json."""
+"""What a tour says besides its page: its progress on stderr, the table of verdicts on stdout, and results.json."""
 
 import json
 import math
 import platform
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text as Styled
 
 import regard
 from regard.tour import words
-from regard.tour.section import Language, Outcome, Text, show
-from regard.tour.walk import Result
+from regard.tour.result import Result
+from regard.tour.section import Language, Outcome
 
 STYLES = {
     Outcome.HELD: "green",
@@ -33,22 +34,38 @@ def versions() -> dict[str, str]:
     return {"regard": regard.__version__, "Python": platform.python_version(), **packages}
 
 
-def deciding(result: Result) -> tuple[str, Text]:
-    """The number that decided, and what it is; the error, where there is no number."""
-    if result.numbers is None:
-        return "", Text(result.error, result.error)
-    labels = {name: (show(value), label) for name, label, value in result.numbers.labelled()}
-    return labels[result.section.deciding]
-
-
 def tally(results: Sequence[Result]) -> list[tuple[Outcome, int]]:
     """How many claims ended how, without those that none did."""
     counted = Counter(result.outcome for result in results)
     return [(outcome, counted[outcome]) for outcome in Outcome if counted[outcome]]
 
 
+def with_progress(results: Iterator[Result], count: int, language: Language) -> Iterator[Result]:
+    """The results as they come, with a bar on stderr where that is a terminal, and else with a line for each."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TimeElapsedColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=count)
+        for done, result in enumerate(results, 1):
+            title = result.section.title.to(language)
+            bar.update(task, completed=done, description=title)
+            if result.error:
+                bar.console.print(f"{result.anchor}: {result.error}", markup=False, highlight=False, soft_wrap=True)
+            elif not console.is_terminal:
+                elapsed = words.CACHED if result.cached else words.seconds(result.seconds)
+                claim = f"{words.CLAIM.to(language)} {result.section.number}"
+                print(f"{done}/{count}  {claim}: {title}  ({elapsed.to(language)})", file=sys.stderr)
+            yield result
+
+
 def print_table(results: Sequence[Result], language: Language) -> None:
-    """Claim, verdict and the number that decided, on stdout."""
+    """Claim, verdict and the number that decided, on stdout; then the criteria that were not met."""
     # In a file or a pipe there is no edge to wrap at.
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -58,10 +75,10 @@ def print_table(results: Sequence[Result], language: Language) -> None:
     table.add_column(words.NUMBER.to(language), justify="right", no_wrap=True)
     table.add_column(words.MEANING.to(language), overflow="fold")
     for result in results:
-        number, label = deciding(result)
+        number, meaning = result.deciding
         outcome = Styled(words.OUTCOMES[result.outcome].to(language), style=STYLES[result.outcome])
-        title, meaning = Styled(result.section.title.to(language)), Styled(label.to(language))
-        table.add_row(str(result.section.number), title, outcome, number, meaning)
+        title = Styled(result.section.title.to(language))
+        table.add_row(str(result.section.number), title, outcome, number, Styled(meaning.to(language)))
     with console.capture() as printed:
         console.print(table)
         for result in results:
@@ -81,27 +98,27 @@ def as_json(results: Sequence[Result], language: Language) -> str:
             "claim": result.section.claim.to(language),
             "verdict": str(result.outcome),
             "deciding": result.section.deciding,
-            "numbers": {name: _plain(value) for name, _, value in result.numbers.labelled()} if result.numbers else {},
+            "numbers": {name: _finite(value) for name, _, value in result.labelled()},
             "criteria": [
                 {"met": criterion.met, "sentence": criterion.sentence.to(language)} for criterion in result.criteria
             ],
             "error": result.error or None,
-            "pictures": [result.picture_name(*which) for which in result.pictures],
+            "pictures": [result.picture_name(*variant) for variant in result.pictures],
             "seconds": round(result.seconds, 3),
         }
         for result in results
     ]
-    whole = {
+    tour = {
         "claims": claims,
         "versions": versions(),
         "machine": platform.platform(),
         "seconds": round(sum(result.seconds for result in results), 3),
     }
-    return json.dumps(whole, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return json.dumps(tour, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, tuple):
-        return [_plain(part) for part in value]
+        return [_finite(part) for part in value]
     return value if math.isfinite(value) else None

@@ -1,111 +1,146 @@
-"""The command `regard tour`: walk through all sections, write the page, say how it went."""
+"""Running sections, several at once; one that fails does not stop the others."""
 
-import io
-import sys
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryFile
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+import torch
 
-from regard.tour import report, words
-from regard.tour.notebook import notebook
-from regard.tour.page import page
-from regard.tour.section import LANGUAGES, Language, Outcome, Section
-from regard.tour.sections import load
-from regard.tour.walk import Result, walk, walk_together
+from regard.tour.cache import read_result, write_result
+from regard.tour.labels import in_chinese
+from regard.tour.result import VARIANTS, Result
+from regard.tour.section import Need, Section
+from regard.view.pictures import png
 
-
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
-
-    out: Path
-    language: Language = "en"
-    only: Sequence[int] = ()  # numbers of claims; none: all of them
-    full: bool = False  # real data and more seeds
-    again: bool = False  # also what is kept from before
-    as_json: bool = False
+MAX_PROCESSES = 8  # each holds some hundred megabytes
 
 
-def run(request: Request, sections: Sequence[Section[Any]] | None = None) -> int:
-    """Run the sections (all of them, unless told which) and write the page into the folder that is asked for.
-
-    Exit code 0: every section ran, whatever its verdict. 1: one failed. 2: the request cannot be met.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot write ⁻¹ is no reason to stop
-    out, language = request.out, request.language
+def run_section(section: Section, full: bool = False) -> Result:
+    """Run, judge and draw a section. It starts from the same seed, on one thread, whatever ran before it."""
+    start = time.perf_counter()
+    run, _ = section.choose(full)
     try:
-        chosen = _chosen(load(), request.only) if sections is None else sections
-        out.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=out).close()  # better now than after the work
-        if sections is None:
-            coming = walk_together(chosen, full=request.full, again=request.again)
+        with torch.random.fork_rng(devices=[]), _one_thread():
+            torch.manual_seed(0)
+            numbers, drawing = run()
+            drawings = {"en": drawing, "zh": in_chinese(drawing)}
+            pictures = {(language, theme): png(drawings[language], theme) for language, theme in VARIANTS}
+            return Result(section, time.perf_counter() - start, numbers, pictures)
+    except Exception as error:
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        return Result(section, time.perf_counter() - start, error=line)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The number of threads changes the last bits of sums, so it is always the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_sections(
+    sections: Sequence[Section], *, full: bool = False, no_cache: bool = False, processes: int | None = None
+) -> Iterator[Result]:
+    """The results as they come; those of an earlier tour first.
+
+    full: with more seeds, longer training and larger data.
+    no_cache: compute also what an earlier tour has computed.
+    processes: how many at once, by default one for each core; 0: all sections in this process.
+    """
+    remaining = []
+    for section in sections:
+        cached = None if no_cache else read_result(section, full=full)
+        if cached is None:
+            remaining.append(section)
         else:
-            coming = walk(chosen)
-        results = sorted(_with_progress(coming, len(chosen), language), key=lambda result: result.section.number)
-        for name, content in files(results, language).items():
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            (out / name).write_bytes(content)
-    except ValueError as error:
-        print(f"regard: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        no_folder = isinstance(error, FileExistsError | NotADirectoryError)
-        reason = "there is a file in the way of that folder" if no_folder else error.strerror or error
-        print(f"regard: --out: cannot write into {out}: {reason}", file=sys.stderr)
-        return 2
-    if request.as_json:
-        print(report.as_json(results, language), end="")
+            yield cached
+    if processes is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processes = min(MAX_PROCESSES, cores)
+    if processes:
+        results = _in_processes(remaining, full, processes)
     else:
-        report.print_table(results, language)
-        print(f"{words.PAGE.to(language)}{(out / 'index.html').resolve()}")
-    return 1 if any(result.outcome is Outcome.FAILED for result in results) else 0
+        results = (run_section(section, full) for section in remaining)
+    for result in results:
+        if not result.error:
+            write_result(result, full=full)
+        yield result
 
 
-def _chosen(sections: Sequence[Section[Any]], only: Sequence[int]) -> list[Section[Any]]:
-    known = {section.number: section for section in sections}
-    for number in only:
-        if number not in known:
-            raise ValueError(f"--only: expected claims from {min(known)} to {max(known)}, got {number}")
-    return [known[number] for number in sorted(set(only))] if only else list(sections)
-
-
-def files(results: Sequence[Result], language: Language) -> dict[str, bytes]:
-    """Everything that a tour leaves behind: file name → content. index.html is the page in the chosen language."""
-    pages = {f"{each}.html": page(results, each).encode() for each in LANGUAGES}
-    pictures = {result.picture_name(*which): own for result in results for which, own in result.pictures.items()}
-    notebooks = {
-        result.notebook_name(each): notebook(result.section, each).encode() for result in results for each in LANGUAGES
-    }
-    written = {"results.json": report.as_json(results, language).encode(), "index.html": pages[f"{language}.html"]}
-    return pages | pictures | notebooks | written
-
-
-def _with_progress(coming: Iterator[Result], count: int, language: Language) -> Iterator[Result]:
-    """The results of a walk, with a bar on stderr where that is a terminal, and else with a line for each."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TimeElapsedColumn(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=count)
-        for done, result in enumerate(coming, 1):
-            title = result.section.title.to(language)
-            bar.update(task, completed=done, description=title)
-            if result.error:
-                bar.console.print(f"{result.anchor}: {result.error}", markup=False, highlight=False, soft_wrap=True)
-            elif not console.is_terminal:
-                elapsed = words.KEPT if result.is_kept else words.seconds(result.seconds)
-                claim = f"{words.CLAIM.to(language)} {result.section.number}"
-                print(f"{done}/{count}  {claim}: {title}  ({elapsed.to(language)})", file=sys.stderr)
+def _in_processes(sections: Sequence[Section], full: bool, processes: int) -> Iterator[Result]:
+    """A process that dies takes the others of its pool with it: what is left is then run one by one."""
+    remaining = {section.number: section for section in sections}
+    try:
+        for result in _in_pool(sections, full, processes):
+            del remaining[result.section.number]
             yield result
+    except BrokenProcessPool:
+        for section in remaining.values():
+            try:
+                yield from _in_pool([section], full, 1)
+            except BrokenProcessPool:
+                yield Result(section, 0.0, error="its process has died, of too little memory perhaps")
+
+
+def _in_pool(sections: Sequence[Section], full: bool, processes: int) -> Iterator[Result]:
+    """Sections in their order; what several of them need is made once, when the first of them has its turn, and each
+    bears its share of the time."""
+    needs = {section.number: section.choose(full)[1] for section in sections}
+    users = Counter(chain.from_iterable(needs.values()))
+    seconds = dict[Need, float]()  # that making it took
+    making, running = dict[Future[Any], Need](), set[Future[Any]]()
+    waiting = list[Section]()
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_worker)
+    try:
+        for section in sections:
+            for need in needs[section.number]:
+                if need not in making.values():
+                    making[pool.submit(_make, need)] = need
+            if needs[section.number]:
+                waiting.append(section)
+            else:
+                running.add(pool.submit(run_section, section, full))
+        while waiting or running:
+            for future in wait([*making, *running], return_when=FIRST_COMPLETED).done:
+                if future in making:
+                    # Where making it failed, the section that needs it tries again, and says why it fails.
+                    seconds[making.pop(future)] = 0.0 if future.exception() else future.result()
+                else:
+                    running.remove(future)
+                    result: Result = future.result()
+                    shares = sum(seconds[need] / users[need] for need in needs[result.section.number])
+                    yield replace(result, seconds=result.seconds + shares)
+            missing = set(making.values())
+            for section in [section for section in waiting if missing.isdisjoint(needs[section.number])]:
+                waiting.remove(section)
+                running.add(pool.submit(run_section, section, full))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _make(need: Need) -> float:
+    """How many seconds it takes to make it."""
+    start = time.perf_counter()
+    need.make(*need.arguments)
+    return time.perf_counter() - start
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the process that started this one, and keep to one core."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)

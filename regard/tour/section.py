@@ -1,15 +1,17 @@
 """What a section of the tour is, and how a verdict comes out of numbers. All that the author of a section needs.
 
 A section is one file of sections/, which ends in SECTION = Section(…). Its `run` is short, because the page shows it as
-it stands: it measures, and returns the numbers and a way to draw the picture. Its `judge` sees those numbers alone.
+it stands: it measures, and returns the numbers and a way to draw the picture. Its `judge` gets those numbers alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_type_hints
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
+from torch import Tensor
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -26,26 +28,43 @@ class Text(NamedTuple):
         return self.en if language == "en" else self.zh
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """What a section measured. A section subclasses it; each field is a number, or a tuple of numbers, and says in
-    both languages what it is: ``error: Annotated[float, Text("mean squared error", "均方误差")]``."""
-
-    def labelled(self) -> Iterator[tuple[str, Text, Any]]:
-        """Name, meaning and value of each number."""
-        hints = get_type_hints(type(self), include_extras=True)
-        for field in fields(self):
-            label = next(iter(getattr(hints[field.name], "__metadata__", ())), None)
-            if not isinstance(label, Text):
-                raise TypeError(f"{type(self).__name__}.{field.name}: expected Annotated[…, Text(en, zh)]")
-            yield field.name, label, getattr(self, field.name)
-
-
 class Criterion(NamedTuple):
-    """One condition of a claim: whether the numbers met it, and the sentence that says what was asked and what came."""
+    """One condition of a claim: whether the numbers met it, and a sentence that says what was expected and measured."""
 
     met: bool
     sentence: Text
+
+
+class Numbers(SimpleNamespace):
+    """What a section measured: numbers, or tuples of numbers, by name. Tensors are turned into these.
+
+    Numbers(error=tensor(0.5), sizes=[4, 16]) has the attributes error == 0.5 and sizes == (4, 16).
+    """
+
+    def __init__(self, **values: Tensor | float | Sequence[float]) -> None:
+        plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}
+        super().__init__(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
+
+    def criterion(self, met: bool, en: str, zh: str) -> Criterion:
+        """A criterion whose sentences name the numbers in braces: {error}, {sizes[-1]}, {share:.1%}.
+
+        Without a format they are written as `show` writes them.
+        """
+        shown = {name: _Shown(value) for name, value in vars(self).items()}
+        return Criterion(met, Text(en.format_map(shown), zh.format_map(shown)))
+
+
+class _Shown:
+    """A number to be filled into a sentence."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getitem__(self, index: int | str) -> "_Shown":
+        return _Shown(self.value[int(index)])  # str.format passes "-1" as a string
+
+    def __format__(self, specification: str) -> str:
+        return format(self.value, specification) if specification else show(self.value)
 
 
 class Outcome(StrEnum):
@@ -65,19 +84,20 @@ def verdict(criteria: Sequence[Criterion]) -> Outcome:
     return Outcome.HELD if all(criterion.met for criterion in criteria) else Outcome.PARTLY
 
 
-Drawing = Callable[[], Figure]  # called once for the light page and once for the dark one
-Measured = TypeVar("Measured", bound=Numbers)
+Drawing = Callable[[], Figure]  # called once for each language and theme
+Measured = tuple[Numbers, Drawing]
+Criteria = Iterator[Criterion]
 
 
 class Need(NamedTuple):
-    """Something that takes long, and that several sections share: made once, and then kept."""
+    """Something that takes long to make and that several sections share: make(*arguments) is called once for all."""
 
     make: Callable[..., object]
-    of: tuple[Any, ...] = ()
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section(Generic[Measured]):
+class Section:
     """One claim of the notes."""
 
     number: int  # of the claim
@@ -87,17 +107,22 @@ class Section(Generic[Measured]):
     idea: Text  # a few sentences of our own
     formula: str | Text  # a Text, where it has words
     caption: Text  # what the picture shows, also for those who cannot see it
+    meanings: Mapping[str, Text]  # of the numbers, by their names, in the order in which they are shown
     deciding: str  # the name of the number that stands for all of them in the table of verdicts
-    run: Callable[[], tuple[Measured, Drawing]]
-    judge: Callable[[Measured], Sequence[Criterion]]
-    full: Callable[[], tuple[Measured, Drawing]] | None = None  # the same on real data, or with more seeds: --full
-    rehearsal: Callable[[], tuple[Measured, Drawing]] | None = None  # in seconds, proves nothing: for tests
+    run: Callable[[], Measured]
+    judge: Callable[[Numbers], Criteria]
+    full: Callable[[], Measured] | None = None  # the same on real data, or with more seeds: --full
+    rehearsal: Callable[[], Measured] | None = None  # in seconds, proves nothing: for tests
     needs: tuple[Need, ...] = ()  # what `run` shares with other sections
     full_needs: tuple[Need, ...] = ()  # what `full` shares with other sections
 
-    def written(self, language: Language) -> str:
+    def formula_in(self, language: Language) -> str:
         """The formula, its words in this language."""
         return self.formula.to(language) if isinstance(self.formula, Text) else self.formula
+
+    def choose(self, full: bool) -> tuple[Callable[[], Measured], tuple[Need, ...]]:
+        """What to run and what it needs: `full`, where it is wanted and there is one, else `run`."""
+        return (self.full, self.full_needs) if full and self.full is not None else (self.run, self.needs)
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

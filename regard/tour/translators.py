@@ -1,4 +1,4 @@
-"""Small translators from English to French that several sections look at: trained once for all, and then kept."""
+"""Small translators from English to French that several sections look at: each is trained once, and cached."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from regard.data.grammar import corpus
 from regard.data.pairs import Pair
 from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
-from regard.tour import cache as kept
+from regard.tour import cache
 from regard.tour.learning import fit_task
 from regard.tour.section import Need
 from regard.training.metrics import bleu
@@ -25,15 +25,15 @@ SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the eff
     "batch": 1_024,
     "dropout": 0.0,
 }
-RATE = 1e-2
+LEARNING_RATE = 1e-2
 
 
 class Training(NamedTuple):
-    """For how long, how often, and with how many sentences they are tested, which nothing was learned from."""
+    """How translators are trained and tested."""
 
     steps: int
-    seeds: Sequence[int]
-    pairs: int
+    seeds: Sequence[int]  # a translator for each
+    pairs: int  # of the test
 
 
 SHORT = Training(300, range(3), 200)
@@ -42,26 +42,26 @@ REHEARSAL = Training(3, range(2), 11)
 
 
 def translator(attention: str, seed: int, steps: int) -> Seq2Seq:
-    """An RNN encoder–decoder with this score (or "none"), taught with the embedded grammar: as `regard train translate`
+    """An RNN encoder–decoder with this score (or "none"), trained on the embedded grammar as `regard train translate`
     does it, but without its checkpoints and evaluations."""
 
-    def made() -> Model:
+    def make() -> Model:
         torch.manual_seed(seed)
         task = prepare("translate", resolved("translate", {"attention": attention, "seed": seed, **SETTINGS}))
-        return fit_task(task, steps=steps, rate=RATE, seed=seed)
+        return fit_task(task, steps=steps, learning_rate=LEARNING_RATE, seed=seed)
 
-    model = regard.load(kept.model(f"translator-{attention}-{seed}-{steps}", made, SETTINGS, RATE))
+    model = regard.load(cache.model_folder(f"translator-{attention}-{seed}-{steps}", make, SETTINGS, LEARNING_RATE))
     assert isinstance(model, Seq2Seq)
     return model
 
 
 def needed(kinds: Sequence[str], training: Training) -> tuple[Need, ...]:
-    """What a section has to say that looks at these."""
+    """The translators of these kinds, as a section names them in `needs`."""
     return tuple(Need(translator, (kind, seed, training.steps)) for kind in kinds for seed in training.seeds)
 
 
 def unseen(count: int) -> list[Pair]:
-    """Sentences of the grammar, their French and which words belong together, that nothing was learned from."""
+    """Sentences of the grammar's test part, with their French and with the words that belong together."""
     return corpus("fr").test[:count]
 
 

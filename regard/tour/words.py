@@ -34,7 +34,7 @@ MET = Text("met", "满足")
 NOT_MET = Text("not met", "不满足")
 SKIP = Text("Skip to the claims", "跳到论断")
 PAGE = Text("Page: ", "页面：")
-KEPT = Text("kept", "已有")
+CACHED = Text("cached", "已有")
 
 
 def notes(names: tuple[str, ...]) -> Text:

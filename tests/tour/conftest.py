@@ -1,99 +1,60 @@
 """The tour takes some seconds, so all tests look at one run of it."""
 
-import contextlib
-import io
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text as Words
+from matplotlib.text import Text
 
-from regard import tour
-from regard.data.grammar import parallel
-from regard.tour import cache as kept
-from regard.tour import labels, runner, walk
-from regard.tour.labels import chinese
-from regard.tour.section import Criterion, Numbers, Section, Text
+from regard.data.grammar import corpus
+from regard.tour import sections
+from regard.tour.page import write_folder
+from regard.tour.runner import run_section
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """Where results are cached in this test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "regard" / "tour"
 
 
 @dataclass(frozen=True)
 class Tour:
     out: Path
-    code: int
-    stdout: str
-    stderr: str
     results: list
-    labels: dict  # of the Chinese pictures, by claim
+    labels: dict  # the texts of the pictures, by claim
 
     def page(self, language):
         return (self.out / f"{language}.html").read_text(encoding="utf-8")
 
 
-def rehearsed(section):
-    """What came of a section, by its rehearsal if it has one."""
-    return replace(walk.visit(replace(section, run=section.rehearsal or section.run)), section=section)
+def rehearsed(section, labels):
+    """What came of a section, by its rehearsal if it has one; the texts of its picture are added to the labels."""
 
+    def run():
+        numbers, drawing = (section.rehearsal or section.run)()
 
-def listened(words, drawing):
-    """A Chinese picture, whose words are written down."""
+        def draw():
+            figure = drawing()
+            if not labels:
+                figure.draw_without_rendering()
+                labels.update(text.get_text() for text in figure.findobj(Text))
+            return figure
 
-    def draw():
-        figure = chinese(drawing)()
-        figure.draw_without_rendering()
-        words.update(text.get_text() for text in figure.findobj(Words))
-        return figure
+        return numbers, draw
 
-    return draw
+    return replace(run_section(replace(section, run=run)), section=section)
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A whole tour, in English, in which sections that train for long are rehearsed."""
-    out = tmp_path_factory.mktemp("tour") / "made" / "by the tour"
-    results, words = [], {}
-
-    def walking(sections, **_):
-        for section in sections:
-            patch.setattr(walk, "chinese", partial(listened, words.setdefault(section.number, set())))
-            results.append(rehearsed(section))
-            yield results[-1]
-
+    out = tmp_path_factory.mktemp("tour")
+    labels = {section.number: set() for section in sections.load()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            labels, "fonts", lambda: ["DejaVu Sans"]
-        )  # what is tested are the words, whatever fonts there are
-        patch.setattr(parallel, "DEFAULT_COUNT", 700)
-        cache = tmp_path_factory.mktemp("cache")
-        patch.setattr(kept, "cache_folder", lambda: cache)
-        patch.setattr(runner, "walk_together", walking)
-        with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-            code = tour.run(tour.Request(out))
-    return Tour(out, code, stdout.getvalue(), stderr.getvalue(), results, words)
-
-
-@dataclass(frozen=True)
-class Size(Numbers):
-    size: Annotated[float, Text("the size", "大小")]
-
-
-@pytest.fixture
-def small_section():
-    """Makes sections that take no time: small_section(7, 0.5), or small_section(7, an exception to raise)."""
-
-    def make(number, outcome):
-        def run():
-            if isinstance(outcome, BaseException):
-                raise outcome
-            return Size(outcome), lambda: Figure(figsize=(1, 1))
-
-        def judge(size):
-            return [Criterion(size.size > 0, Text("It is > 0 & <small>.", "它大于 0。"))]
-
-        both = Text(f"Title {number} <&>", f"标题 {number}")
-        texts = dict.fromkeys(("title", "claim", "idea", "caption"), both)
-        return Section(number=number, notes=("000",), **texts, formula="a < b", deciding="size", run=run, judge=judge)
-
-    return make
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(corpus, "__defaults__", ("fr", 700, 0))  # 700 sentences instead of 20,000
+        results = [rehearsed(section, labels[section.number]) for section in sections.load()]
+    write_folder(results, "en", out)
+    return Tour(out, results, labels)

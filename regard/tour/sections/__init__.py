@@ -2,12 +2,11 @@
 
 import pkgutil
 from importlib import import_module
-from typing import Any
 
 from regard.tour.section import Section
 
 
-def load() -> list[Section[Any]]:
+def load() -> list[Section]:
     """All sections, in the order of the claims."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return [import_module(f"{__name__}.{name}").SECTION for name in names]

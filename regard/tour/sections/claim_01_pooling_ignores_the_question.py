@@ -1,32 +1,18 @@
 """Claim 1: max and average pooling ignore what is asked; attention does not."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How far the answers move when the question changes."""
-
-    pooled_moved: Annotated[float, Text("change of the pooled answers", "换查询后池化结果的变化")]
-    attention_moved: Annotated[float, Text("change of attention's answer", "换查询后注意力结果的变化")]
-    constant_score: Annotated[
-        float,
-        Text("average pooling − attention with a constant score", "平均池化与常数评分注意力之差"),
-    ]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Ask three questions about the same five things."""
     # What each is good for (drink, read, write), and how bright it is.
     things = ["newspaper", "paper", "red cup", "notebook", "book"]
@@ -41,51 +27,41 @@ def run() -> tuple[Seen, Drawing]:
         "max pooling": lambda q, v: regard.max_pool(v),
         "attention": lambda q, v: regard.attend(q, key, v),
     }
-    moved, shares = {}, {}
+    changes, shares = {}, {}
     # How much a thing counts: how much the answer rises when the thing gets brighter.
     brighter = value + 0.01 * torch.eye(5)[:, :, None]  # (5 changes, 5, 1)
     for name, pool in pools.items():
         answers = torch.cat([pool(query, value) for query in queries])  # (3, 1)
-        moved[name] = float(answers.max() - answers.min())
-        risen = torch.stack([pool(query, brighter)[:, 0, 0] for query in queries])
-        shares[name] = (risen - answers) / 0.01
+        changes[name] = float(answers.max() - answers.min())
+        raised = torch.stack([pool(query, brighter)[:, 0, 0] for query in queries])
+        shares[name] = (raised - answers) / 0.01
 
     difference = pools["average pooling"](queries[0], value) - regard.average_pool(value)
-    seen = Seen(
-        pooled_moved=max(moved["average pooling"], moved["max pooling"]),
-        attention_moved=moved["attention"],
-        constant_score=float(difference.abs().max()),
+    numbers = Numbers(
+        pooled_moved=max(changes["average pooling"], changes["max pooling"]),
+        attention_moved=changes["attention"],
+        constant_score=difference.abs().max(),
     )
-    return seen, partial(draw, shares, things, questions)
+    return numbers, partial(draw, shares, things, questions)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Identical for all queries, next to something that is not."""
-    return [
-        Criterion(
-            seen.pooled_moved == 0,
-            Text(
-                "Whatever is asked, max and average pooling must give the same answer: "
-                f"it moved by {show(seen.pooled_moved)}.",
-                f"无论查询是什么，最大池化和平均池化的结果都应相同：变化为 {show(seen.pooled_moved)}。",
-            ),
-        ),
-        Criterion(
-            seen.attention_moved > 0.1,
-            Text(
-                f"Attention must answer differently, by more than 0.1: it moved by {show(seen.attention_moved)}.",
-                f"注意力的结果应随查询而变，且变化大于 0.1：变化为 {show(seen.attention_moved)}。",
-            ),
-        ),
-        Criterion(
-            seen.constant_score <= 1e-6,
-            Text(
-                "Average pooling must be attention whose score is a constant, to 10⁻⁶: "
-                f"the two differ by {show(seen.constant_score)}.",
-                f"平均池化应等于评分为常数的注意力，误差不超过 10⁻⁶：两者相差 {show(seen.constant_score)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.pooled_moved == 0,
+        "Whatever is asked, max and average pooling must give the same answer: it moved by {pooled_moved}.",
+        "无论查询是什么，最大池化和平均池化的结果都应相同：变化为 {pooled_moved}。",
+    )
+    yield numbers.criterion(
+        numbers.attention_moved > 0.1,
+        "Attention must answer differently, by more than 0.1: it moved by {attention_moved}.",
+        "注意力的结果应随查询而变，且变化大于 0.1：变化为 {attention_moved}。",
+    )
+    yield numbers.criterion(
+        numbers.constant_score <= 1e-6,
+        "Average pooling must be attention whose score is a constant, to 10⁻⁶: the two differ by {constant_score}.",
+        "平均池化应等于评分为常数的注意力，误差不超过 10⁻⁶：两者相差 {constant_score}。",
+    )
 
 
 def draw(shares: dict[str, Tensor], things: list[str], questions: list[str]) -> Figure:
@@ -128,6 +104,11 @@ SECTION = Section(
         "每个问题下各样东西所占的份量。平均池化（各占五分之一）和最大池化（总是红杯子）的各行完全相同；注意力的每一行"
         "各不相同。",
     ),
+    meanings={
+        "pooled_moved": Text("change of the pooled answers", "换查询后池化结果的变化"),
+        "attention_moved": Text("change of attention's answer", "换查询后注意力结果的变化"),
+        "constant_score": Text("average pooling − attention with a constant score", "平均池化与常数评分注意力之差"),
+    },
     deciding="pooled_moved",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 2: averaging all y gives a flat line without any trend."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,23 +8,11 @@ from torch import Tensor
 
 import regard
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How flat the line is, and how wrong."""
-
-    variance: Annotated[float, Text("variance of the line over x", "直线沿 x 的方差")]
-    truth_variance: Annotated[float, Text("variance of the true curve over x", "真实曲线沿 x 的方差")]
-    error: Annotated[
-        float, Text("mean squared error against the truth, mean of 5 seeds", "相对真值的均方误差，5 个种子的均值")
-    ]
-    spread: Annotated[float, Text("its standard deviation over the seeds", "该误差在种子间的标准差")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Average 50 noisy samples, and compare with the curve they are from."""
     truth = curve.truth(curve.GRID)
     average = regard.Kernel("constant")  # every sample scores the same
@@ -36,35 +22,28 @@ def run() -> tuple[Seen, Drawing]:
         lines.append(regard.attend(curve.GRID, x, y, score=average))
     line = torch.stack(lines)  # (seeds, queries, 1)
     errors = (line - truth).square().mean((1, 2))
-    seen = Seen(
-        variance=float(line.var(1, correction=0).max()),
-        truth_variance=float(truth.var(correction=0)),
-        error=float(errors.mean()),
-        spread=float(errors.std()),
+    numbers = Numbers(
+        variance=line.var(1, correction=0).max(),
+        truth_variance=truth.var(correction=0),
+        error=errors.mean(),
+        spread=errors.std(),
     )
-    return seen, partial(draw, *curve.samples(50), lines[0])
+    return numbers, partial(draw, *curve.samples(50), lines[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Flat, and therefore blind to all that the curve does."""
-    return [
-        Criterion(
-            seen.variance <= 1e-24,
-            Text(
-                f"The line's variance over x must be 0 (10⁻²⁴ for rounding): it is {show(seen.variance)}.",
-                f"直线沿 x 的方差应为 0（舍入误差容许 10⁻²⁴）：测得 {show(seen.variance)}。",
-            ),
-        ),
-        Criterion(
-            seen.error >= seen.truth_variance > 0,
-            Text(
-                "A line without trend leaves at least the whole variance of the truth, "
-                f"{show(seen.truth_variance)}, as error: it is {show(seen.error)} ± {show(seen.spread)}.",
-                f"没有趋势的直线，误差至少等于真实曲线的全部方差 {show(seen.truth_variance)}："
-                f"测得 {show(seen.error)} ± {show(seen.spread)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.variance <= 1e-24,
+        "The line's variance over x must be 0 (10⁻²⁴ for rounding): it is {variance}.",
+        "直线沿 x 的方差应为 0（舍入误差容许 10⁻²⁴）：测得 {variance}。",
+    )
+    yield numbers.criterion(
+        numbers.error >= numbers.truth_variance > 0,
+        "A line without trend leaves at least the whole variance of the truth, {truth_variance}, as error: it is "
+        "{error} ± {spread}.",
+        "没有趋势的直线，误差至少等于真实曲线的全部方差 {truth_variance}：测得 {error} ± {spread}。",
+    )
 
 
 def draw(x: Tensor, y: Tensor, line: Tensor) -> Figure:
@@ -100,6 +79,12 @@ SECTION = Section(
         "through the middle of the samples.",
         "一条先升后降的曲线、它的五十个带噪声样本，以及平均池化的结果：穿过样本中间的一条水平线。",
     ),
+    meanings={
+        "variance": Text("variance of the line over x", "直线沿 x 的方差"),
+        "truth_variance": Text("variance of the true curve over x", "真实曲线沿 x 的方差"),
+        "error": Text("mean squared error against the truth, mean of 5 seeds", "相对真值的均方误差，5 个种子的均值"),
+        "spread": Text("its standard deviation over the seeds", "该误差在种子间的标准差"),
+    },
     deciding="variance",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 3: weighting by distance (Nadaraya–Watson) follows the trend."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,28 +8,11 @@ from torch import Tensor
 
 import regard
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Two errors against the truth, over seeds."""
-
-    ratio: Annotated[float, Text("error of the kernel ÷ error of the average", "高斯核误差 ÷ 平均池化误差")]
-    kernel_error: Annotated[
-        float, Text("mean squared error, Gaussian kernel, mean of the seeds", "高斯核的均方误差，种子均值")
-    ]
-    kernel_spread: Annotated[float, Text("its standard deviation over the seeds", "该误差在种子间的标准差")]
-    average_error: Annotated[
-        float, Text("mean squared error, average pooling, mean of the seeds", "平均池化的均方误差，种子均值")
-    ]
-    average_spread: Annotated[float, Text("its standard deviation over the seeds", "该误差在种子间的标准差")]
-    wins: Annotated[int, Text("seeds in which the kernel's error is the smaller", "高斯核误差更小的种子数")]
-    seeds: Annotated[int, Text("seeds tried", "种子总数")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Weight the samples by distance, next to their average, in five seeds."""
     truth = curve.truth(curve.GRID)
     gaussian = regard.Kernel("gaussian", width=1.0)
@@ -42,38 +23,32 @@ def run() -> tuple[Seen, Drawing]:
         averages.append(regard.average_pool(y))
     kernel_errors = (torch.stack(curves) - truth).square().mean((1, 2))
     average_errors = (torch.stack(averages) - truth).square().mean((1, 2))
-    seen = Seen(
-        ratio=float(kernel_errors.mean() / average_errors.mean()),
-        kernel_error=float(kernel_errors.mean()),
-        kernel_spread=float(kernel_errors.std()),
-        average_error=float(average_errors.mean()),
-        average_spread=float(average_errors.std()),
-        wins=int((kernel_errors < average_errors).sum()),
+    numbers = Numbers(
+        ratio=kernel_errors.mean() / average_errors.mean(),
+        kernel_error=kernel_errors.mean(),
+        kernel_spread=kernel_errors.std(),
+        average_error=average_errors.mean(),
+        average_spread=average_errors.std(),
+        wins=(kernel_errors < average_errors).sum(),
         seeds=len(curve.SEEDS),
     )
-    return seen, partial(draw, *curve.samples(50), curves, float(averages[0]))
+    return numbers, partial(draw, *curve.samples(50), curves, float(averages[0]))
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Better on the mean, and in every seed."""
-    return [
-        Criterion(
-            seen.kernel_error < seen.average_error,
-            Text(
-                f"The kernel's error, {show(seen.kernel_error)} ± {show(seen.kernel_spread)}, must be below average "
-                f"pooling's, {show(seen.average_error)} ± {show(seen.average_spread)}: it is {show(seen.ratio)} of it.",
-                f"高斯核的误差 {show(seen.kernel_error)} ± {show(seen.kernel_spread)} 应低于平均池化的 "
-                f"{show(seen.average_error)} ± {show(seen.average_spread)}：前者是后者的 {show(seen.ratio)} 倍。",
-            ),
-        ),
-        Criterion(
-            seen.wins == seen.seeds,
-            Text(
-                f"That must be so in every one of {seen.seeds} seeds: it is so in {seen.wins}.",
-                f"{seen.seeds} 个种子中每一个都应如此：实际为 {seen.wins} 个。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.kernel_error < numbers.average_error,
+        "The kernel's error, {kernel_error} ± {kernel_spread}, must be below average pooling's, {average_error} ± "
+        "{average_spread}: it is {ratio} of it.",
+        "高斯核的误差 {kernel_error} ± {kernel_spread} 应低于平均池化的 {average_error} ± {average_spread}：前者是后者"
+        "的 {ratio} 倍。",
+    )
+    yield numbers.criterion(
+        numbers.wins == numbers.seeds,
+        "That must be so in every one of {seeds} seeds: it is so in {wins}.",
+        "{seeds} 个种子中每一个都应如此：实际为 {wins} 个。",
+    )
 
 
 def draw(x: Tensor, y: Tensor, curves: list[Tensor], average: float) -> Figure:
@@ -113,6 +88,15 @@ SECTION = Section(
         "gently; thin lines show the same for four other draws of the samples. Average pooling stays flat.",
         "同样的样本与真实曲线。高斯核的虚线随真实曲线起伏，只是更平缓；细线是另外四次抽样的结果。平均池化仍是水平线。",
     ),
+    meanings={
+        "ratio": Text("error of the kernel ÷ error of the average", "高斯核误差 ÷ 平均池化误差"),
+        "kernel_error": Text("mean squared error, Gaussian kernel, mean of the seeds", "高斯核的均方误差，种子均值"),
+        "kernel_spread": Text("its standard deviation over the seeds", "该误差在种子间的标准差"),
+        "average_error": Text("mean squared error, average pooling, mean of the seeds", "平均池化的均方误差，种子均值"),
+        "average_spread": Text("its standard deviation over the seeds", "该误差在种子间的标准差"),
+        "wins": Text("seeds in which the kernel's error is the smaller", "高斯核误差更小的种子数"),
+        "seeds": Text("seeds tried", "种子总数"),
+    },
     deciding="ratio",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 4: the non-parametric curve is too smooth; with enough data it finds the curve."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import numpy
 import torch
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from regard import KernelRegressor
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 COUNTS = (50, 500, 5_000, 50_000)
@@ -19,99 +17,59 @@ SEEDS = curve.SEEDS[:3]  # three, because most of the time goes into the largest
 WIDTHS = numpy.geomspace(0.025, 0.4, 9).tolist()  # a factor of √2 from one to the next
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Errors against the truth by the number of samples, and how rough the curves are."""
-
-    counts: Annotated[tuple[int, ...], Text("numbers of samples", "样本数")]
-    errors: Annotated[
-        tuple[float, ...],
-        Text("mean squared errors, width by leave-one-out, mean of 3 seeds", "留一法选带宽的均方误差，3 个种子的均值"),
-    ]
-    spreads: Annotated[tuple[float, ...], Text("their standard deviations over the seeds", "各误差在种子间的标准差")]
-    widths: Annotated[tuple[float, ...], Text("widths chosen, mean of the seeds", "选出的带宽，种子均值")]
-    fixed_errors: Annotated[
-        tuple[float, ...], Text("mean squared errors, width 1, mean of the seeds", "带宽固定为 1 的均方误差，种子均值")
-    ]
-    roughness: Annotated[
-        float,
-        Text(
-            "roughness of the curve of width 1 ÷ the truth's, the largest of the four means",
-            "带宽为 1 的曲线粗糙度 ÷ 真实曲线粗糙度，四种样本数的均值中最大者",
-        ),
-    ]
-    distance: Annotated[
-        float,
-        Text(
-            "root mean squared error at 50,000 samples, width by leave-one-out",
-            "50000 个样本、留一法选带宽的均方根误差",
-        ),
-    ]
-
-
 def rough(curves: Tensor) -> Tensor:
     """How much curves (…, grid, 1) bend: the mean square of their second differences."""
     return curves.diff(n=2, dim=-2).square().mean((-2, -1))
 
 
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Ten, a hundred, a thousand times as many samples, width fixed and chosen."""
     truth = curve.truth(curve.GRID)
-    found = torch.zeros(2, 4, 3, 101, 1).double()  # (fixed or chosen, counts, seeds, …)
+    curves = torch.zeros(2, 4, 3, 101, 1).double()  # (fixed or chosen, counts, seeds, …)
     widths = torch.zeros(4, 3)
     for row, count in enumerate(COUNTS):
         for seed in SEEDS:
             x, y = curve.samples(count, seed)
             fixed = KernelRegressor(bandwidth=1.0).fit(x, y)
-            tried = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
-            chosen = min(tried, key=lambda model: model.loo_error_)
+            candidates = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
+            chosen = min(candidates, key=lambda model: model.loo_error_)
             widths[row, seed] = float(chosen.bandwidth_[0])
-            for which, model in enumerate((fixed, chosen)):
-                found[which, row, seed] = torch.from_numpy(model.predict(curve.GRID))
+            for rule, model in enumerate((fixed, chosen)):
+                curves[rule, row, seed] = torch.from_numpy(model.predict(curve.GRID))
 
-    errors = (found - truth).square().mean((-2, -1))  # (fixed or chosen, counts, seeds)
-    seen = Seen(
+    errors = (curves - truth).square().mean((-2, -1))  # (fixed or chosen, counts, seeds)
+    numbers = Numbers(
         counts=COUNTS,
-        errors=tuple(errors[1].mean(-1).tolist()),
-        spreads=tuple(errors[1].std(-1).tolist()),
-        widths=tuple(widths.mean(-1).tolist()),
-        fixed_errors=tuple(errors[0].mean(-1).tolist()),
-        roughness=float((rough(found[0]) / rough(truth)).mean(-1).max()),
-        distance=float(errors[1, -1].mean().sqrt()),
+        errors=errors[1].mean(-1),
+        spreads=errors[1].std(-1),
+        widths=widths.mean(-1),
+        fixed_errors=errors[0].mean(-1),
+        roughness=(rough(curves[0]) / rough(truth)).mean(-1).max(),
+        distance=errors[1, -1].mean().sqrt(),
     )
-    return seen, partial(draw, found[:, -1, 0], errors)
+    return numbers, partial(draw, curves[:, -1, 0], errors)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Too smooth at a fixed width; ever nearer to the truth at a width that the data choose."""
-    return [
-        Criterion(
-            seen.roughness <= 0.5,
-            Text(
-                "At width 1, however many samples, the curve must be too smooth, at most half as rough as the truth: "
-                f"it has {seen.roughness:.1%} of the truth's roughness at most.",
-                "带宽为 1 时，无论样本多少，曲线都应过于平滑，粗糙度不超过真实曲线的一半："
-                f"至多为真实曲线的 {seen.roughness:.1%}。",
-            ),
-        ),
-        Criterion(
-            all(more < fewer for fewer, more in zip(seen.errors, seen.errors[1:], strict=False)),
-            Text(
-                f"With the width chosen by leave-one-out, the error must fall from each of {show(seen.counts)} samples "
-                f"to the next: it is {show(seen.errors)}.",
-                f"用留一法选带宽时，样本数按 {show(seen.counts)} 增加，误差应逐级下降：测得 {show(seen.errors)}。",
-            ),
-        ),
-        Criterion(
-            seen.distance <= 0.05,
-            Text(
-                "With 50,000 samples it must find the curve, to a tenth of the noise, 0.05: it is off by "
-                f"{show(seen.distance)} (root mean square).",
-                "有 50000 个样本时应能找到真实曲线，偏差不超过噪声的十分之一，即 0.05："
-                f"均方根误差为 {show(seen.distance)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.roughness <= 0.5,
+        "At width 1, however many samples, the curve must be too smooth, at most half as rough as the truth: it has "
+        "{roughness:.1%} of the truth's roughness at most.",
+        "带宽为 1 时，无论样本多少，曲线都应过于平滑，粗糙度不超过真实曲线的一半：至多为真实曲线的 {roughness:.1%}。",
+    )
+    yield numbers.criterion(
+        all(more < fewer for fewer, more in zip(numbers.errors, numbers.errors[1:], strict=False)),
+        "With the width chosen by leave-one-out, the error must fall from each of {counts} samples to the next: it is "
+        "{errors}.",
+        "用留一法选带宽时，样本数按 {counts} 增加，误差应逐级下降：测得 {errors}。",
+    )
+    yield numbers.criterion(
+        numbers.distance <= 0.05,
+        "With 50,000 samples it must find the curve, to a tenth of the noise, 0.05: it is off by {distance} (root "
+        "mean square).",
+        "有 50000 个样本时应能找到真实曲线，偏差不超过噪声的十分之一，即 0.05：均方根误差为 {distance}。",
+    )
 
 
 def draw(curves: Tensor, errors: Tensor) -> Figure:
@@ -120,8 +78,8 @@ def draw(curves: Tensor, errors: Tensor) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     left.plot(curve.GRID, curve.truth(curve.GRID), color=pictures.TRUTH, linewidth=4.5, alpha=0.45, label="truth")
     styles = {"width 1": ("--", pictures.ATTENTION), "width by leave-one-out": ("-", pictures.OTHER)}
-    for (name, (line, colour)), found, error in zip(styles.items(), curves, errors, strict=True):
-        left.plot(curve.GRID, found, line, color=colour, linewidth=1.6, label=name)
+    for (name, (line, colour)), values, error in zip(styles.items(), curves, errors, strict=True):
+        left.plot(curve.GRID, values, line, color=colour, linewidth=1.6, label=name)
         right.plot(COUNTS, error.mean(-1), line, color=colour)
         right.plot(COUNTS, error, "o", color=colour, markersize=3.5, alpha=0.6)
     left.set(xlabel="x", ylabel="y", xlim=(-0.08, 5.08), title="from 50,000 samples")
@@ -166,6 +124,23 @@ SECTION = Section(
         "左：用 50000 个样本时，带宽为 1 的曲线仍比真实曲线平缓得多，而留一法选带宽的曲线与真实曲线重合。右：双对数坐"
         "标下，数据每增加十倍，后者的误差都下降，而带宽为 1 的误差几乎不变（线为均值，点为三个种子）。",
     ),
+    meanings={
+        "counts": Text("numbers of samples", "样本数"),
+        "errors": Text(
+            "mean squared errors, width by leave-one-out, mean of 3 seeds", "留一法选带宽的均方误差，3 个种子的均值"
+        ),
+        "spreads": Text("their standard deviations over the seeds", "各误差在种子间的标准差"),
+        "widths": Text("widths chosen, mean of the seeds", "选出的带宽，种子均值"),
+        "fixed_errors": Text("mean squared errors, width 1, mean of the seeds", "带宽固定为 1 的均方误差，种子均值"),
+        "roughness": Text(
+            "roughness of the curve of width 1 ÷ the truth's, the largest of the four means",
+            "带宽为 1 的曲线粗糙度 ÷ 真实曲线粗糙度，四种样本数的均值中最大者",
+        ),
+        "distance": Text(
+            "root mean squared error at 50,000 samples, width by leave-one-out",
+            "50000 个样本、留一法选带宽的均方根误差",
+        ),
+    },
     deciding="distance",
     run=run,
     judge=judge,

@@ -1,9 +1,7 @@
 """Claim 5: Nadaraya–Watson regression with a Gaussian kernel is softmax attention with score −½(x − xᵢ)²."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -11,21 +9,11 @@ from torch import Tensor
 
 import regard
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How far apart the two ways of writing it are."""
-
-    softmax: Annotated[
-        float, Text("largest |ratio of sums − softmax(−½(x−xᵢ)²)·y|", "核函数和之比与 softmax(−½(x−xᵢ)²)·y 的最大差")
-    ]
-    attend: Annotated[float, Text("largest |ratio of sums − attend|", "核函数和之比与 attend 的最大差")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Write the same estimate in three ways."""
     x, y = curve.samples(50)  # float64
     difference = curve.GRID - x.T  # (queries, samples)
@@ -36,31 +24,25 @@ def run() -> tuple[Seen, Drawing]:
     softmax = regard.masked_softmax(-difference.square() / 2) @ y
     attended = regard.attend(curve.GRID, x, y, score=regard.Kernel("gaussian"))
 
-    seen = Seen(
-        softmax=float((ratio - softmax).abs().max()),
-        attend=float((ratio - attended).abs().max()),
+    numbers = Numbers(
+        softmax=(ratio - softmax).abs().max(),
+        attend=(ratio - attended).abs().max(),
     )
-    return seen, partial(draw, ratio, attended)
+    return numbers, partial(draw, ratio, attended)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """The same to rounding."""
-    return [
-        Criterion(
-            seen.attend <= 1e-12,
-            Text(
-                f"The ratio of kernel sums and attend must agree to 10⁻¹²: they differ by {show(seen.attend)} at most.",
-                f"核函数和之比与 attend 的结果应一致到 10⁻¹²：最大相差 {show(seen.attend)}。",
-            ),
-        ),
-        Criterion(
-            seen.softmax <= 1e-12,
-            Text(
-                f"So must the softmax of −½(x−xᵢ)² as the notes write it: it differs by {show(seen.softmax)} at most.",
-                f"与笔记中 softmax(−½(x−xᵢ)²) 的写法也应如此：最大相差 {show(seen.softmax)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.attend <= 1e-12,
+        "The ratio of kernel sums and attend must agree to 10⁻¹²: they differ by {attend} at most.",
+        "核函数和之比与 attend 的结果应一致到 10⁻¹²：最大相差 {attend}。",
+    )
+    yield numbers.criterion(
+        numbers.softmax <= 1e-12,
+        "So must the softmax of −½(x−xᵢ)² as the notes write it: it differs by {softmax} at most.",
+        "与笔记中 softmax(−½(x−xᵢ)²) 的写法也应如此：最大相差 {softmax}。",
+    )
 
 
 def draw(ratio: Tensor, attended: Tensor) -> Figure:
@@ -102,6 +84,12 @@ SECTION = Section(
         "10⁻¹⁶ everywhere, far below the 10⁻¹² that is allowed.",
         "左：用核函数和之比得到的曲线，attend 的值落在其上。右：两者之差处处在 10⁻¹⁶ 左右，远低于允许的 10⁻¹²。",
     ),
+    meanings={
+        "softmax": Text(
+            "largest |ratio of sums − softmax(−½(x−xᵢ)²)·y|", "核函数和之比与 softmax(−½(x−xᵢ)²)·y 的最大差"
+        ),
+        "attend": Text("largest |ratio of sums − attend|", "核函数和之比与 attend 的最大差"),
+    },
     deciding="attend",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 6: the weights of every kernel are a probability distribution."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,69 +8,50 @@ from torch import Tensor
 
 import regard
 from regard.attention.kernels import KERNELS
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """The extremes over all kernels, queries and keys."""
-
-    kernels: Annotated[int, Text("kernels tried", "试过的核函数个数")]
-    smallest: Annotated[float, Text("smallest weight", "最小的权重")]
-    off_one: Annotated[float, Text("largest |sum of a row − 1|", "各行之和与 1 的最大偏差")]
-    out_of_reach: Annotated[
-        float,
-        Text("sum of the weights of a query that no compact kernel reaches", "紧支撑核够不到任何键的查询，其权重之和"),
-    ]
-
-
-def run() -> tuple[Seen, Drawing]:
-    """AttentionCall for a weight below 0, or a row that does not sum to 1."""
+def run() -> Measured:
+    """Look for a weight below 0, or a row that does not sum to 1."""
     key = torch.rand(200, 2, dtype=torch.float64)  # samples in the unit square
     query = torch.rand(50, 2, dtype=torch.float64)
     far = torch.full((1, 2), 100.0, dtype=torch.float64)  # no compact kernel reaches it
 
-    found, beyond, shapes = [], [], {}
+    reached, unreached, shapes = [], [], {}
     distance = torch.linspace(-2, 2, 401, dtype=torch.float64)[:, None]
     for name, kernel in KERNELS.items():
         score = regard.Kernel(name, width=0.3)
-        found.append(regard.weights(query, key, score=score))
+        reached.append(regard.weights(query, key, score=score))
         if kernel.compact:
-            beyond.append(regard.weights(far, key, score=score))
+            unreached.append(regard.weights(far, key, score=score))
         shapes[name] = regard.Kernel(name)(distance.new_zeros(1, 1), distance)[0].exp()
 
-    weights = torch.stack(found)  # (kernels, queries, keys)
-    seen = Seen(
+    weights = torch.stack(reached)  # (kernels, queries, keys)
+    numbers = Numbers(
         kernels=len(KERNELS),
-        smallest=float(weights.min()),
-        off_one=float((weights.sum(-1) - 1).abs().max()),
-        out_of_reach=float(torch.stack(beyond).sum(-1).abs().max()),
+        smallest=weights.min(),
+        off_one=(weights.sum(-1) - 1).abs().max(),
+        out_of_reach=torch.stack(unreached).sum(-1).abs().max(),
     )
-    return seen, partial(draw, distance[:, 0], shapes)
+    return numbers, partial(draw, distance[:, 0], shapes)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Not negative, and summing to 1."""
-    return [
-        Criterion(
-            seen.smallest >= 0 and seen.off_one <= 1e-12,
-            Text(
-                f"For all {seen.kernels} kernels no weight may be negative and every row must sum to 1, to 10⁻¹²: the "
-                f"smallest weight is {show(seen.smallest)}, the worst sum is off by {show(seen.off_one)}.",
-                f"对全部 {seen.kernels} 个核函数，权重不得为负，每行之和应为 1（容差 10⁻¹²）：最小权重为 "
-                f"{show(seen.smallest)}，行和的最大偏差为 {show(seen.off_one)}。",
-            ),
-        ),
-        Criterion(
-            seen.out_of_reach == 0,
-            Text(
-                "A query that no compact kernel reaches has nothing to share out, and must get zeros instead of NaN: "
-                f"its weights sum to {show(seen.out_of_reach)}.",
-                f"紧支撑核够不到任何键时无权重可分，应得到 0 而不是 NaN：其权重之和为 {show(seen.out_of_reach)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.smallest >= 0 and numbers.off_one <= 1e-12,
+        "For all {kernels} kernels no weight may be negative and every row must sum to 1, to 10⁻¹²: the smallest "
+        "weight is {smallest}, the worst sum is off by {off_one}.",
+        "对全部 {kernels} 个核函数，权重不得为负，每行之和应为 1（容差 10⁻¹²）：最小权重为 {smallest}，行和的最大偏差"
+        "为 {off_one}。",
+    )
+    yield numbers.criterion(
+        numbers.out_of_reach == 0,
+        "A query that no compact kernel reaches has nothing to share out, and must get zeros instead of NaN: its "
+        "weights sum to {out_of_reach}.",
+        "紧支撑核够不到任何键时无权重可分，应得到 0 而不是 NaN：其权重之和为 {out_of_reach}。",
+    )
 
 
 def draw(distance: Tensor, shapes: dict[str, Tensor]) -> Figure:
@@ -110,6 +89,14 @@ SECTION = Section(
         "seven reach exactly one width.",
         "十种核函数随距离的形状：高斯核与拉普拉斯核逐渐衰减，常数核不衰减，其余七种恰好延伸到一个宽度处为止。",
     ),
+    meanings={
+        "kernels": Text("kernels tried", "试过的核函数个数"),
+        "smallest": Text("smallest weight", "最小的权重"),
+        "off_one": Text("largest |sum of a row − 1|", "各行之和与 1 的最大偏差"),
+        "out_of_reach": Text(
+            "sum of the weights of a query that no compact kernel reaches", "紧支撑核够不到任何键的查询，其权重之和"
+        ),
+    },
     deciding="off_one",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 7: row i of the map holds the weights for query i, dark near its own x."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,40 +8,15 @@ from torch import Tensor
 
 from regard import KernelRegressor
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 ROW = 30  # the row that the picture shows in full
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Where the weight of the rows lies, over seeds."""
-
-    near: Annotated[
-        float,
-        Text(
-            "share of a row's weight within one width of its x, mean of all rows",
-            "每行权重落在自身 x 一个带宽内的比例，均值",
-        ),
-    ]
-    spread: Annotated[float, Text("its standard deviation over the 5 seeds", "该比例在 5 个种子间的标准差")]
-    average_near: Annotated[
-        float, Text("the same share if all weights were equal, mean of all rows", "若权重全部相等时的同一比例，均值")
-    ]
-    own: Annotated[
-        float,
-        Text("share of the rows whose largest weight is at their own sample", "最大权重落在自身样本上的行所占比例"),
-    ]
-    off_prediction: Annotated[
-        float, Text("largest |row i · y − prediction at xᵢ|", "|第 i 行 · y − xᵢ 处的预测| 的最大值")
-    ]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Ask for the x of every sample, and look where the weights lie."""
-    near, average_near, own, off = [], [], [], []
-    maps = []
+    near, average_near, at_itself, off, maps = [], [], [], [], []
     for seed in curve.SEEDS:
         x, y = curve.samples(50, seed)  # sorted by x
         model = KernelRegressor(bandwidth="loo").fit(x, y)
@@ -51,51 +24,40 @@ def run() -> tuple[Seen, Drawing]:
         within = (x - x.T).abs() <= float(model.bandwidth_[0])
         near.append((weights * within).sum(1).mean())
         average_near.append(within.double().mean())
-        own.append((weights.argmax(1) == torch.arange(50)).double().mean())
+        at_itself.append((weights.argmax(1) == torch.arange(50)).double().mean())
         off.append((weights @ y - torch.from_numpy(model.predict(x))).abs().max())
         maps.append((x[:, 0], weights, float(model.bandwidth_[0])))
 
-    seen = Seen(
-        near=float(torch.stack(near).mean()),
-        spread=float(torch.stack(near).std()),
-        average_near=float(torch.stack(average_near).mean()),
-        own=float(torch.stack(own).mean()),
-        off_prediction=float(torch.stack(off).max()),
+    numbers = Numbers(
+        near=torch.stack(near).mean(),
+        spread=torch.stack(near).std(),
+        average_near=torch.stack(average_near).mean(),
+        own=torch.stack(at_itself).mean(),
+        off_prediction=torch.stack(off).max(),
     )
-    return seen, partial(draw, *maps[0])
+    return numbers, partial(draw, *maps[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Near its own x, more than chance would have it, and really the weights of that query."""
-    return [
-        Criterion(
-            seen.near >= 0.6 and seen.near >= 2 * seen.average_near,
-            Text(
-                "Within one width of its own x must lie 60 % of a row's weight (a Gaussian on even data has 68 %), and "
-                f"twice what equal weights would have there, {seen.average_near:.1%}: it is {seen.near:.1%} ± "
-                f"{seen.spread:.1%}.",
-                "每行权重应有 60% 落在自身 x 的一个带宽之内（均匀数据上的高斯核为 68%），并且至少是权重相等时（"
-                f"{seen.average_near:.1%}）的两倍：测得 {seen.near:.1%} ± {seen.spread:.1%}。",
-            ),
-        ),
-        Criterion(
-            seen.own >= 0.95,
-            Text(
-                "The largest weight of a row must be at its own sample, in 95 % of the rows (samples at the same x "
-                f"would share it): it is in {seen.own:.1%}.",
-                f"每行的最大权重应在自身样本上，至少 95% 的行如此（x 相同的样本会并列）：实际为 {seen.own:.1%}。",
-            ),
-        ),
-        Criterion(
-            seen.off_prediction <= 1e-12,
-            Text(
-                "Row i must be what the prediction at xᵢ is made of, to 10⁻¹²: row · y differs from it by "
-                f"{show(seen.off_prediction)}.",
-                "第 i 行应正是 xᵢ 处的预测所用的权重，误差不超过 10⁻¹²：该行与 y 的加权和同预测相差 "
-                f"{show(seen.off_prediction)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.near >= 0.6 and numbers.near >= 2 * numbers.average_near,
+        "Within one width of its own x must lie 60 % of a row's weight (a Gaussian on even data has 68 %), and twice "
+        "what equal weights would have there, {average_near:.1%}: it is {near:.1%} ± {spread:.1%}.",
+        "每行权重应有 60% 落在自身 x 的一个带宽之内（均匀数据上的高斯核为 68%），并且至少是权重相等时（"
+        "{average_near:.1%}）的两倍：测得 {near:.1%} ± {spread:.1%}。",
+    )
+    yield numbers.criterion(
+        numbers.own >= 0.95,
+        "The largest weight of a row must be at its own sample, in 95 % of the rows (samples at the same x would "
+        "share it): it is in {own:.1%}.",
+        "每行的最大权重应在自身样本上，至少 95% 的行如此（x 相同的样本会并列）：实际为 {own:.1%}。",
+    )
+    yield numbers.criterion(
+        numbers.off_prediction <= 1e-12,
+        "Row i must be what the prediction at xᵢ is made of, to 10⁻¹²: row · y differs from it by {off_prediction}.",
+        "第 i 行应正是 xᵢ 处的预测所用的权重，误差不超过 10⁻¹²：该行与 y 的加权和同预测相差 {off_prediction}。",
+    )
 
 
 def draw(x: Tensor, weights: Tensor, width: float) -> Figure:
@@ -109,9 +71,9 @@ def draw(x: Tensor, weights: Tensor, width: float) -> Figure:
     left.set(xlabel="sample j, sorted by x", ylabel="query i, the x of sample i", title="weights")
     bar = figure.colorbar(image, ax=left, extend="max", fraction=0.05, pad=0.03, ticks=(0, 0.1, 0.2))
     bar.outline.set_visible(False)
-    own = float(x[ROW])
-    right.axvspan(own - width, own + width, color=pictures.TRUTH, alpha=0.13, linewidth=0)
-    right.axvline(own, color=pictures.TRUTH, linewidth=1.2)
+    query = float(x[ROW])
+    right.axvspan(query - width, query + width, color=pictures.TRUTH, alpha=0.13, linewidth=0)
+    right.axvline(query, color=pictures.TRUTH, linewidth=1.2)
     right.vlines(x, 0, weights[ROW], color=pictures.ATTENTION, linewidth=1.2)
     right.plot(x, weights[ROW], "o", color=pictures.ATTENTION, markersize=4)
     right.set(
@@ -145,6 +107,20 @@ SECTION = Section(
         "左：五十个查询（行）对五十个样本（列）的权重，沿对角线有一条醒目的带。右：左图标出的一行，横轴为 x：以查询的 x"
         " 为中心的钟形，大部分落在左右各一个带宽的阴影之内。",
     ),
+    meanings={
+        "near": Text(
+            "share of a row's weight within one width of its x, mean of all rows",
+            "每行权重落在自身 x 一个带宽内的比例，均值",
+        ),
+        "spread": Text("its standard deviation over the 5 seeds", "该比例在 5 个种子间的标准差"),
+        "average_near": Text(
+            "the same share if all weights were equal, mean of all rows", "若权重全部相等时的同一比例，均值"
+        ),
+        "own": Text(
+            "share of the rows whose largest weight is at their own sample", "最大权重落在自身样本上的行所占比例"
+        ),
+        "off_prediction": Text("largest |row i · y − prediction at xᵢ|", "|第 i 行 · y − xᵢ 处的预测| 的最大值"),
+    },
     deciding="near",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 8: learning w narrows the window and fits more sharply."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,46 +8,12 @@ from torch import Tensor
 
 from regard import KernelRegressor
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Windows and errors with w = 1 and with the learned w, means of five seeds."""
-
-    w: Annotated[float, Text("learned w = 1/width, mean of 5 seeds", "学到的 w = 1/带宽，5 个种子的均值")]
-    w_spread: Annotated[float, Text("its standard deviation over the seeds", "w 在种子间的标准差")]
-    interval_before: Annotated[
-        float, Text("length of the interval with 90 % of the weight, w = 1", "含 90% 权重的区间长度，w = 1")
-    ]
-    interval_after: Annotated[
-        float, Text("length of the interval with 90 % of the weight, learned w", "含 90% 权重的区间长度，学到的 w")
-    ]
-    effective_before: Annotated[float, Text("effective number of samples, w = 1", "有效样本数，w = 1")]
-    effective_after: Annotated[float, Text("effective number of samples, learned w", "有效样本数，学到的 w")]
-    training_before: Annotated[
-        float, Text("mean squared error on the 50 samples, w = 1", "50 个训练样本上的均方误差，w = 1")
-    ]
-    training_after: Annotated[
-        float, Text("mean squared error on the 50 samples, learned w", "50 个训练样本上的均方误差，学到的 w")
-    ]
-    new_before: Annotated[
-        float, Text("mean squared error on 1,000 new noisy samples, w = 1", "1000 个带噪声新样本上的均方误差，w = 1")
-    ]
-    new_after: Annotated[
-        float,
-        Text("mean squared error on 1,000 new noisy samples, learned w", "1000 个带噪声新样本上的均方误差，学到的 w"),
-    ]
-    new_spread: Annotated[
-        float, Text("standard deviation of that over the seeds, learned w", "该误差在种子间的标准差，学到的 w")
-    ]
-    agreeing: Annotated[int, Text("seeds in which window and both errors all shrink", "窗口与两种误差都变小的种子数")]
-    seeds: Annotated[int, Text("seeds tried", "种子总数")]
-
-
-def run() -> tuple[Seen, Drawing]:
-    """AttentionCall at 50 samples with w = 1, then with the w that the gradient leads to."""
+def run() -> Measured:
+    """Look at 50 samples with w = 1, then with the w that the gradient leads to."""
     measured = torch.zeros(5, 2, 5).double()  # (seeds, before or after, quantities)
     fits = []
     for seed in curve.SEEDS:
@@ -57,22 +21,22 @@ def run() -> tuple[Seen, Drawing]:
         new_x, new_y = curve.samples(1000, 100 + seed)
         fixed = KernelRegressor(bandwidth=1.0).fit(x, y)
         learned = KernelRegressor(bandwidth="gradient").fit(x, y)
-        for which, model in enumerate((fixed, learned)):
+        for time, model in enumerate((fixed, learned)):
             effective, low, high = model.window(x)
             training = torch.from_numpy(model.predict(x)) - y
             new = torch.from_numpy(model.predict(new_x)) - new_y
-            measured[seed, which, 0] = float(1 / model.bandwidth_[0])
-            measured[seed, which, 1] = float((high - low).mean())
-            measured[seed, which, 2] = float(effective.mean())
-            measured[seed, which, 3] = training.square().mean()
-            measured[seed, which, 4] = new.square().mean()
+            measured[seed, time, 0] = float(1 / model.bandwidth_[0])
+            measured[seed, time, 1] = float((high - low).mean())
+            measured[seed, time, 2] = float(effective.mean())
+            measured[seed, time, 3] = training.square().mean()
+            measured[seed, time, 4] = new.square().mean()
         fits.append((x, y, [fixed, learned]))
 
     before, after = measured.mean(0).tolist()
     shrunk = measured[:, 1, 1:] < measured[:, 0, 1:]  # (seeds, quantities other than w)
-    seen = Seen(
+    numbers = Numbers(
         w=after[0],
-        w_spread=float(measured[:, 1, 0].std()),
+        w_spread=measured[:, 1, 0].std(),
         interval_before=before[1],
         interval_after=after[1],
         effective_before=before[2],
@@ -81,52 +45,39 @@ def run() -> tuple[Seen, Drawing]:
         training_after=after[3],
         new_before=before[4],
         new_after=after[4],
-        new_spread=float(measured[:, 1, 4].std()),
-        agreeing=int(shrunk.all(1).sum()),
+        new_spread=measured[:, 1, 4].std(),
+        agreeing=shrunk.all(1).sum(),
         seeds=len(curve.SEEDS),
     )
-    return seen, partial(draw, *fits[0])
+    return numbers, partial(draw, *fits[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """A narrower window, and smaller errors, also where nothing was learned from."""
-    return [
-        Criterion(
-            seen.interval_after < seen.interval_before and seen.effective_after < seen.effective_before,
-            Text(
-                "The window must get narrower: 90 % of the weight lies within "
-                f"{show(seen.interval_before)} before and {show(seen.interval_after)} after, and the effective number "
-                f"of samples goes from {show(seen.effective_before)} to {show(seen.effective_after)}.",
-                f"窗口应变窄：含 90% 权重的区间长度由 {show(seen.interval_before)} 变为 {show(seen.interval_after)}，"
-                f"有效样本数由 {show(seen.effective_before)} 变为 {show(seen.effective_after)}。",
-            ),
-        ),
-        Criterion(
-            seen.training_after < seen.training_before,
-            Text(
-                "The curve must fit its samples more sharply: the error on them goes from "
-                f"{show(seen.training_before)} to {show(seen.training_after)}.",
-                "曲线应更贴合训练样本：训练样本上的误差由 "
-                f"{show(seen.training_before)} 变为 {show(seen.training_after)}。",
-            ),
-        ),
-        Criterion(
-            seen.new_after < seen.new_before,
-            Text(
-                "That must be more than learning by heart: on new samples, whose noise alone makes 0.25, the error "
-                f"goes from {show(seen.new_before)} to {show(seen.new_after)} ± {show(seen.new_spread)}.",
-                "这不应只是死记硬背：在新样本上（仅噪声就有 0.25），误差由 "
-                f"{show(seen.new_before)} 变为 {show(seen.new_after)} ± {show(seen.new_spread)}。",
-            ),
-        ),
-        Criterion(
-            seen.agreeing == seen.seeds,
-            Text(
-                f"All of that must be so in every one of {seen.seeds} seeds: it is so in {seen.agreeing}.",
-                f"{seen.seeds} 个种子中每一个都应如此：实际为 {seen.agreeing} 个。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.interval_after < numbers.interval_before and numbers.effective_after < numbers.effective_before,
+        "The window must get narrower: 90 % of the weight lies within {interval_before} before and {interval_after} "
+        "after, and the effective number of samples goes from {effective_before} to {effective_after}.",
+        "窗口应变窄：含 90% 权重的区间长度由 {interval_before} 变为 {interval_after}，有效样本数由 {effective_before} "
+        "变为 {effective_after}。",
+    )
+    yield numbers.criterion(
+        numbers.training_after < numbers.training_before,
+        "The curve must fit its samples more sharply: the error on them goes from {training_before} to "
+        "{training_after}.",
+        "曲线应更贴合训练样本：训练样本上的误差由 {training_before} 变为 {training_after}。",
+    )
+    yield numbers.criterion(
+        numbers.new_after < numbers.new_before,
+        "That must be more than learning by heart: on new samples, whose noise alone makes 0.25, the error goes from "
+        "{new_before} to {new_after} ± {new_spread}.",
+        "这不应只是死记硬背：在新样本上（仅噪声就有 0.25），误差由 {new_before} 变为 {new_after} ± {new_spread}。",
+    )
+    yield numbers.criterion(
+        numbers.agreeing == numbers.seeds,
+        "All of that must be so in every one of {seeds} seeds: it is so in {agreeing}.",
+        "{seeds} 个种子中每一个都应如此：实际为 {agreeing} 个。",
+    )
 
 
 def draw(x: Tensor, y: Tensor, models: list[KernelRegressor]) -> Figure:
@@ -178,6 +129,31 @@ SECTION = Section(
         "五十个查询对五十个样本的权重：w = 1 时是又宽又淡的一条带，学习之后又窄又浓。右图为两条曲线：学习之后的曲线跟得"
         "上真实曲线的起伏，w = 1 的曲线则把起伏抹平了。",
     ),
+    meanings={
+        "w": Text("learned w = 1/width, mean of 5 seeds", "学到的 w = 1/带宽，5 个种子的均值"),
+        "w_spread": Text("its standard deviation over the seeds", "w 在种子间的标准差"),
+        "interval_before": Text(
+            "length of the interval with 90 % of the weight, w = 1", "含 90% 权重的区间长度，w = 1"
+        ),
+        "interval_after": Text(
+            "length of the interval with 90 % of the weight, learned w", "含 90% 权重的区间长度，学到的 w"
+        ),
+        "effective_before": Text("effective number of samples, w = 1", "有效样本数，w = 1"),
+        "effective_after": Text("effective number of samples, learned w", "有效样本数，学到的 w"),
+        "training_before": Text("mean squared error on the 50 samples, w = 1", "50 个训练样本上的均方误差，w = 1"),
+        "training_after": Text(
+            "mean squared error on the 50 samples, learned w", "50 个训练样本上的均方误差，学到的 w"
+        ),
+        "new_before": Text(
+            "mean squared error on 1,000 new noisy samples, w = 1", "1000 个带噪声新样本上的均方误差，w = 1"
+        ),
+        "new_after": Text(
+            "mean squared error on 1,000 new noisy samples, learned w", "1000 个带噪声新样本上的均方误差，学到的 w"
+        ),
+        "new_spread": Text("standard deviation of that over the seeds, learned w", "该误差在种子间的标准差，学到的 w"),
+        "agreeing": Text("seeds in which window and both errors all shrink", "窗口与两种误差都变小的种子数"),
+        "seeds": Text("seeds tried", "种子总数"),
+    },
     deciding="interval_after",
     run=run,
     judge=judge,

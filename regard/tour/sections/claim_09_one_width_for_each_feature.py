@@ -1,8 +1,6 @@
 """Claim 9: w can be a vector, one number for each feature."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import numpy
 import torch
@@ -12,40 +10,13 @@ from torch import Tensor
 
 from regard import KernelRegressor
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 WIDTHS = numpy.geomspace(0.1, 1.6, 17).tolist()
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Learned widths of both features, and what they gain, over seeds."""
-
-    ratio: Annotated[
-        float,
-        Text(
-            "width of the irrelevant feature ÷ the relevant one's, median of 5 seeds",
-            "无关特征带宽 ÷ 相关特征带宽，5 个种子的中位数",
-        ),
-    ]
-    least_ratio: Annotated[float, Text("the least such ratio of a seed", "各种子中该比值的最小值")]
-    relevant: Annotated[float, Text("width of the relevant feature, median of the seeds", "相关特征的带宽，种子中位数")]
-    irrelevant: Annotated[
-        float, Text("width of the irrelevant feature, median of the seeds", "无关特征的带宽，种子中位数")
-    ]
-    common: Annotated[float, Text("best common width, median of the seeds", "最佳公共带宽，种子中位数")]
-    vector_error: Annotated[
-        float, Text("mean squared error on new samples, a width per feature", "新样本上的均方误差，每个特征各一个带宽")
-    ]
-    vector_spread: Annotated[float, Text("its standard deviation over the seeds", "该误差在种子间的标准差")]
-    common_error: Annotated[
-        float, Text("mean squared error on new samples, one common width", "新样本上的均方误差，公共带宽")
-    ]
-    common_spread: Annotated[float, Text("standard deviation of this one", "公共带宽误差在种子间的标准差")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Two features, of which the first alone decides y: learn a width for each."""
     widths = torch.zeros(5, 3)  # (seeds, relevant and irrelevant and common)
     errors = torch.zeros(5, 2)  # (seeds, a width per feature and common)
@@ -57,58 +28,49 @@ def run() -> tuple[Seen, Drawing]:
         x, new_x = points.split([200, 1000])
         y, new_y = (curve.truth(points[:, :1]) + noise).split([200, 1000])
         vector = KernelRegressor(bandwidth="gradient").fit(x, y)
-        tried = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
-        common = min(tried, key=lambda model: model.loo_error_)
+        candidates = [KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS]
+        common = min(candidates, key=lambda model: model.loo_error_)
         widths[seed] = torch.tensor([*vector.bandwidth_, common.bandwidth_[0]])
-        for which, model in enumerate((vector, common)):
-            off = torch.from_numpy(model.predict(new_x)) - new_y
-            errors[seed, which] = off.square().mean()
+        for column, model in enumerate((vector, common)):
+            residual = torch.from_numpy(model.predict(new_x)) - new_y
+            errors[seed, column] = residual.square().mean()
         shown.append((x, common, vector))
 
     relevant, irrelevant, _ = widths.T
-    seen = Seen(
-        ratio=float((irrelevant / relevant).median()),
-        least_ratio=float((irrelevant / relevant).min()),
-        relevant=float(relevant.median()),
-        irrelevant=float(irrelevant.median()),
-        common=float(widths[:, 2].median()),
-        vector_error=float(errors[:, 0].mean()),
-        vector_spread=float(errors[:, 0].std()),
-        common_error=float(errors[:, 1].mean()),
-        common_spread=float(errors[:, 1].std()),
+    numbers = Numbers(
+        ratio=(irrelevant / relevant).median(),
+        least_ratio=(irrelevant / relevant).min(),
+        relevant=relevant.median(),
+        irrelevant=irrelevant.median(),
+        common=widths[:, 2].median(),
+        vector_error=errors[:, 0].mean(),
+        vector_spread=errors[:, 0].std(),
+        common_error=errors[:, 1].mean(),
+        common_spread=errors[:, 1].std(),
     )
-    return seen, partial(draw, *shown[0])
+    return numbers, partial(draw, *shown[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """The feature that does not matter is told apart, and that pays."""
-    return [
-        Criterion(
-            seen.ratio >= 5,
-            Text(
-                "The irrelevant feature must get a width several times the relevant one's, 5 times or more: it is "
-                f"{show(seen.ratio)} times (median of the seeds).",
-                f"无关特征的带宽应是相关特征的若干倍，至少 5 倍：实际为 {show(seen.ratio)} 倍（种子中位数）。",
-            ),
-        ),
-        Criterion(
-            seen.least_ratio >= 2,
-            Text(
-                f"In every seed it must be at least twice as wide: {show(seen.least_ratio)} times is the least.",
-                f"每个种子中都应至少宽一倍，即比值不小于 2：最小为 {show(seen.least_ratio)}。",
-            ),
-        ),
-        Criterion(
-            seen.vector_error < seen.common_error,
-            Text(
-                f"On new samples the error with a width for each feature, {show(seen.vector_error)} ± "
-                f"{show(seen.vector_spread)}, must be below that of the best common width, {show(seen.common_error)} ± "
-                f"{show(seen.common_spread)} (noise alone makes 0.25).",
-                f"在新样本上，每个特征各有带宽的误差 {show(seen.vector_error)} ± {show(seen.vector_spread)} 应低于最佳"
-                f"公共带宽的 {show(seen.common_error)} ± {show(seen.common_spread)}（仅噪声就有 0.25）。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.ratio >= 5,
+        "The irrelevant feature must get a width several times the relevant one's, 5 times or more: it is {ratio} "
+        "times (median of the seeds).",
+        "无关特征的带宽应是相关特征的若干倍，至少 5 倍：实际为 {ratio} 倍（种子中位数）。",
+    )
+    yield numbers.criterion(
+        numbers.least_ratio >= 2,
+        "In every seed it must be at least twice as wide: {least_ratio} times is the least.",
+        "每个种子中都应至少宽一倍，即比值不小于 2：最小为 {least_ratio}。",
+    )
+    yield numbers.criterion(
+        numbers.vector_error < numbers.common_error,
+        "On new samples the error with a width for each feature, {vector_error} ± {vector_spread}, must be below that "
+        "of the best common width, {common_error} ± {common_spread} (noise alone makes 0.25).",
+        "在新样本上，每个特征各有带宽的误差 {vector_error} ± {vector_spread} 应低于最佳公共带宽的 {common_error} ± "
+        "{common_spread}（仅噪声就有 0.25）。",
+    )
 
 
 def draw(x: Tensor, common: KernelRegressor, vector: KernelRegressor) -> Figure:
@@ -162,6 +124,22 @@ SECTION = Section(
         "两百个样本按两个特征排布，十字为查询；红点越大权重越大，阴影为查询周围一个带宽的范围。左：公共带宽，只看圆内"
         "的少数样本。右：每个特征学到各自的带宽，看的是沿第二个特征方向的一条窄带内的所有样本。",
     ),
+    meanings={
+        "ratio": Text(
+            "width of the irrelevant feature ÷ the relevant one's, median of 5 seeds",
+            "无关特征带宽 ÷ 相关特征带宽，5 个种子的中位数",
+        ),
+        "least_ratio": Text("the least such ratio of a seed", "各种子中该比值的最小值"),
+        "relevant": Text("width of the relevant feature, median of the seeds", "相关特征的带宽，种子中位数"),
+        "irrelevant": Text("width of the irrelevant feature, median of the seeds", "无关特征的带宽，种子中位数"),
+        "common": Text("best common width, median of the seeds", "最佳公共带宽，种子中位数"),
+        "vector_error": Text(
+            "mean squared error on new samples, a width per feature", "新样本上的均方误差，每个特征各一个带宽"
+        ),
+        "vector_spread": Text("its standard deviation over the seeds", "该误差在种子间的标准差"),
+        "common_error": Text("mean squared error on new samples, one common width", "新样本上的均方误差，公共带宽"),
+        "common_spread": Text("standard deviation of this one", "公共带宽误差在种子间的标准差"),
+    },
     deciding="ratio",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 10: the kernel is a choice."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -11,94 +9,57 @@ from torch import Tensor
 from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
 from regard.data import curve
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 LOCAL = [name for name in KERNELS if name != "constant"]
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Errors against the truth, means of five seeds."""
-
-    local: Annotated[int, Text("local kernels tried", "试过的局部核函数个数")]
-    best: Annotated[float, Text("mean squared error of the best local kernel", "最好的局部核的均方误差")]
-    worst: Annotated[float, Text("mean squared error of the worst local kernel", "最差的局部核的均方误差")]
-    average: Annotated[
-        float, Text("mean squared error of the constant kernel (average pooling)", "常数核（平均池化）的均方误差")
-    ]
-    apart: Annotated[float, Text("worst local kernel ÷ best", "最差局部核误差 ÷ 最好局部核误差")]
-    spread: Annotated[
-        float,
-        Text(
-            "largest standard deviation over the seeds of a local kernel's error",
-            "局部核误差在种子间的标准差，取最大者",
-        ),
-    ]
-    wins: Annotated[
-        int,
-        Text(
-            "pairs of local kernel and seed with less error than the constant", "误差小于常数核的（局部核, 种子）组合数"
-        ),
-    ]
-    pairs: Annotated[int, Text("such pairs tried", "组合总数")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """The same samples through every kernel, each with its own best width."""
     truth = curve.truth(curve.GRID)
     errors, curves = {}, {}
     for name in KERNELS:
-        found = []
+        fits = []
         for seed in curve.SEEDS:
             model = KernelRegressor(name, bandwidth="loo").fit(*curve.samples(50, seed))
-            found.append(torch.from_numpy(model.predict(curve.GRID)))
-        errors[name] = (torch.stack(found) - truth).square().mean((1, 2))  # (seeds,)
-        curves[name] = found[0]
+            fits.append(torch.from_numpy(model.predict(curve.GRID)))
+        errors[name] = (torch.stack(fits) - truth).square().mean((1, 2))  # (seeds,)
+        curves[name] = fits[0]
 
     local = torch.stack([errors[name] for name in LOCAL])  # (local kernels, seeds)
     means = local.mean(1)
-    seen = Seen(
+    numbers = Numbers(
         local=len(LOCAL),
-        best=float(means.min()),
-        worst=float(means.max()),
-        average=float(errors["constant"].mean()),
-        apart=float(means.max() / means.min()),
-        spread=float(local.std(1).max()),
-        wins=int((local < errors["constant"]).sum()),
+        best=means.min(),
+        worst=means.max(),
+        average=errors["constant"].mean(),
+        apart=means.max() / means.min(),
+        spread=local.std(1).max(),
+        wins=(local < errors["constant"]).sum(),
         pairs=local.numel(),
     )
-    return seen, partial(draw, errors, curves)
+    return numbers, partial(draw, errors, curves)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Any kernel that looks nearby will do, and they do nearly the same."""
-    return [
-        Criterion(
-            seen.worst <= seen.average / 3,
-            Text(
-                f"Any of the {seen.local} local kernels must do: the worst may have at most a third of average "
-                f"pooling's error, {show(seen.average)}; it has {show(seen.worst)}.",
-                f"{seen.local} 个局部核都应可用：最差的误差也不应超过平均池化误差 {show(seen.average)} 的三分之一："
-                f"测得 {show(seen.worst)}。",
-            ),
-        ),
-        Criterion(
-            seen.wins == seen.pairs,
-            Text(
-                f"Each must beat average pooling in each seed, {seen.pairs} times: it happens {seen.wins} times.",
-                f"每个局部核在每个种子中都应胜过平均池化，共 {seen.pairs} 次：实际 {seen.wins} 次。",
-            ),
-        ),
-        Criterion(
-            seen.apart <= 1.5,
-            Text(
-                "Among themselves they must lie close, the worst at most 1.5 times the best: it is "
-                f"{show(seen.apart)} times.",
-                f"它们彼此应相差不大，最差的误差不超过最好的 1.5 倍：测得 {show(seen.apart)} 倍。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.worst <= numbers.average / 3,
+        "Any of the {local} local kernels must do: the worst may have at most a third of average pooling's error, "
+        "{average}; it has {worst}.",
+        "{local} 个局部核都应可用：最差的误差也不应超过平均池化误差 {average} 的三分之一：测得 {worst}。",
+    )
+    yield numbers.criterion(
+        numbers.wins == numbers.pairs,
+        "Each must beat average pooling in each seed, {pairs} times: it happens {wins} times.",
+        "每个局部核在每个种子中都应胜过平均池化，共 {pairs} 次：实际 {wins} 次。",
+    )
+    yield numbers.criterion(
+        numbers.apart <= 1.5,
+        "Among themselves they must lie close, the worst at most 1.5 times the best: it is {apart} times.",
+        "它们彼此应相差不大，最差的误差不超过最好的 1.5 倍：测得 {apart} 倍。",
+    )
 
 
 def draw(errors: dict[str, Tensor], curves: dict[str, Tensor]) -> Figure:
@@ -119,8 +80,8 @@ def draw(errors: dict[str, Tensor], curves: dict[str, Tensor]) -> Figure:
     left.invert_yaxis()
     right.plot(curve.GRID, curve.truth(curve.GRID), color=pictures.TRUTH, linewidth=4.5, alpha=0.45, label="truth")
     labels = {"gaussian": "the other eight", "boxcar": "boxcar", "constant": "constant"}
-    for name, found in curves.items():
-        right.plot(curve.GRID, found, color=colours[name], linewidth=1.1, label=labels.get(name))
+    for name, values in curves.items():
+        right.plot(curve.GRID, values, color=colours[name], linewidth=1.1, label=labels.get(name))
     right.set(xlabel="x", ylabel="y", xlim=(-0.08, 5.08))
     pictures.legend(figure)
     return figure
@@ -154,6 +115,21 @@ SECTION = Section(
         "左：各核函数相对真值的误差（对数坐标），由好到差；浅色圆点是五个种子，菱形与数字为均值。九种核相差无几，常数"
         "核远远落后。右：其中一个种子的各条曲线，几乎重叠；矩形核有台阶，常数核是水平线。",
     ),
+    meanings={
+        "local": Text("local kernels tried", "试过的局部核函数个数"),
+        "best": Text("mean squared error of the best local kernel", "最好的局部核的均方误差"),
+        "worst": Text("mean squared error of the worst local kernel", "最差的局部核的均方误差"),
+        "average": Text("mean squared error of the constant kernel (average pooling)", "常数核（平均池化）的均方误差"),
+        "apart": Text("worst local kernel ÷ best", "最差局部核误差 ÷ 最好局部核误差"),
+        "spread": Text(
+            "largest standard deviation over the seeds of a local kernel's error",
+            "局部核误差在种子间的标准差，取最大者",
+        ),
+        "wins": Text(
+            "pairs of local kernel and seed with less error than the constant", "误差小于常数核的（局部核, 种子）组合数"
+        ),
+        "pairs": Text("such pairs tried", "组合总数"),
+    },
     deciding="apart",
     run=run,
     judge=judge,

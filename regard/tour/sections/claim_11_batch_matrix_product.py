@@ -1,28 +1,17 @@
 """Claim 11: the batch matrix product multiplies matrix by matrix, and attention is one of them."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How far the product of a batch is from the loop."""
-
-    shape: Annotated[tuple[int, ...], Text("shape of (2, 3, 5) × (2, 5, 7)", "(2, 3, 5) × (2, 5, 7) 的形状")]
-    loop: Annotated[float, Text("largest |batch product − loop|", "批量乘积与循环的最大差")]
-    attend: Annotated[float, Text("largest |weights × values − attend|", "权重 × 值与 attend 的最大差")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Multiply a batch at once, and number by number."""
     left = torch.randn(2, 3, 5, dtype=torch.float64)  # (batch, n, m)
     right = torch.randn(2, 5, 7, dtype=torch.float64)  # (batch, m, p)
@@ -40,35 +29,27 @@ def run() -> tuple[Seen, Drawing]:
     key = torch.randn(2, 5, 4, dtype=torch.float64)
     averages = torch.bmm(regard.weights(query, key), right)
 
-    seen = Seen(
+    numbers = Numbers(
         shape=tuple(product.shape),
-        loop=float((product - loop).abs().max()),
-        attend=float((averages - regard.attend(query, key, right)).abs().max()),
+        loop=(product - loop).abs().max(),
+        attend=(averages - regard.attend(query, key, right)).abs().max(),
     )
-    return seen, partial(draw, left, right, product)
+    return numbers, partial(draw, left, right, product)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """The same to rounding."""
-    return [
-        Criterion(
-            seen.shape == (2, 3, 7) and seen.loop <= 1e-12,
-            Text(
-                "(2, 3, 5) × (2, 5, 7) must have the shape (2, 3, 7) and equal the loop over batch, rows, columns and "
-                f"inner dimension to 10⁻¹²: the shape is {show(seen.shape)}, the difference {show(seen.loop)}.",
-                "(2, 3, 5) × (2, 5, 7) 的形状应为 (2, 3, 7)，且与逐元素循环的结果一致到 10⁻¹²："
-                f"形状为 {show(seen.shape)}，相差 {show(seen.loop)}。",
-            ),
-        ),
-        Criterion(
-            seen.attend <= 1e-12,
-            Text(
-                "The batch product of weights and values must be what attend returns, to 10⁻¹²: "
-                f"they differ by {show(seen.attend)}.",
-                f"权重与值的批量乘积应等于 attend 的输出，误差不超过 10⁻¹²：两者相差 {show(seen.attend)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.shape == (2, 3, 7) and numbers.loop <= 1e-12,
+        "(2, 3, 5) × (2, 5, 7) must have the shape (2, 3, 7) and equal the loop over batch, rows, columns and inner "
+        "dimension to 10⁻¹²: the shape is {shape}, the difference {loop}.",
+        "(2, 3, 5) × (2, 5, 7) 的形状应为 (2, 3, 7)，且与逐元素循环的结果一致到 10⁻¹²：形状为 {shape}，相差 {loop}。",
+    )
+    yield numbers.criterion(
+        numbers.attend <= 1e-12,
+        "The batch product of weights and values must be what attend returns, to 10⁻¹²: they differ by {attend}.",
+        "权重与值的批量乘积应等于 attend 的输出，误差不超过 10⁻¹²：两者相差 {attend}。",
+    )
 
 
 def draw(left: Tensor, right: Tensor, product: Tensor) -> Figure:
@@ -105,6 +86,11 @@ SECTION = Section(
         "positive, blue negative.",
         "两行，每行对应批量中的一个矩阵：3 × 5 矩阵乘 5 × 7 矩阵得到 3 × 7 矩阵。红色为正，蓝色为负。",
     ),
+    meanings={
+        "shape": Text("shape of (2, 3, 5) × (2, 5, 7)", "(2, 3, 5) × (2, 5, 7) 的形状"),
+        "loop": Text("largest |batch product − loop|", "批量乘积与循环的最大差"),
+        "attend": Text("largest |weights × values − attend|", "权重 × 值与 attend 的最大差"),
+    },
     deciding="loop",
     run=run,
     judge=judge,

@@ -1,32 +1,17 @@
 """Claim 13: additive attention joins queries of size 20 and keys of size 2 through 8 hidden units."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Shapes, and how evenly equal keys share."""
-
-    output_shape: Annotated[tuple[int, ...], Text("shape of the output", "输出的形状")]
-    weights_shape: Annotated[tuple[int, ...], Text("shape of the weights", "权重的形状")]
-    uneven: Annotated[float, Text("largest |weight − 1/length| for equal keys", "键相同时 |权重 − 1/长度| 的最大值")]
-    beyond: Annotated[float, Text("largest weight beyond the lengths 2 and 6", "有效长度 2 和 6 之外的最大权重")]
-    different: Annotated[
-        float, Text("the same with keys that differ, |weight − 1/length|", "键不同时 |权重 − 1/长度| 的最大值")
-    ]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Attend with the notes' shapes, to equal keys and to different ones."""
     query = torch.randn(2, 1, 20)  # (batch, n, query size)
     score = regard.Additive(query_size=20, key_size=2, hidden_size=8)
@@ -42,45 +27,36 @@ def run() -> tuple[Seen, Drawing]:
 
     valid = torch.arange(10) < torch.tensor([[[2]], [[6]]])  # (batch, 1, m)
     even = valid / valid.sum(-1, keepdim=True)
-    seen = Seen(
+    numbers = Numbers(
         output_shape=tuple(output.shape),
         weights_shape=tuple(weights.shape),
-        uneven=float((weights - even)[valid].abs().max()),
-        beyond=float(torch.stack([weights, other])[:, ~valid].abs().max()),
-        different=float((other - even)[valid].abs().max()),
+        uneven=(weights - even)[valid].abs().max(),
+        beyond=torch.stack([weights, other])[:, ~valid].abs().max(),
+        different=(other - even)[valid].abs().max(),
     )
-    return seen, partial(draw, weights, other)
+    return numbers, partial(draw, weights, other)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Sizes that differ meet; equal keys share evenly; different keys do not."""
-    return [
-        Criterion(
-            seen.output_shape == (2, 1, 4) and seen.weights_shape == (2, 1, 10),
-            Text(
-                "Queries of size 20 and keys of size 2 must meet: the output must have the shape (2, 1, 4) and the "
-                f"weights (2, 1, 10); they have {show(seen.output_shape)} and {show(seen.weights_shape)}.",
-                "大小为 20 的查询与大小为 2 的键应能相互评分：输出形状应为 (2, 1, 4)，权重形状应为 (2, 1, 10)；"
-                f"实际为 {show(seen.output_shape)} 和 {show(seen.weights_shape)}。",
-            ),
-        ),
-        Criterion(
-            seen.uneven <= 1e-6 and seen.beyond == 0,
-            Text(
-                "Equal keys must share the weight evenly, 1/2 and 1/6 each, and nothing may lie beyond the lengths: "
-                f"they are off by {show(seen.uneven)}, and {show(seen.beyond)} lies beyond.",
-                f"相同的键应平分权重，即各得 1/2 和 1/6，且长度之外没有权重：偏差为 {show(seen.uneven)}，长度之外为 "
-                f"{show(seen.beyond)}。",
-            ),
-        ),
-        Criterion(
-            seen.different > 0.01,
-            Text(
-                f"Keys that differ must not share evenly, by more than 0.01: they are off by {show(seen.different)}.",
-                f"不同的键不应平分，与平分之差应大于 0.01：实际为 {show(seen.different)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.output_shape == (2, 1, 4) and numbers.weights_shape == (2, 1, 10),
+        "Queries of size 20 and keys of size 2 must meet: the output must have the shape (2, 1, 4) and the weights "
+        "(2, 1, 10); they have {output_shape} and {weights_shape}.",
+        "大小为 20 的查询与大小为 2 的键应能相互评分：输出形状应为 (2, 1, 4)，权重形状应为 (2, 1, 10)；实际为 "
+        "{output_shape} 和 {weights_shape}。",
+    )
+    yield numbers.criterion(
+        numbers.uneven <= 1e-6 and numbers.beyond == 0,
+        "Equal keys must share the weight evenly, 1/2 and 1/6 each, and nothing may lie beyond the lengths: they are "
+        "off by {uneven}, and {beyond} lies beyond.",
+        "相同的键应平分权重，即各得 1/2 和 1/6，且长度之外没有权重：偏差为 {uneven}，长度之外为 {beyond}。",
+    )
+    yield numbers.criterion(
+        numbers.different > 0.01,
+        "Keys that differ must not share evenly, by more than 0.01: they are off by {different}.",
+        "不同的键不应平分，与平分之差应大于 0.01：实际为 {different}。",
+    )
 
 
 def draw(equal: Tensor, varied: Tensor) -> Figure:
@@ -117,6 +93,13 @@ SECTION = Section(
         "each of the first six. Keys that differ: uneven. Beyond the length: 0.",
         "每个批量中唯一的查询在十个键上的权重。键相同：前两个各 1/2，前六个各 1/6。键不同：不再均匀。长度之外：0。",
     ),
+    meanings={
+        "output_shape": Text("shape of the output", "输出的形状"),
+        "weights_shape": Text("shape of the weights", "权重的形状"),
+        "uneven": Text("largest |weight − 1/length| for equal keys", "键相同时 |权重 − 1/长度| 的最大值"),
+        "beyond": Text("largest weight beyond the lengths 2 and 6", "有效长度 2 和 6 之外的最大权重"),
+        "different": Text("the same with keys that differ, |weight − 1/length|", "键不同时 |权重 − 1/长度| 的最大值"),
+    },
     deciding="uneven",
     run=run,
     judge=judge,

@@ -1,34 +1,20 @@
 """Claim 14: dot products of random vectors have variance d, scaled ones 1."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 PAIRS = 5_000
 SEEDS = range(3)
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Variances by size, mean of the seeds."""
-
-    sizes: Annotated[tuple[int, ...], Text("sizes d", "向量长度 d")]
-    plain: Annotated[tuple[float, ...], Text("variance of q·k, mean of 3 seeds", "q·k 的方差，3 个种子的均值")]
-    scaled: Annotated[tuple[float, ...], Text("variance of q·k/√d, mean of 3 seeds", "q·k/√d 的方差，3 个种子的均值")]
-    spread: Annotated[tuple[float, ...], Text("its standard deviation over the seeds", "该方差在种子间的标准差")]
-    off_size: Annotated[float, Text("largest |variance/d − 1|, unscaled", "未缩放时 |方差/d − 1| 的最大值")]
-    off_one: Annotated[float, Text("largest |variance − 1|, scaled", "缩放后 |方差 − 1| 的最大值")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Measure the variance of dot products, with and without the scale."""
     sizes = (4, 16, 64, 256, 1024)
     plain, scaled = torch.zeros(3, 5), torch.zeros(3, 5)  # (seeds, sizes)
@@ -40,43 +26,37 @@ def run() -> tuple[Seen, Drawing]:
             plain[seed, column] = regard.Dot(scale=1.0)(query, key).var()
             scaled[seed, column] = regard.Dot()(query, key).var()  # its scale is 1/√d
 
-    seen = Seen(
+    numbers = Numbers(
         sizes=sizes,
-        plain=tuple(plain.mean(0).tolist()),
-        scaled=tuple(scaled.mean(0).tolist()),
-        spread=tuple(scaled.std(0).tolist()),
-        off_size=float((plain.mean(0) / torch.tensor(sizes) - 1).abs().max()),
-        off_one=float((scaled.mean(0) - 1).abs().max()),
+        plain=plain.mean(0),
+        scaled=scaled.mean(0),
+        spread=scaled.std(0),
+        off_size=(plain.mean(0) / torch.tensor(sizes) - 1).abs().max(),
+        off_one=(scaled.mean(0) - 1).abs().max(),
     )
-    return seen, partial(draw, sizes, plain, scaled)
+    return numbers, partial(draw, sizes, plain, scaled)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Within 5 %, which is four times the chance error of 3 × 5,000 pairs."""
-    return [
-        Criterion(
-            seen.off_size <= 0.05,
-            Text(
-                f"Unscaled, the variance must be d within 5 % at every size: it is off by {seen.off_size:.1%} at most.",
-                f"不缩放时，各长度下方差应为 d，误差 5% 以内：最大偏差 {seen.off_size:.1%}。",
-            ),
-        ),
-        Criterion(
-            seen.off_one <= 0.05,
-            Text(
-                f"Divided by √d, it must be 1 within 5 %: it is off by {seen.off_one:.1%} at most.",
-                f"除以 √d 后，方差应为 1，误差 5% 以内：最大偏差 {seen.off_one:.1%}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.off_size <= 0.05,
+        "Unscaled, the variance must be d within 5 % at every size: it is off by {off_size:.1%} at most.",
+        "不缩放时，各长度下方差应为 d，误差 5% 以内：最大偏差 {off_size:.1%}。",
+    )
+    yield numbers.criterion(
+        numbers.off_one <= 0.05,
+        "Divided by √d, it must be 1 within 5 %: it is off by {off_one:.1%} at most.",
+        "除以 √d 后，方差应为 1，误差 5% 以内：最大偏差 {off_one:.1%}。",
+    )
 
 
 def draw(sizes: tuple[int, ...], plain: Tensor, scaled: Tensor) -> Figure:
     """Both variances against d, on logarithmic axes."""
     figure = pictures.figure()
     axes = figure.subplots()
-    wanted = {"q·k": (plain, sizes, pictures.ATTENTION), "q·k / √d": (scaled, (1,) * len(sizes), pictures.OTHER)}
-    for name, (measured, expected, colour) in wanted.items():
+    series = {"q·k": (plain, sizes, pictures.ATTENTION), "q·k / √d": (scaled, (1,) * len(sizes), pictures.OTHER)}
+    for name, (measured, expected, colour) in series.items():
         axes.plot(sizes, expected, "-", color=colour, alpha=0.35, linewidth=5)
         axes.plot(sizes * len(measured), measured.flatten(), "o", color=colour, markersize=5)
         axes.text(sizes[-1] * 1.2, expected[-1], name, color=colour, va="center", fontsize=10)
@@ -110,6 +90,14 @@ SECTION = Section(
         "方差的测量值（圆点，三个种子重叠在一起）随长度 d 的变化，双对数坐标：未缩放的落在直线 d 上，缩放后的落在直线"
         " 1 上。",
     ),
+    meanings={
+        "sizes": Text("sizes d", "向量长度 d"),
+        "plain": Text("variance of q·k, mean of 3 seeds", "q·k 的方差，3 个种子的均值"),
+        "scaled": Text("variance of q·k/√d, mean of 3 seeds", "q·k/√d 的方差，3 个种子的均值"),
+        "spread": Text("its standard deviation over the seeds", "该方差在种子间的标准差"),
+        "off_size": Text("largest |variance/d − 1|, unscaled", "未缩放时 |方差/d − 1| 的最大值"),
+        "off_one": Text("largest |variance − 1|, scaled", "缩放后 |方差 − 1| 的最大值"),
+    },
     deciding="off_size",
     run=run,
     judge=judge,

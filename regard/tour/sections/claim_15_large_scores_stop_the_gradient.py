@@ -1,43 +1,20 @@
 """Claim 15: unscaled, one large score saturates softmax and the gradient vanishes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 QUERIES, KEYS = 1_000, 16
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Gradients through softmax and the largest weight, by size."""
-
-    sizes: Annotated[tuple[int, ...], Text("sizes d", "向量长度 d")]
-    plain: Annotated[tuple[float, ...], Text("norm of the gradient, q·k", "梯度的范数，q·k")]
-    scaled: Annotated[tuple[float, ...], Text("norm of the gradient, q·k/√d", "梯度的范数，q·k/√d")]
-    largest_plain: Annotated[
-        tuple[float, ...], Text("largest of 16 weights on average, q·k", "16 个权重中最大者的均值，q·k")
-    ]
-    largest_scaled: Annotated[
-        tuple[float, ...], Text("largest of 16 weights on average, q·k/√d", "16 个权重中最大者的均值，q·k/√d")
-    ]
-    left: Annotated[
-        float, Text("share of the gradient that is left unscaled, at the largest d", "d 最大时，不缩放所剩的梯度比例")
-    ]
-    kept: Annotated[
-        float, Text("scaled: gradient at the largest d, of that at the smallest", "缩放后：d 最大时与最小时的梯度之比")
-    ]
-
-
-def run(seeds: Sequence[int] = range(3)) -> tuple[Seen, Drawing]:
+def run(seeds: Sequence[int] = range(3)) -> Measured:
     """Send a gradient back through the softmax of random scores, scaled and not."""
     sizes = (4, 16, 64, 256, 1024)
     norms = torch.zeros(len(seeds), 2, len(sizes))  # (seeds, plain or scaled, sizes)
@@ -46,55 +23,45 @@ def run(seeds: Sequence[int] = range(3)) -> tuple[Seen, Drawing]:
         torch.manual_seed(seed)
         for column, size in enumerate(sizes):
             query, key = torch.randn(QUERIES, 1, size), torch.randn(QUERIES, KEYS, size)
-            wanted = torch.randn(QUERIES, 1, KEYS)  # how a loss wants them to change
-            for which, score in enumerate((regard.Dot(scale=1.0), regard.Dot())):
+            upstream = torch.randn(QUERIES, 1, KEYS)  # of a loss by the weights
+            for kind, score in enumerate((regard.Dot(scale=1.0), regard.Dot())):
                 scores = score(query, key).requires_grad_()
                 weights = regard.masked_softmax(scores)
-                (gradient,) = torch.autograd.grad(weights, scores, wanted)
-                norms[row, which, column] = gradient.norm(dim=-1).mean()
-                largest[row, which, column] = weights.detach().amax(-1).mean()
+                (gradient,) = torch.autograd.grad(weights, scores, upstream)
+                norms[row, kind, column] = gradient.norm(dim=-1).mean()
+                largest[row, kind, column] = weights.detach().amax(-1).mean()
 
     plain, scaled = norms.mean(0).tolist()
-    seen = Seen(
+    numbers = Numbers(
         sizes=sizes,
-        plain=tuple(plain),
-        scaled=tuple(scaled),
-        largest_plain=tuple(largest.mean(0)[0].tolist()),
-        largest_scaled=tuple(largest.mean(0)[1].tolist()),
+        plain=plain,
+        scaled=scaled,
+        largest_plain=largest.mean(0)[0],
+        largest_scaled=largest.mean(0)[1],
         left=plain[-1] / scaled[-1],
         kept=scaled[-1] / scaled[0],
     )
-    return seen, partial(draw, sizes, norms, largest)
+    return numbers, partial(draw, sizes, norms, largest)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """A fifth of the gradient or less without the scale, and nearly all of it with it."""
-    falling = all(later < earlier for earlier, later in zip(seen.plain, seen.plain[1:], strict=False))
-    return [
-        Criterion(
-            seen.left <= 0.2,
-            Text(
-                f"At d = {seen.sizes[-1]} at most a fifth of the gradient may be left without the scale: "
-                f"{show(seen.left)} of it is.",
-                f"d = {seen.sizes[-1]} 时，不缩放所剩的梯度至多五分之一：实际为 {show(seen.left)}。",
-            ),
-        ),
-        Criterion(
-            falling,
-            Text(
-                f"It must get smaller with every larger d: {show(seen.plain)}.",
-                f"d 每增大一次，梯度都应变小：{show(seen.plain)}。",
-            ),
-        ),
-        Criterion(
-            seen.kept >= 0.8,
-            Text(
-                f"With the scale it must not depend on d: at the largest it is {show(seen.kept)} of that at the "
-                "smallest.",
-                f"缩放后梯度不应随 d 变化：d 最大时是最小时的 {show(seen.kept)}。",
-            ),
-        ),
-    ]
+    falling = all(later < earlier for earlier, later in zip(numbers.plain, numbers.plain[1:], strict=False))
+    yield numbers.criterion(
+        numbers.left <= 0.2,
+        "At d = {sizes[-1]} at most a fifth of the gradient may be left without the scale: {left} of it is.",
+        "d = {sizes[-1]} 时，不缩放所剩的梯度至多五分之一：实际为 {left}。",
+    )
+    yield numbers.criterion(
+        falling,
+        "It must get smaller with every larger d: {plain}.",
+        "d 每增大一次，梯度都应变小：{plain}。",
+    )
+    yield numbers.criterion(
+        numbers.kept >= 0.8,
+        "With the scale it must not depend on d: at the largest it is {kept} of that at the smallest.",
+        "缩放后梯度不应随 d 变化：d 最大时是最小时的 {kept}。",
+    )
 
 
 def draw(sizes: tuple[int, ...], norms: Tensor, largest: Tensor) -> Figure:
@@ -102,10 +69,10 @@ def draw(sizes: tuple[int, ...], norms: Tensor, largest: Tensor) -> Figure:
     figure = pictures.figure()
     left, right = figure.subplots(1, 2)
     styles = (("q·k", pictures.ATTENTION), ("q·k / √d", pictures.OTHER))
-    for which, (name, colour) in enumerate(styles):
+    for kind, (name, colour) in enumerate(styles):
         for axes, measured in ((left, norms), (right, largest)):
             label = name if axes is left else None
-            axes.plot(sizes, measured.mean(0)[which], "o-", color=colour, markersize=5, label=label)
+            axes.plot(sizes, measured.mean(0)[kind], "o-", color=colour, markersize=5, label=label)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, map(str, sizes))
             axes.set(xlabel="size d of the vectors", ylim=(0, None))
@@ -143,6 +110,17 @@ SECTION = Section(
         "Right, the largest weight: without the scale it goes to 1.",
         "左图：梯度的范数随长度 d 的变化，不缩放时趋于 0，缩放后保持不变。右图：最大的权重，不缩放时趋于 1。",
     ),
+    meanings={
+        "sizes": Text("sizes d", "向量长度 d"),
+        "plain": Text("norm of the gradient, q·k", "梯度的范数，q·k"),
+        "scaled": Text("norm of the gradient, q·k/√d", "梯度的范数，q·k/√d"),
+        "largest_plain": Text("largest of 16 weights on average, q·k", "16 个权重中最大者的均值，q·k"),
+        "largest_scaled": Text("largest of 16 weights on average, q·k/√d", "16 个权重中最大者的均值，q·k/√d"),
+        "left": Text("share of the gradient that is left unscaled, at the largest d", "d 最大时，不缩放所剩的梯度比例"),
+        "kept": Text(
+            "scaled: gradient at the largest d, of that at the smallest", "缩放后：d 最大时与最小时的梯度之比"
+        ),
+    },
     deciding="left",
     run=run,
     full=partial(run, range(10)),

@@ -1,36 +1,17 @@
 """Claim 16: where sizes agree, dot scoring is cheaper than additive scoring."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.measure import megabytes, seconds
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.measure import median_seconds, peak_memory
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 NAMES = ("dot", "additive", "additive,\nas in textbooks")
-
-
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Times and memory of the three ways."""
-
-    additive_time: Annotated[float, Text("time of additive ÷ time of dot", "加性评分的用时与点积之比")]
-    textbook_time: Annotated[
-        float, Text("time of the textbook's additive formula ÷ time of dot", "教科书式加性公式的用时与点积之比")
-    ]
-    milliseconds: Annotated[
-        tuple[float, ...], Text("milliseconds: dot, additive, textbook", "毫秒：点积、加性、教科书式加性")
-    ]
-    megabytes: Annotated[
-        tuple[float, ...],
-        Text("megabytes of memory at work: dot, additive, textbook", "运行所占内存（MB）：点积、加性、教科书式加性"),
-    ]
 
 
 def textbook(query: Tensor, key: Tensor, value: Tensor, score: regard.Additive) -> Tensor:
@@ -41,7 +22,7 @@ def textbook(query: Tensor, key: Tensor, value: Tensor, score: regard.Additive) 
 
 
 @torch.no_grad()
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """The same queries, keys and values, three ways: time and memory."""
     query, key, value = (torch.randn(2, 512, 64) for _ in range(3))
     additive = regard.Additive(64, 64, 64)
@@ -50,52 +31,45 @@ def run() -> tuple[Seen, Drawing]:
         lambda: regard.attend(query, key, value, score=additive),
         lambda: textbook(query, key, value, additive),
     )
-    times = seconds(*ways)
-    memory = tuple(megabytes(way) for way in ways)
-    seen = Seen(
+    times = median_seconds(*ways)
+    numbers = Numbers(
         additive_time=times[1] / times[0],
         textbook_time=times[2] / times[0],
         milliseconds=tuple(1e3 * time for time in times),
-        megabytes=memory,
+        megabytes=tuple(peak_memory(way) for way in ways),
     )
-    return seen, partial(draw, seen)
+    return numbers, partial(draw, numbers)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Dot has to be faster than either form of additive attention."""
-    return [
-        Criterion(
-            seen.additive_time > 1,
-            Text(
-                f"Additive attention must take longer than dot attention: it takes {show(seen.additive_time)} times "
-                "as long.",
-                f"加性注意力的用时应比点积长：实际为 {show(seen.additive_time)} 倍。",
-            ),
-        ),
-        Criterion(
-            seen.textbook_time > 1,
-            Text(
-                f"So must the textbook's formula: it takes {show(seen.textbook_time)} times as long.",
-                f"教科书式的加性公式也应如此：实际为 {show(seen.textbook_time)} 倍。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.additive_time > 1,
+        "Additive attention must take longer than dot attention: it takes {additive_time} times as long.",
+        "加性注意力的用时应比点积长：实际为 {additive_time} 倍。",
+    )
+    yield numbers.criterion(
+        numbers.textbook_time > 1,
+        "So must the textbook's formula: it takes {textbook_time} times as long.",
+        "教科书式的加性公式也应如此：实际为 {textbook_time} 倍。",
+    )
 
 
-def draw(seen: Seen) -> Figure:
+def draw(numbers: Numbers) -> Figure:
     """Bars of time and of memory."""
     figure = pictures.figure(2.4)
     left, right = figure.subplots(1, 2)
     colours = (pictures.OTHER, pictures.ATTENTION, pictures.POOLED)
-    for axes, measured, title in ((left, seen.milliseconds, "milliseconds"), (right, seen.megabytes, "megabytes")):
+    for axes, title in ((left, "milliseconds"), (right, "megabytes")):
+        measured = getattr(numbers, title)
         axes.barh(range(3), measured, color=colours, height=0.6)
         axes.set_yticks(range(3), NAMES if axes is left else [""] * 3)
         axes.set_xlim(0, 1.25 * max(*measured, 1e-9))
         axes.invert_yaxis()
         axes.grid(False, axis="y")
         axes.set_title(title)
-        for place, number in enumerate(measured):
-            axes.text(number, place, f" {number:.3g}", va="center", fontsize=8.5)
+        for row, number in enumerate(measured):
+            axes.text(number, row, f" {number:.3g}", va="center", fontsize=8.5)
     return figure
 
 
@@ -125,6 +99,16 @@ SECTION = Section(
         "textbooks, which takes far more of both.",
         "对 2 × 512 个长度为 64 的查询和键做注意力的用时和内存：点积、加性、教科书式加性，后者两样都多得多。",
     ),
+    meanings={
+        "additive_time": Text("time of additive ÷ time of dot", "加性评分的用时与点积之比"),
+        "textbook_time": Text(
+            "time of the textbook's additive formula ÷ time of dot", "教科书式加性公式的用时与点积之比"
+        ),
+        "milliseconds": Text("milliseconds: dot, additive, textbook", "毫秒：点积、加性、教科书式加性"),
+        "megabytes": Text(
+            "megabytes of memory at work: dot, additive, textbook", "运行所占内存（MB）：点积、加性、教科书式加性"
+        ),
+    },
     deciding="additive_time",
     run=run,
     judge=judge,

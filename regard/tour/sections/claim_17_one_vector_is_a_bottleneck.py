@@ -1,16 +1,14 @@
 """Claim 17: one context vector is a bottleneck; attention removes it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.data.pairs import Pair
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
 from regard.view import pictures
 
@@ -18,28 +16,7 @@ LENGTHS = ((1, 6), (7, 10), (11, 15), (16, 99))  # English words
 KINDS = ("none", "additive")
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """BLEU with and without attention, by the length of the sentence."""
-
-    words_from: Annotated[tuple[int, ...], Text("words of a sentence, from", "句子的词数，不少于")]
-    without: Annotated[
-        tuple[float, ...], Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值")
-    ]
-    attention: Annotated[tuple[float, ...], Text("BLEU with attention, mean of the seeds", "有注意力的 BLEU，种子均值")]
-    gap: Annotated[float, Text("gap over all lengths, mean of the seeds", "所有长度合计的差距，种子均值")]
-    spread: Annotated[float, Text("its standard deviation over the seeds", "该差距在种子间的标准差")]
-    worst: Annotated[float, Text("the gap in the seed where it is smallest", "差距最小的种子的差距")]
-    kept_without: Annotated[
-        float, Text("BLEU of the longest ÷ of the shortest, without", "无注意力：最长句与最短句的 BLEU 之比")
-    ]
-    kept_attention: Annotated[
-        float, Text("BLEU of the longest ÷ of the shortest, with", "有注意力：最长句与最短句的 BLEU 之比")
-    ]
-    parameters: Annotated[tuple[int, ...], Text("parameters without and with", "参数量：无、有")]
-
-
-def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
+def run(training: Training = SHORT) -> Measured:
     """The same encoder–decoder with and without attention, same size and same steps."""
     pairs = unseen(training.pairs)
     groups = [*by_length(pairs), pairs]
@@ -53,18 +30,18 @@ def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
 
     without, attention = scores.mean(0).tolist()
     gaps = scores[:, 1, -1] - scores[:, 0, -1]
-    seen = Seen(
+    numbers = Numbers(
         words_from=tuple(low for low, _ in LENGTHS),
         without=tuple(without[:-1]),
         attention=tuple(attention[:-1]),
-        gap=float(gaps.mean()),
-        spread=float(gaps.std()),
-        worst=float(gaps.min()),
+        gap=gaps.mean(),
+        spread=gaps.std(),
+        worst=gaps.min(),
         kept_without=without[-2] / max(without[0], 1e-9),
         kept_attention=attention[-2] / max(attention[0], 1e-9),
-        parameters=tuple(parameters),
+        parameters=parameters,
     )
-    return seen, partial(draw, scores)
+    return numbers, partial(draw, scores)
 
 
 def by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -72,29 +49,20 @@ def by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
     return [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Ahead with every seed; and long sentences suffer more without."""
-    return [
-        Criterion(
-            seen.worst > 0,
-            Text(
-                f"Attention must be ahead with every seed: by {show(seen.gap)} ± {show(seen.spread)} BLEU, by "
-                f"{show(seen.worst)} at least.",
-                f"每个种子都应是有注意力的领先：BLEU 高 {show(seen.gap)} ± {show(seen.spread)}，至少高"
-                f" {show(seen.worst)}。",
-            ),
-        ),
-        Criterion(
-            seen.kept_without < seen.kept_attention,
-            Text(
-                "Long sentences must suffer more where all has to go through one vector: the longest keep "
-                f"{show(seen.kept_without)} of the shortest ones' BLEU without attention, and "
-                f"{show(seen.kept_attention)} with it.",
-                f"全部信息要挤过一个向量时，长句应受损更多：最长句的 BLEU 是最短句的 {show(seen.kept_without)}（无注意"
-                f"力）与 {show(seen.kept_attention)}（有注意力）。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.worst > 0,
+        "Attention must be ahead with every seed: by {gap} ± {spread} BLEU, by {worst} at least.",
+        "每个种子都应是有注意力的领先：BLEU 高 {gap} ± {spread}，至少高 {worst}。",
+    )
+    yield numbers.criterion(
+        numbers.kept_without < numbers.kept_attention,
+        "Long sentences must suffer more where all has to go through one vector: the longest keep {kept_without} of "
+        "the shortest ones' BLEU without attention, and {kept_attention} with it.",
+        "全部信息要挤过一个向量时，长句应受损更多：最长句的 BLEU 是最短句的 {kept_without}（无注意力）与 "
+        "{kept_attention}（有注意力）。",
+    )
 
 
 def draw(scores: Tensor) -> Figure:
@@ -104,9 +72,9 @@ def draw(scores: Tensor) -> Figure:
     names = [f"{low}–{high}" if high < 99 else f"{low} and more" for low, high in LENGTHS]
     styles = (("one vector for all", pictures.POOLED), ("additive attention", pictures.ATTENTION))
     for kind, (name, colour) in enumerate(styles):
-        own = scores[:, kind, :-1]
-        axes.plot(range(len(names)), own.mean(0), "o-", color=colour, label=name)
-        axes.fill_between(range(len(names)), own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
+        by_seed = scores[:, kind, :-1]
+        axes.plot(range(len(names)), by_seed.mean(0), "o-", color=colour, label=name)
+        axes.fill_between(range(len(names)), by_seed.amin(0), by_seed.amax(0), color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(range(len(names)), names)
     axes.set(xlabel="words of the English sentence", ylabel="BLEU", ylim=(0, 100))
     pictures.legend(figure)
@@ -140,6 +108,17 @@ SECTION = Section(
         "stays much higher. Shades: from the worst to the best seed.",
         "BLEU 随句长的变化。无注意力时随长度急剧下降，有注意力时高得多。阴影：从最差到最好的种子。",
     ),
+    meanings={
+        "words_from": Text("words of a sentence, from", "句子的词数，不少于"),
+        "without": Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值"),
+        "attention": Text("BLEU with attention, mean of the seeds", "有注意力的 BLEU，种子均值"),
+        "gap": Text("gap over all lengths, mean of the seeds", "所有长度合计的差距，种子均值"),
+        "spread": Text("its standard deviation over the seeds", "该差距在种子间的标准差"),
+        "worst": Text("the gap in the seed where it is smallest", "差距最小的种子的差距"),
+        "kept_without": Text("BLEU of the longest ÷ of the shortest, without", "无注意力：最长句与最短句的 BLEU 之比"),
+        "kept_attention": Text("BLEU of the longest ÷ of the shortest, with", "有注意力：最长句与最短句的 BLEU 之比"),
+        "parameters": Text("parameters without and with", "参数量：无、有"),
+    },
     deciding="gap",
     run=run,
     full=partial(run, LONG),

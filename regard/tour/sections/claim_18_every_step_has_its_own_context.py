@@ -1,8 +1,6 @@
 """Claim 18: each decoding step has its own context."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -11,29 +9,13 @@ from torch import Tensor
 from regard.data.pairs import Pair
 from regard.data.words import split
 from regard.models.alignment import Alignment, align
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, translator, unseen
 from regard.training.metrics import alignment_error_rate
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How much the rows of alignments differ, and how often they are right."""
-
-    apart: Annotated[
-        float,
-        Text("weight that moves from one word to the next, mean of the seeds", "相邻两步之间移动的权重，种子均值"),
-    ]
-    error: Annotated[float, Text("alignment error rate, mean of the seeds", "对齐错误率，种子均值")]
-    spread: Annotated[float, Text("its standard deviation over the seeds", "该错误率在种子间的标准差")]
-    straight: Annotated[
-        float, Text("error rate of the diagonal: word by word in the same order", "对角线（逐词按原顺序）的错误率")
-    ]
-    sentences: Annotated[int, Text("sentences", "句子数")]
-
-
-def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
+def run(training: Training = SHORT) -> Measured:
     """What a translator looks at while it writes, against which words belong together."""
     pairs = unseen(training.pairs)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -41,23 +23,25 @@ def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
     apart, errors = [], []
     for seed in training.seeds:
         model = translator("additive", seed, training.steps)
-        found = align(model, sources, targets)
-        apart.append(torch.stack([moved(own.weights) for own in found]).mean())
-        errors.append(alignment_error_rate([own.links for own in found], gold))
+        alignments = align(model, sources, targets)
+        shifts = [shift(alignment.weights) for alignment in alignments]
+        links = [alignment.links for alignment in alignments]
+        apart.append(torch.stack(shifts).mean())
+        errors.append(alignment_error_rate(links, gold))
 
-    seen = Seen(
-        apart=float(torch.stack(apart).mean()),
-        error=float(torch.tensor(errors).mean()),
-        spread=float(torch.tensor(errors).std()),
+    numbers = Numbers(
+        apart=torch.stack(apart).mean(),
+        error=torch.tensor(errors).mean(),
+        spread=torch.tensor(errors).std(),
         straight=alignment_error_rate([diagonal(pair) for pair in pairs], gold),
         sentences=len(pairs),
     )
-    sizes = [len(own.target) for own in found]
+    sizes = [len(alignment.target) for alignment in alignments]
     chosen = sizes.index(max(size for size in sizes if size < 14))
-    return seen, partial(draw, found[chosen], gold[chosen])
+    return numbers, partial(draw, alignments[chosen], gold[chosen])
 
 
-def moved(weights: Tensor) -> Tensor:
+def shift(weights: Tensor) -> Tensor:
     """How much of the weight (target words, source words) moves from one word to the next, on average."""
     return weights.diff(dim=0).abs().sum(-1).mean() / 2
 
@@ -65,39 +49,31 @@ def moved(weights: Tensor) -> Tensor:
 def diagonal(pair: Pair) -> frozenset[tuple[int, int]]:
     """Every word of the target with the word of the source at the same share of the sentence."""
     n, m = len(split(pair.target)), len(split(pair.source))
-    return frozenset((round(place * (m - 1) / max(n - 1, 1)), place) for place in range(n))
+    return frozenset((round(word * (m - 1) / max(n - 1, 1)), word) for word in range(n))
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Another look for another word; and a right one."""
-    return [
-        Criterion(
-            seen.apart > 0.3,
-            Text(
-                "From one word to the next, more than 0.3 of the weight must move: on average "
-                f"{show(seen.apart)} of it does.",
-                f"从一个词到下一个词，应有超过 0.3 的权重移动：平均为 {show(seen.apart)}。",
-            ),
-        ),
-        Criterion(
-            seen.error < seen.straight,
-            Text(
-                f"Looks must fit the words better than going along the diagonal does: an error rate of "
-                f"{show(seen.error)} ± {show(seen.spread)} against {show(seen.straight)}.",
-                f"所看之处应比沿对角线逐词走更符合对应关系：错误率 {show(seen.error)} ± {show(seen.spread)}，对角线为"
-                f" {show(seen.straight)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.apart > 0.3,
+        "From one word to the next, more than 0.3 of the weight must move: on average {apart} of it does.",
+        "从一个词到下一个词，应有超过 0.3 的权重移动：平均为 {apart}。",
+    )
+    yield numbers.criterion(
+        numbers.error < numbers.straight,
+        "Looks must fit the words better than going along the diagonal does: an error rate of {error} ± {spread} "
+        "against {straight}.",
+        "所看之处应比沿对角线逐词走更符合对应关系：错误率 {error} ± {spread}，对角线为 {straight}。",
+    )
 
 
-def draw(found: Alignment, gold: frozenset[tuple[int, int]]) -> Figure:
+def draw(alignment: Alignment, gold: frozenset[tuple[int, int]]) -> Figure:
     """The alignment of one sentence; frames where words belong together."""
     figure = pictures.figure(3.6)
     axes = figure.subplots()
-    image = pictures.heat(axes, found.weights)
-    axes.set_xticks(range(len(found.source)), found.source, rotation=45, ha="right")
-    axes.set_yticks(range(len(found.target)), found.target)
+    image = pictures.heat(axes, alignment.weights)
+    axes.set_xticks(range(len(alignment.source)), alignment.source, rotation=45, ha="right")
+    axes.set_yticks(range(len(alignment.target)), alignment.target)
     for source, target in gold:
         pictures.frame(axes, target, source)
     axes.set(xlabel="key (looked at)", ylabel="query (looks)", title="frames: words that belong together")
@@ -131,6 +107,17 @@ SECTION = Section(
         "together.",
         "一个句子的对齐：颜色为权重，方框为相互对应的词。",
     ),
+    meanings={
+        "apart": Text(
+            "weight that moves from one word to the next, mean of the seeds", "相邻两步之间移动的权重，种子均值"
+        ),
+        "error": Text("alignment error rate, mean of the seeds", "对齐错误率，种子均值"),
+        "spread": Text("its standard deviation over the seeds", "该错误率在种子间的标准差"),
+        "straight": Text(
+            "error rate of the diagonal: word by word in the same order", "对角线（逐词按原顺序）的错误率"
+        ),
+        "sentences": Text("sentences", "句子数"),
+    },
     deciding="error",
     run=run,
     full=partial(run, LONG),

@@ -1,90 +1,67 @@
-"""Claim 19: translating "on" in "The cat is on the mat" looks where it should."""
+"""Claim 19: translating "on" in "The cat is on the mat" weights where it should."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 
 from regard.models.alignment import Alignment, align
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, translator, unseen
 from regard.view import pictures
 
 WORD, TRANSLATION = "on", "sur"
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """The row of one word."""
-
-    weight: Annotated[
-        float, Text("weight of “on” in the row of “sur”, mean of the seeds", "“sur” 一行中 “on” 的权重，种子均值")
-    ]
-    spread: Annotated[float, Text("its standard deviation over the seeds", "该权重在种子间的标准差")]
-    others: Annotated[
-        float, Text("the largest other weight of that row, mean of the seeds", "该行其他权重的最大者，种子均值")
-    ]
-    right: Annotated[int, Text("seeds in which “sur” looks at “on” most", "“sur” 最看重 “on” 的种子数")]
-    seeds: Annotated[int, Text("seeds", "种子数")]
-    translated: Annotated[int, Text("seeds in which the whole sentence is translated right", "整句译对的种子数")]
-
-
-def run(training: Training = SHORT) -> tuple[Seen, Drawing]:
+def run(training: Training = SHORT) -> Measured:
     """The notes' own sentence; the translators have seen none with “on the mat”."""
     pair = unseen(1)[0]  # the cat is on the mat → le chat est sur le tapis
-    rows, found = [], []
+    rows, alignments, right = [], [], []
     for seed in training.seeds:
         model = translator("additive", seed, training.steps)
-        (own,) = align(model, [pair.source], [pair.target])
-        rows.append(own.weights[own.target.index(TRANSLATION)])
-        found.append((own, model.translate(pair.source) == pair.target))
+        (alignment,) = align(model, [pair.source], [pair.target])
+        rows.append(alignment.weights[alignment.target.index(TRANSLATION)])
+        alignments.append(alignment)
+        right.append(model.translate(pair.source) == pair.target)
 
-    looks = torch.stack(rows)  # (seeds, English words)
-    place = found[0][0].source.index(WORD)
-    others = looks.clone()
-    others[:, place] = 0
-    seen = Seen(
-        weight=float(looks[:, place].mean()),
-        spread=float(looks[:, place].std()),
-        others=float(others.amax(-1).mean()),
-        right=int((looks.argmax(-1) == place).sum()),
+    weights = torch.stack(rows)  # (seeds, English words)
+    column = alignments[0].source.index(WORD)
+    others = weights.clone()
+    others[:, column] = 0
+    numbers = Numbers(
+        weight=weights[:, column].mean(),
+        spread=weights[:, column].std(),
+        others=others.amax(-1).mean(),
+        right=(weights.argmax(-1) == column).sum(),
         seeds=len(training.seeds),
-        translated=sum(right for _, right in found),
+        translated=sum(right),
     )
-    return seen, partial(draw, found[0][0])
+    return numbers, partial(draw, alignments[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Most of the weight on the right word, with every seed."""
-    return [
-        Criterion(
-            seen.weight > seen.others,
-            Text(
-                f"“sur” must look at “on” more than at any other word: with {show(seen.weight)} ± "
-                f"{show(seen.spread)} of its weight, where the next has {show(seen.others)}.",
-                f"“sur” 应最看重 “on”：权重 {show(seen.weight)} ± {show(seen.spread)}，其次者为 {show(seen.others)}。",
-            ),
-        ),
-        Criterion(
-            seen.right == seen.seeds,
-            Text(
-                f"It must do so with every one of {seen.seeds} seeds: it does with {seen.right}.",
-                f"{seen.seeds} 个种子中每一个都应如此：实际为 {seen.right} 个。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.weight > numbers.others,
+        "“sur” must look at “on” more than at any other word: with {weight} ± {spread} of its weight, where the next "
+        "has {others}.",
+        "“sur” 应最看重 “on”：权重 {weight} ± {spread}，其次者为 {others}。",
+    )
+    yield numbers.criterion(
+        numbers.right == numbers.seeds,
+        "It must do so with every one of {seeds} seeds: it does with {right}.",
+        "{seeds} 个种子中每一个都应如此：实际为 {right} 个。",
+    )
 
 
-def draw(found: Alignment) -> Figure:
+def draw(alignment: Alignment) -> Figure:
     """The alignment of the sentence, with the row of the word marked."""
     figure = pictures.figure(2.8)
     axes = figure.subplots()
-    pictures.heat(axes, found.weights, digits=2)
-    axes.set_xticks(range(len(found.source)), found.source)
-    axes.set_yticks(range(len(found.target)), found.target)
-    pictures.frame(axes, found.target.index(TRANSLATION), 0, width=len(found.source))
+    pictures.heat(axes, alignment.weights, digits=2)
+    axes.set_xticks(range(len(alignment.source)), alignment.source)
+    axes.set_yticks(range(len(alignment.target)), alignment.target)
+    pictures.frame(axes, alignment.target.index(TRANSLATION), 0, width=len(alignment.source))
     axes.set(xlabel="key (looked at)", ylabel="query (looks)")
     return figure
 
@@ -112,6 +89,14 @@ SECTION = Section(
         "The weights of every French word over the English ones; the row of “sur” is framed.",
         "每个法语词对各英语词的权重；“sur” 一行加了方框。",
     ),
+    meanings={
+        "weight": Text("weight of “on” in the row of “sur”, mean of the seeds", "“sur” 一行中 “on” 的权重，种子均值"),
+        "spread": Text("its standard deviation over the seeds", "该权重在种子间的标准差"),
+        "others": Text("the largest other weight of that row, mean of the seeds", "该行其他权重的最大者，种子均值"),
+        "right": Text("seeds in which “sur” looks at “on” most", "“sur” 最看重 “on” 的种子数"),
+        "seeds": Text("seeds", "种子数"),
+        "translated": Text("seeds in which the whole sentence is translated right", "整句译对的种子数"),
+    },
     deciding="weight",
     run=run,
     full=partial(run, LONG),

@@ -1,15 +1,13 @@
 """Claim 20: cosine and other similarities work too."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
 from regard.view import pictures
 
@@ -17,75 +15,49 @@ SCORES = ("additive", "bilinear", "cosine", "dot")
 ALL_SCORES = (*SCORES, "gaussian")
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """BLEU of the same translator with each score."""
-
-    cosine: Annotated[float, Text("BLEU with cosine, mean of the seeds", "余弦的 BLEU，种子均值")]
-    without: Annotated[float, Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值")]
-    scores: Annotated[
-        tuple[float, ...],
-        Text("BLEU with each score, in the order of the picture", "各评分的 BLEU，次序同图"),
-    ]
-    spreads: Annotated[tuple[float, ...], Text("their standard deviations over the seeds", "各自在种子间的标准差")]
-    worst: Annotated[float, Text("the least of all, in any seed", "所有种子中的最小者")]
-    best_without: Annotated[float, Text("the most without attention, in any seed", "无注意力在所有种子中的最大者")]
-
-
-def run(
-    training: Training = SHORT,
-    scores: Sequence[str] = SCORES,
-) -> tuple[Seen, Drawing]:
+def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
     """The same translator, without attention and with one score after the other."""
     pairs = unseen(training.pairs)
-    found = torch.zeros(1 + len(scores), len(training.seeds))
+    bleu = torch.zeros(1 + len(scores), len(training.seeds))
     for row, score in enumerate(("none", *scores)):
         for column, seed in enumerate(training.seeds):
-            found[row, column] = quality(translator(score, seed, training.steps), pairs)
+            bleu[row, column] = quality(translator(score, seed, training.steps), pairs)
 
-    without, scored = found[0], found[1:]
-    seen = Seen(
-        cosine=float(scored[scores.index("cosine")].mean()),
-        without=float(without.mean()),
-        scores=tuple(scored.mean(1).tolist()),
-        spreads=tuple(scored.std(1).tolist()),
-        worst=float(scored.min()),
-        best_without=float(without.max()),
+    without, scored = bleu[0], bleu[1:]
+    numbers = Numbers(
+        cosine=scored[scores.index("cosine")].mean(),
+        without=without.mean(),
+        scores=scored.mean(1),
+        spreads=scored.std(1),
+        worst=scored.min(),
+        best_without=without.max(),
     )
-    return seen, partial(draw, found, scores)
+    return numbers, partial(draw, bleu, scores)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Cosine, and every other score, above no attention at all."""
-    return [
-        Criterion(
-            seen.cosine > seen.without,
-            Text(
-                f"Cosine must be better than no attention: {show(seen.cosine)} BLEU against {show(seen.without)}.",
-                f"余弦应优于无注意力：BLEU {show(seen.cosine)} 比 {show(seen.without)}。",
-            ),
-        ),
-        Criterion(
-            seen.worst > seen.best_without,
-            Text(
-                f"So must every score with every seed: the least is {show(seen.worst)}, and the most without attention "
-                f"{show(seen.best_without)}.",
-                f"每种评分、每个种子都应如此：最小者为 {show(seen.worst)}，无注意力的最大者为 "
-                f"{show(seen.best_without)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.cosine > numbers.without,
+        "Cosine must be better than no attention: {cosine} BLEU against {without}.",
+        "余弦应优于无注意力：BLEU {cosine} 比 {without}。",
+    )
+    yield numbers.criterion(
+        numbers.worst > numbers.best_without,
+        "So must every score with every seed: the least is {worst}, and the most without attention {best_without}.",
+        "每种评分、每个种子都应如此：最小者为 {worst}，无注意力的最大者为 {best_without}。",
+    )
 
 
-def draw(found: Tensor, scores: Sequence[str]) -> Figure:
+def draw(bleu: Tensor, scores: Sequence[str]) -> Figure:
     """A bar for each score, a dot for each seed."""
     figure = pictures.figure(2.8)
     axes = figure.subplots()
     colours = [pictures.POOLED] + [pictures.ATTENTION] * len(scores)
-    axes.bar(range(len(found)), found.mean(1).tolist(), color=colours, width=0.6)
-    for seed in found.T:
-        axes.plot(range(len(found)), seed, ".", color=pictures.SAMPLES)
-    axes.set_xticks(range(len(found)), ["no attention", *scores])
+    axes.bar(range(len(bleu)), bleu.mean(1).tolist(), color=colours, width=0.6)
+    for seed in bleu.T:
+        axes.plot(range(len(bleu)), seed, ".", color=pictures.SAMPLES)
+    axes.set_xticks(range(len(bleu)), ["no attention", *scores])
     axes.set(ylabel="BLEU", ylim=(0, 100))
     axes.grid(False, axis="x")
     return figure
@@ -113,6 +85,14 @@ SECTION = Section(
         "BLEU of the same translator with each score and without attention; dots are seeds.",
         "同一翻译模型用各种评分以及不用注意力时的 BLEU；点为各个种子。",
     ),
+    meanings={
+        "cosine": Text("BLEU with cosine, mean of the seeds", "余弦的 BLEU，种子均值"),
+        "without": Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值"),
+        "scores": Text("BLEU with each score, in the order of the picture", "各评分的 BLEU，次序同图"),
+        "spreads": Text("their standard deviations over the seeds", "各自在种子间的标准差"),
+        "worst": Text("the least of all, in any seed", "所有种子中的最小者"),
+        "best_without": Text("the most without attention, in any seed", "无注意力在所有种子中的最大者"),
+    },
     deciding="cosine",
     run=run,
     full=partial(run, LONG, ALL_SCORES),

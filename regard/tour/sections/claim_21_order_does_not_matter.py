@@ -1,8 +1,6 @@
 """Claim 21: attention does not use the order of its inputs; it works on sets, images and whatever else."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,26 +8,15 @@ from torch import Tensor, nn
 
 import regard
 from regard.data.digits import digits
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 SIDE = 8  # of the small image
 FINE = 40  # of the large one that is asked for
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How far outputs move when the inputs are shuffled."""
-
-    moved: Annotated[float, Text("largest change of an output, over five scores", "五种评分函数下输出的最大变化")]
-    image_moved: Annotated[float, Text("largest change of a pixel of the image", "图像像素的最大变化")]
-    recurrent_moved: Annotated[
-        float, Text("for comparison: largest change of a GRU's output", "对照：GRU 输出的最大变化")
-    ]
-
-
 @torch.no_grad()
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Shuffle keys and values together: numbers, then the pixels of an image."""
     query, key, value = torch.randn(5, 7), torch.randn(64, 7), torch.randn(64, 3)
     query, key, value = query.double(), key.double(), value.double()
@@ -41,57 +28,49 @@ def run() -> tuple[Seen, Drawing]:
         after = regard.attend(query, key[order], value[order], score=score)
         changes.append(after - before)
 
-    # An image is a set of pixels too: each is a place (key) and a brightness (value).
+    # An image is a set of pixels too: each is a position (key) and a brightness (value).
     image = digits().train.pixels[0, 0].double() / 255
-    places = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
+    coarse = torch.cartesian_prod(*[torch.linspace(0, 1, SIDE, dtype=torch.float64)] * 2)
     fine = torch.cartesian_prod(*[torch.linspace(0, 1, FINE, dtype=torch.float64)] * 2)
     near, pixels = regard.Kernel("gaussian", width=0.06), image.reshape(-1, 1)
-    enlarged = regard.attend(fine, places, pixels, score=near)
-    shuffled = regard.attend(fine, places[order], pixels[order], score=near)
+    enlarged = regard.attend(fine, coarse, pixels, score=near)
+    shuffled = regard.attend(fine, coarse[order], pixels[order], score=near)
 
     recurrent = nn.GRU(3, 3).double()
     (_, last), (_, other_last) = recurrent(value), recurrent(value[order])
-    seen = Seen(
+    numbers = Numbers(
         moved=max(float(change.abs().max()) for change in changes),
-        image_moved=float((enlarged - shuffled).abs().max()),
-        recurrent_moved=float((last - other_last).abs().max()),
+        image_moved=(enlarged - shuffled).abs().max(),
+        recurrent_moved=(last - other_last).abs().max(),
     )
-    return seen, partial(draw, image, pixels[order], shuffled)
+    return numbers, partial(draw, image, pixels[order], shuffled)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Equal to rounding, where something that reads in order is not."""
-    return [
-        Criterion(
-            seen.moved <= 1e-12,
-            Text(
-                f"Outputs must stay the same to 1e-12, for every score: they change by {show(seen.moved)} at most.",
-                f"对每种评分函数，输出的变化都应在 1e-12 以内：实际最大为 {show(seen.moved)}。",
-            ),
-        ),
-        Criterion(
-            seen.image_moved <= 1e-12,
-            Text(
-                f"So must the image: no pixel changes by more than {show(seen.image_moved)}.",
-                f"图像也应如此：像素的变化最大为 {show(seen.image_moved)}。",
-            ),
-        ),
-        Criterion(
-            seen.recurrent_moved > 1e-3,
-            Text(
-                f"That must be worth saying: the output of a GRU changes by {show(seen.recurrent_moved)}.",
-                f"这一点应当值得一提：GRU 的输出变化为 {show(seen.recurrent_moved)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.moved <= 1e-12,
+        "Outputs must stay the same to 1e-12, for every score: they change by {moved} at most.",
+        "对每种评分函数，输出的变化都应在 1e-12 以内：实际最大为 {moved}。",
+    )
+    yield numbers.criterion(
+        numbers.image_moved <= 1e-12,
+        "So must the image: no pixel changes by more than {image_moved}.",
+        "图像也应如此：像素的变化最大为 {image_moved}。",
+    )
+    yield numbers.criterion(
+        numbers.recurrent_moved > 1e-3,
+        "That must be worth saying: the output of a GRU changes by {recurrent_moved}.",
+        "这一点应当值得一提：GRU 的输出变化为 {recurrent_moved}。",
+    )
 
 
-def draw(image: Tensor, pixels: Tensor, found: Tensor) -> Figure:
+def draw(image: Tensor, pixels: Tensor, enlarged: Tensor) -> Figure:
     """The image, its pixels in the order in which they are read, and what attention makes of them."""
     figure = pictures.figure(2.5)
     titles = ("64 pixels", "in the order they are read", "asked for at 40 × 40 places")
-    shown = (image, pixels.reshape(SIDE, SIDE), found.reshape(FINE, FINE))
-    for axes, title, values in zip(figure.subplots(1, 3), titles, shown, strict=True):
+    images = (image, pixels.reshape(SIDE, SIDE), enlarged.reshape(FINE, FINE))
+    for axes, title, values in zip(figure.subplots(1, 3), titles, images, strict=True):
         pictures.heat(axes, values.clamp(min=1e-9), largest=float(image.max()))
         axes.set(xticks=[], yticks=[], title=title, aspect="equal")
     return figure
@@ -119,6 +98,11 @@ SECTION = Section(
         "from these at 40 × 40 places: the digit, smooth and whole.",
         "8 × 8 像素的手写数字、同样的像素打乱顺序、注意力由后者在 40 × 40 个位置上算出的图像：数字平滑而完整。",
     ),
+    meanings={
+        "moved": Text("largest change of an output, over five scores", "五种评分函数下输出的最大变化"),
+        "image_moved": Text("largest change of a pixel of the image", "图像像素的最大变化"),
+        "recurrent_moved": Text("for comparison: largest change of a GRU's output", "对照：GRU 输出的最大变化"),
+    },
     deciding="moved",
     run=run,
     judge=judge,

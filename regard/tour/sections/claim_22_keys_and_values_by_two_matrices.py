@@ -1,91 +1,63 @@
 """Claim 22: keys and values by two learned matrices; several queries at once."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """An attention layer with several queries."""
-
-    together: Annotated[
-        float, Text("largest difference, all queries at once − one by one", "一次算所有查询与逐个计算之差的最大值")
-    ]
-    sums: Annotated[float, Text("largest |sum of a row of weights − 1|", "|权重行之和 − 1| 的最大值")]
-    apart: Annotated[
-        float, Text("least distance of two queries' weights, Σ|α − β|", "两个查询的权重间的最小距离 Σ|α − β|")
-    ]
-    value_moved: Annotated[float, Text("change of the weights when the value matrix changes", "改变值矩阵时权重的变化")]
-    key_moved: Annotated[float, Text("change of the weights when the key matrix changes", "改变键矩阵时权重的变化")]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """One layer, 13 input vectors of 7 numbers, 5 queries of 11."""
     layer = regard.Attention(source_size=7, key_size=11, value_size=3).double()
     query, source = torch.randn(5, 11).double() * 2, torch.randn(13, 7).double()
     output = layer(query, source).detach()
     alone = torch.cat([layer(one[None], source) for one in query]).detach()
 
-    maps = []
+    weights = []
     for change in (None, layer.value, layer.key):  # as it is, other values, other keys
         if change is not None:
             torch.nn.init.normal_(change.weight)
-        with regard.capture(layer) as seen:
+        with regard.capture(layer) as maps:
             layer(query, source)
-        maps.append(seen[0].weights[0, 0].detach())  # (queries, inputs)
+        weights.append(maps[0].weights[0, 0].detach())  # (queries, inputs)
 
-    first, other_values, other_keys = maps
+    first, other_values, other_keys = weights
     itself = torch.eye(len(first)).bool()
     distances = torch.cdist(first, first, p=1)[~itself]
-    numbers = Seen(
-        together=float((output - alone).abs().max()),
-        sums=float((first.sum(-1) - 1).abs().max()),
-        apart=float(distances.min()),
-        value_moved=float((other_values - first).abs().max()),
-        key_moved=float((other_keys - first).abs().max()),
+    numbers = Numbers(
+        together=(output - alone).abs().max(),
+        sums=(first.sum(-1) - 1).abs().max(),
+        apart=distances.min(),
+        value_moved=(other_values - first).abs().max(),
+        key_moved=(other_keys - first).abs().max(),
     )
     return numbers, partial(draw, first, output)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """The same at once as one by one; a distribution for each query; and each matrix for its own purpose."""
-    return [
-        Criterion(
-            seen.together <= 1e-12,
-            Text(
-                "All queries at once must give what each gives alone, to 1e-12: they differ by "
-                f"{show(seen.together)} at most.",
-                f"一次算所有查询应与逐个计算相同，误差 1e-12 以内：最大相差 {show(seen.together)}。",
-            ),
-        ),
-        Criterion(
-            seen.sums <= 1e-12 and seen.apart > 0.01,
-            Text(
-                f"Each query must have a distribution of its own: sums are off 1 by {show(seen.sums)} at most, and "
-                f"two queries differ by {show(seen.apart)} at least.",
-                f"每个查询应有自己的概率分布：各行之和与 1 最多相差 {show(seen.sums)}，两个查询至少相差"
-                f" {show(seen.apart)}。",
-            ),
-        ),
-        Criterion(
-            seen.value_moved == 0 and seen.key_moved > 0.01,
-            Text(
-                "Keys alone must decide about the weights: another key matrix moves them by "
-                f"{show(seen.key_moved)}, another value matrix by {show(seen.value_moved)}.",
-                f"权重应只由键决定：换一个键矩阵，权重变化 {show(seen.key_moved)}；换一个值矩阵，变化"
-                f" {show(seen.value_moved)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.together <= 1e-12,
+        "All queries at once must give what each gives alone, to 1e-12: they differ by {together} at most.",
+        "一次算所有查询应与逐个计算相同，误差 1e-12 以内：最大相差 {together}。",
+    )
+    yield numbers.criterion(
+        numbers.sums <= 1e-12 and numbers.apart > 0.01,
+        "Each query must have a distribution of its own: sums are off 1 by {sums} at most, and two queries differ by "
+        "{apart} at least.",
+        "每个查询应有自己的概率分布：各行之和与 1 最多相差 {sums}，两个查询至少相差 {apart}。",
+    )
+    yield numbers.criterion(
+        numbers.value_moved == 0 and numbers.key_moved > 0.01,
+        "Keys alone must decide about the weights: another key matrix moves them by {key_moved}, another value matrix "
+        "by {value_moved}.",
+        "权重应只由键决定：换一个键矩阵，权重变化 {key_moved}；换一个值矩阵，变化 {value_moved}。",
+    )
 
 
 def draw(weights: Tensor, output: Tensor) -> Figure:
@@ -122,6 +94,15 @@ SECTION = Section(
         "three numbers.",
         "五个查询对十三个输入的权重，每行是一个不同的分布；右边是五个输出，各三个数。",
     ),
+    meanings={
+        "together": Text(
+            "largest difference, all queries at once − one by one", "一次算所有查询与逐个计算之差的最大值"
+        ),
+        "sums": Text("largest |sum of a row of weights − 1|", "|权重行之和 − 1| 的最大值"),
+        "apart": Text("least distance of two queries' weights, Σ|α − β|", "两个查询的权重间的最小距离 Σ|α − β|"),
+        "value_moved": Text("change of the weights when the value matrix changes", "改变值矩阵时权重的变化"),
+        "key_moved": Text("change of the weights when the key matrix changes", "改变键矩阵时权重的变化"),
+    },
     deciding="together",
     run=run,
     judge=judge,

@@ -1,8 +1,6 @@
 """Claim 23: self-attention is permutation equivariant; positional encoding breaks that."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,70 +8,52 @@ from torch import Tensor
 
 import regard
 from regard.models.positions import sinusoidal
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How far outputs are from following their inputs."""
-
-    without: Annotated[
-        float, Text("largest difference from the shuffled outputs, no positions", "无位置编码时与打乱后输出的最大差")
-    ]
-    placed: Annotated[float, Text("the same with positions added to the inputs", "给输入加上位置编码之后的同一差值")]
-    size: Annotated[float, Text("size of an output (root mean square)", "输出的大小（均方根）")]
-
-
 @torch.no_grad()
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Shuffle the inputs of self-attention: do the outputs only change places?"""
     layer = regard.MultiHead(size=24, heads=3).double()
     rows = torch.randn(1, 13, 24).double()
     order = torch.randperm(13)
-    places = sinusoidal(torch.arange(13), 24).double()  # (13, 24): each its pattern
+    positions = sinusoidal(torch.arange(13), 24).double()  # (13, 24): each its pattern
 
     plain, plain_after = layer(rows), layer(rows[:, order])
-    placed, placed_after = layer(rows + places), layer(rows[:, order] + places)
-    seen = Seen(
-        without=float((plain_after - plain[:, order]).abs().max()),
-        placed=float((placed_after - placed[:, order]).abs().max()),
-        size=float(plain.square().mean().sqrt()),
+    encoded, encoded_after = layer(rows + positions), layer(rows[:, order] + positions)
+    plain_difference = plain_after - plain[:, order]
+    encoded_difference = encoded_after - encoded[:, order]
+    numbers = Numbers(
+        without=plain_difference.abs().max(),
+        placed=encoded_difference.abs().max(),
+        size=plain.square().mean().sqrt(),
     )
-    differences = (plain_after - plain[:, order])[0], (placed_after - placed[:, order])[0]
-    return seen, partial(draw, places, differences)
+    return numbers, partial(draw, positions, plain_difference[0], encoded_difference[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Equal to rounding without positions, and far from it with them."""
-    return [
-        Criterion(
-            seen.without <= 1e-12,
-            Text(
-                "Without positions, shuffled inputs must give shuffled outputs, to 1e-12: they differ by "
-                f"{show(seen.without)} at most.",
-                f"没有位置编码时，打乱输入应得到同样打乱的输出，误差 1e-12 以内：最大相差 {show(seen.without)}。",
-            ),
-        ),
-        Criterion(
-            seen.placed > 0.1 * seen.size,
-            Text(
-                f"With positions they must differ by more than a tenth of an output's size of {show(seen.size)}: they "
-                f"differ by {show(seen.placed)}.",
-                f"有位置编码时，差异应超过输出大小（{show(seen.size)}）的十分之一：实际为 {show(seen.placed)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.without <= 1e-12,
+        "Without positions, shuffled inputs must give shuffled outputs, to 1e-12: they differ by {without} at most.",
+        "没有位置编码时，打乱输入应得到同样打乱的输出，误差 1e-12 以内：最大相差 {without}。",
+    )
+    yield numbers.criterion(
+        numbers.placed > 0.1 * numbers.size,
+        "With positions they must differ by more than a tenth of an output's size of {size}: they differ by {placed}.",
+        "有位置编码时，差异应超过输出大小（{size}）的十分之一：实际为 {placed}。",
+    )
 
 
-def draw(places: Tensor, differences: tuple[Tensor, Tensor]) -> Figure:
-    """The pattern of places, and what is left of the outputs when the shuffled ones are taken away."""
+def draw(positions: Tensor, plain: Tensor, encoded: Tensor) -> Figure:
+    """The pattern of positions, and what is left of the outputs when the shuffled ones are taken away."""
     figure = pictures.figure(2.4)
-    largest = float(differences[1].abs().max())
+    largest = float(encoded.abs().max())
     titles = ("positional encoding", "no positions: difference", "with positions: difference")
-    shown = ((places, 1.0), (differences[0], largest), (differences[1], largest))
-    for axes, title, (matrix, most) in zip(figure.subplots(1, 3), titles, shown, strict=True):
-        pictures.signed(axes, matrix.detach(), most)
+    panels = ((positions, 1.0), (plain, largest), (encoded, largest))
+    for axes, title, (matrix, bound) in zip(figure.subplots(1, 3), titles, panels, strict=True):
+        pictures.signed(axes, matrix.detach(), bound)
         axes.set(title=title, xlabel="feature", aspect="auto")
     figure.axes[0].set_ylabel("place")
     return figure
@@ -106,6 +86,13 @@ SECTION = Section(
         "十三个位置的编码（各 24 个数），以及“打乱输入的输出”与“打乱的输出”之差：没有位置编码时为零，有位置编码时处处"
         "不同。",
     ),
+    meanings={
+        "without": Text(
+            "largest difference from the shuffled outputs, no positions", "无位置编码时与打乱后输出的最大差"
+        ),
+        "placed": Text("the same with positions added to the inputs", "给输入加上位置编码之后的同一差值"),
+        "size": Text("size of an output (root mean square)", "输出的大小（均方根）"),
+    },
     deciding="without",
     run=run,
     judge=judge,

@@ -1,40 +1,19 @@
 """Claim 24: masked self-attention never sees the future."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 COUNT, NOW = 16, 9  # tokens; from this one on they are changed
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Outputs that change when the future does."""
-
-    past_changed: Annotated[
-        int,
-        Text(
-            "numbers before the change that differ in any bit, masked", "有掩码：改动之前的输出中有任何一位不同的个数"
-        ),
-    ]
-    model_changed: Annotated[int, Text("the same for a whole language model of 3 layers", "同上，三层的完整语言模型")]
-    future_changed: Annotated[
-        float, Text("share of later numbers that differ, masked", "有掩码：之后的输出中不同的比例")
-    ]
-    open_changed: Annotated[
-        float, Text("share of earlier numbers that differ, no mask", "无掩码：之前的输出中不同的比例")
-    ]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Change all inputs from a moment on; compare the outputs before it, bit for bit."""
     layer = regard.MultiHead(size=24, heads=3)
     rows = torch.randn(1, COUNT, 24)
@@ -49,44 +28,35 @@ def run() -> tuple[Seen, Drawing]:
     others[:, NOW:] = (words[:, NOW:] + 7) % 31
     logits = model(words) != model(others)
 
-    with regard.capture(layer) as seen:
+    with regard.capture(layer) as maps:
         layer(rows, mask=regard.causal())
-    numbers = Seen(
-        past_changed=int(masked[:, :NOW].sum()),
-        model_changed=int(logits[:, :NOW].sum()),
-        future_changed=float(masked[:, NOW:].float().mean()),
-        open_changed=float(unmasked[:, :NOW].float().mean()),
+    numbers = Numbers(
+        past_changed=masked[:, :NOW].sum(),
+        model_changed=logits[:, :NOW].sum(),
+        future_changed=masked[:, NOW:].float().mean(),
+        open_changed=unmasked[:, :NOW].float().mean(),
     )
-    return numbers, partial(draw, seen[0].weights[0, 0].detach(), masked[0], unmasked[0])
+    return numbers, partial(draw, maps[0].weights[0, 0].detach(), masked[0], unmasked[0])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Not one bit of the past, where without the mask all of it changes."""
-    return [
-        Criterion(
-            seen.past_changed == 0,
-            Text(
-                f"Not one number before the change may differ, not in a bit: {seen.past_changed} do.",
-                f"改动之前的输出一个数、一位都不应不同：实际有 {seen.past_changed} 个不同。",
-            ),
-        ),
-        Criterion(
-            seen.model_changed == 0,
-            Text(
-                f"Nor in a whole language model: {seen.model_changed} do.",
-                f"完整的语言模型也应如此：实际有 {seen.model_changed} 个不同。",
-            ),
-        ),
-        Criterion(
-            seen.future_changed > 0.99 and seen.open_changed > 0.99,
-            Text(
-                f"The test must be able to tell: {seen.future_changed:.1%} of the later numbers differ, and without "
-                f"the mask {seen.open_changed:.1%} of the earlier ones.",
-                f"这一检验应当有分辨力：之后的输出有 {seen.future_changed:.1%} 不同，不加掩码时之前的有"
-                f" {seen.open_changed:.1%} 不同。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.past_changed == 0,
+        "Not one number before the change may differ, not in a bit: {past_changed} do.",
+        "改动之前的输出一个数、一位都不应不同：实际有 {past_changed} 个不同。",
+    )
+    yield numbers.criterion(
+        numbers.model_changed == 0,
+        "Nor in a whole language model: {model_changed} do.",
+        "完整的语言模型也应如此：实际有 {model_changed} 个不同。",
+    )
+    yield numbers.criterion(
+        numbers.future_changed > 0.99 and numbers.open_changed > 0.99,
+        "The test must be able to tell: {future_changed:.1%} of the later numbers differ, and without the mask "
+        "{open_changed:.1%} of the earlier ones.",
+        "这一检验应当有分辨力：之后的输出有 {future_changed:.1%} 不同，不加掩码时之前的有 {open_changed:.1%} 不同。",
+    )
 
 
 def draw(weights: Tensor, masked: Tensor, unmasked: Tensor) -> Figure:
@@ -131,6 +101,14 @@ SECTION = Section(
         "左图：一个头的权重，对角线以上没有任何权重。另两图：横线以下的词元全部改变后，各词元、各特征的输出是否改变；"
         "有掩码时横线以上都没变，无掩码时全变了。",
     ),
+    meanings={
+        "past_changed": Text(
+            "numbers before the change that differ in any bit, masked", "有掩码：改动之前的输出中有任何一位不同的个数"
+        ),
+        "model_changed": Text("the same for a whole language model of 3 layers", "同上，三层的完整语言模型"),
+        "future_changed": Text("share of later numbers that differ, masked", "有掩码：之后的输出中不同的比例"),
+        "open_changed": Text("share of earlier numbers that differ, no mask", "无掩码：之前的输出中不同的比例"),
+    },
     deciding="past_changed",
     run=run,
     judge=judge,

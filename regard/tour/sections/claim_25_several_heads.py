@@ -1,9 +1,7 @@
 """Claim 25: several heads raise the expressive power."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -13,7 +11,7 @@ from torch.nn import functional
 import regard
 from regard.attention.numbers import similarity
 from regard.tour.learning import fit
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.training.task import IGNORE_INDEX
 from regard.view import pictures
 
@@ -22,27 +20,7 @@ SYMBOLS, BACK = 4, (1, 3, 6)  # what has to be named at every place: the symbols
 LENGTH = 24
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Losses by the number of heads, and how alike they look."""
-
-    heads: Annotated[tuple[int, ...], Text("heads", "头数")]
-    losses: Annotated[tuple[float, ...], Text("loss on new sequences, mean of the seeds", "新序列上的损失，种子均值")]
-    spreads: Annotated[tuple[float, ...], Text("its standard deviation over the seeds", "该损失在种子间的标准差")]
-    gain: Annotated[float, Text("loss of 1 head − loss of 8", "1 个头与 8 个头的损失之差")]
-    noise: Annotated[float, Text("standard error of that difference", "该差的标准误")]
-    alike: Annotated[
-        float,
-        Text("share of weight that two of 8 heads have on the same places", "8 个头中两个头落在相同位置上的权重比例"),
-    ]
-    placed: Annotated[
-        float, Text("loss of 1 head where positions are added to the vectors", "把位置编码加在向量上时 1 个头的损失")
-    ]
-    guessing: Annotated[float, Text("loss of guessing", "猜测的损失")]
-    parameters: Annotated[int, Text("parameters of each model", "每个模型的参数量")]
-
-
-def run(seeds: Sequence[int] = range(3), steps: int = 250) -> tuple[Seen, Drawing]:
+def run(seeds: Sequence[int] = range(3), steps: int = 250) -> Measured:
     """One layer with 1, 2, 4 and 8 heads: three things have to be looked up at once."""
     layers = [(1, "learned"), *((heads, "rotary") for heads in HEADS)]
     losses = torch.zeros(len(seeds), len(layers))
@@ -57,34 +35,34 @@ def run(seeds: Sequence[int] = range(3), steps: int = 250) -> tuple[Seen, Drawin
                 positions=positions,
                 max_positions=LENGTH,
             )
-            fit(model, asked, steps=steps, rate=1e-2)
+            fit(model, sample, steps=steps, learning_rate=1e-2)
             losses[row, column] = loss(model)
 
-    with torch.no_grad(), regard.capture(model) as seen:  # the last one has 8 heads
-        model(asked(0)[0])
-    overlaps = similarity(seen[0].weights)  # (heads, heads)
+    with torch.no_grad(), regard.capture(model) as maps:  # the last one has 8 heads
+        model(sample(0)[0])
+    overlaps = similarity(maps[0].weights)  # (heads, heads)
     placed, losses = losses[:, 0], losses[:, 1:]
     gains = losses[:, 0] - losses[:, -1]
-    numbers = Seen(
+    numbers = Numbers(
         heads=HEADS,
-        losses=tuple(losses.mean(0).tolist()),
-        spreads=tuple(losses.std(0).tolist()),
-        gain=float(gains.mean()),
-        noise=float(gains.std() / len(seeds) ** 0.5),
-        alike=float(overlaps[~torch.eye(HEADS[-1], dtype=torch.bool)].mean()),
-        placed=float(placed.mean()),
-        guessing=float(torch.tensor(float(SYMBOLS ** len(BACK))).log()),
+        losses=losses.mean(0),
+        spreads=losses.std(0),
+        gain=gains.mean(),
+        noise=gains.std() / len(seeds) ** 0.5,
+        alike=overlaps[~torch.eye(HEADS[-1], dtype=torch.bool)].mean(),
+        placed=placed.mean(),
+        guessing=torch.tensor(float(SYMBOLS ** len(BACK))).log(),
         parameters=model.parameter_count,
     )
-    return numbers, partial(draw, losses, numbers.guessing, seen[0].weights[0].detach())
+    return numbers, partial(draw, losses, numbers.guessing, maps[0].weights[0].detach())
 
 
-def asked(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
+def sample(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
     """Random symbols (count, LENGTH), and at every place the number that the three symbols further back make."""
     symbols = torch.randint(SYMBOLS, (count, LENGTH))
     targets = torch.full_like(symbols, IGNORE_INDEX)
     first = max(BACK)
-    parts = [symbols[:, first - back : LENGTH - back] * SYMBOLS**place for place, back in enumerate(BACK)]
+    parts = [symbols[:, first - back : LENGTH - back] * SYMBOLS**digit for digit, back in enumerate(BACK)]
     targets[:, first:] = torch.stack(parts).sum(0)
     return symbols, targets
 
@@ -92,58 +70,47 @@ def asked(step: int, count: int = 32) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def loss(model: regard.LanguageModel) -> float:
     """Nats for each answer, over 200 new sequences."""
-    symbols, targets = asked(0, 200)
+    symbols, targets = sample(0, 200)
     return float(functional.cross_entropy(model(symbols).flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX))
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Eight heads must beat one by more than chance, must not look alike, and one must be too few in any case."""
-    return [
-        Criterion(
-            seen.gain > 2 * seen.noise,
-            Text(
-                "Eight heads must lose less than one, by more than twice the standard error: "
-                f"{show(seen.gain)} ± {show(seen.noise)} less, where guessing loses {show(seen.guessing)}.",
-                f"8 个头的损失应比 1 个头小，超过标准误的两倍：小 {show(seen.gain)} ± {show(seen.noise)}，猜测的损失为"
-                f" {show(seen.guessing)}。",
-            ),
-        ),
-        Criterion(
-            seen.alike < 0.5,
-            Text(
-                f"Heads must look at different places: two of them share {show(seen.alike)} of their weight on "
-                "average.",
-                f"各个头应看不同的位置：两个头的权重平均有 {show(seen.alike)} 重合。",
-            ),
-        ),
-        Criterion(
-            seen.placed > 0.5 * seen.losses[0],
-            Text(
-                "One head must be too few in any case: where positions are added to the vectors, so that what comes "
-                f"back tells where it comes from, one head loses {show(seen.placed)} only.",
-                f"一个头应在任何情况下都不够：若把位置编码加在向量上，取回的内容就带着来处，一个头的损失也只有"
-                f" {show(seen.placed)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.gain > 2 * numbers.noise,
+        "Eight heads must lose less than one, by more than twice the standard error: {gain} ± {noise} less, where "
+        "guessing loses {guessing}.",
+        "8 个头的损失应比 1 个头小，超过标准误的两倍：小 {gain} ± {noise}，猜测的损失为 {guessing}。",
+    )
+    yield numbers.criterion(
+        numbers.alike < 0.5,
+        "Heads must look at different places: two of them share {alike} of their weight on average.",
+        "各个头应看不同的位置：两个头的权重平均有 {alike} 重合。",
+    )
+    yield numbers.criterion(
+        numbers.placed > 0.5 * numbers.losses[0],
+        "One head must be too few in any case: where positions are added to the vectors, so that what comes back "
+        "tells where it comes from, one head loses {placed} only.",
+        "一个头应在任何情况下都不够：若把位置编码加在向量上，取回的内容就带着来处，一个头的损失也只有 {placed}。",
+    )
 
 
 def draw(losses: Tensor, guessing: float, weights: Tensor) -> Figure:
     """Losses by heads; what the eight heads look at."""
     figure = pictures.figure()
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
-    places = range(len(HEADS))
-    for own in losses:
-        left.plot(places, own, "o", color=pictures.SAMPLES, markersize=4)
-    left.plot(places, losses.mean(0), "o-", color=pictures.ATTENTION)
+    columns = range(len(HEADS))
+    for by_heads in losses:
+        left.plot(columns, by_heads, "o", color=pictures.SAMPLES, markersize=4)
+    left.plot(columns, losses.mean(0), "o-", color=pictures.ATTENTION)
     left.axhline(guessing, color=pictures.POOLED, linestyle=":", linewidth=1.2)
     left.text(len(HEADS) - 1, guessing - 0.3, "guessing", color=pictures.POOLED, ha="right")
-    left.set_xticks(places, map(str, HEADS))
+    left.set_xticks(columns, map(str, HEADS))
     left.set(xlabel="heads", title="loss", ylim=(0, None))
     pictures.heat(right, torch.cat([torch.cat(list(weights[row : row + 4]), 1) for row in (0, 4)]))
     right.set(xticks=[], yticks=[], title="what each of 8 heads looks at", aspect="equal")
-    for place in range(1, 4):
-        right.axvline(place * LENGTH - 0.5, color=pictures.TRUTH, linewidth=0.8)
+    for head in range(1, 4):
+        right.axvline(head * LENGTH - 0.5, color=pictures.TRUTH, linewidth=0.8)
     right.axhline(LENGTH - 0.5, color=pictures.TRUTH, linewidth=0.8)
     return figure
 
@@ -173,6 +140,21 @@ SECTION = Section(
         "左图：平均损失随头数的变化，每个种子一个点。右图：八个头对同一序列的权重，有的盯住一个距离，有的两个，有的四处"
         "张望。",
     ),
+    meanings={
+        "heads": Text("heads", "头数"),
+        "losses": Text("loss on new sequences, mean of the seeds", "新序列上的损失，种子均值"),
+        "spreads": Text("its standard deviation over the seeds", "该损失在种子间的标准差"),
+        "gain": Text("loss of 1 head − loss of 8", "1 个头与 8 个头的损失之差"),
+        "noise": Text("standard error of that difference", "该差的标准误"),
+        "alike": Text(
+            "share of weight that two of 8 heads have on the same places", "8 个头中两个头落在相同位置上的权重比例"
+        ),
+        "placed": Text(
+            "loss of 1 head where positions are added to the vectors", "把位置编码加在向量上时 1 个头的损失"
+        ),
+        "guessing": Text("loss of guessing", "猜测的损失"),
+        "parameters": Text("parameters of each model", "每个模型的参数量"),
+    },
     deciding="gain",
     run=run,
     full=partial(run, range(5), 1_500),

@@ -1,19 +1,17 @@
-"""Claim 26: recurrence is far but serial, convolution parallel but near, self-attention both, at the price of "
-"memory."""
+"""Claim 26: recurrence is far but serial, convolution parallel but near, self-attention both, at the price of
+memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
+from regard.measure import median_seconds, peak_memory
 from regard.tour.learning import fit
-from regard.tour.measure import megabytes, seconds
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text, show
 from regard.training.task import IGNORE_INDEX
 from regard.view import pictures
 
@@ -24,43 +22,7 @@ DISTANCES = (2, 4, 8, 16, 32, 64)
 LENGTHS = (128, 256, 512, 1024)
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Recall by distance, time and memory by length."""
-
-    far: Annotated[float, Text("recalled at the largest distance, self-attention", "最大距离处的回忆正确率，自注意力")]
-    distances: Annotated[tuple[int, ...], Text("distances of the recall task", "回忆任务的距离")]
-    recurrent: Annotated[
-        tuple[float, ...], Text("recalled, recurrent, mean of the seeds", "回忆正确率，循环网络，种子均值")
-    ]
-    convolution: Annotated[
-        tuple[float, ...], Text("recalled, convolution, mean of the seeds", "回忆正确率，卷积，种子均值")
-    ]
-    attention: Annotated[
-        tuple[float, ...], Text("recalled, self-attention, mean of the seeds", "回忆正确率，自注意力，种子均值")
-    ]
-    spread: Annotated[
-        tuple[float, ...],
-        Text("spread over the seeds at the largest distance, in this order", "最大距离处种子间的标准差，顺序同上"),
-    ]
-    parameters: Annotated[tuple[int, ...], Text("parameters, in this order", "参数量，顺序同上")]
-    lengths: Annotated[tuple[int, ...], Text("lengths that are timed", "计时所用的长度")]
-    milliseconds: Annotated[
-        tuple[float, ...], Text("milliseconds at the largest length, in this order", "最大长度下的毫秒数，顺序同上")
-    ]
-    kept_growth: Annotated[
-        float,
-        Text(
-            "memory when the length doubles, attention that keeps its weights", "长度加倍时的内存倍数，保留权重的注意力"
-        ),
-    ]
-    fused_growth: Annotated[
-        float,
-        Text("memory when the length doubles, attention that does not", "长度加倍时的内存倍数，不保留权重的注意力"),
-    ]
-
-
-def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawing]:
+def run(seeds: Sequence[int] = range(3), steps: int = 150) -> Measured:
     """One model, three ways of mixing its vectors: teach it to recall, then time it."""
     recalled = torch.zeros(len(MIXERS), len(seeds), len(DISTANCES))
     models = []
@@ -68,29 +30,29 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150) -> tuple[Seen, Drawin
         for column, seed in enumerate(seeds):
             torch.manual_seed(seed)
             model = regard.LanguageModel(ASK + 1, size=32, layers=2, heads=2, mixer=mixer)
-            fit(model, asked, steps=steps)
+            fit(model, sample, steps=steps)
             right = [accuracy(model, distance) for distance in DISTANCES]
             recalled[row, column] = torch.tensor(right)
         models.append(model)
 
     # (lengths, mixers)
     times = torch.tensor([reading_times(length, models) for length in LENGTHS])
-    kept, fused = memory_growth()
-    recurrent, convolution, attention = (tuple(own) for own in recalled.mean(1).tolist())
-    seen = Seen(
+    materialized, fused = memory_growth()
+    recurrent, convolution, attention = recalled.mean(1)
+    numbers = Numbers(
         far=attention[-1],
         distances=DISTANCES,
         recurrent=recurrent,
         convolution=convolution,
         attention=attention,
-        spread=tuple(recalled[:, :, -1].std(1).tolist()),
+        spread=recalled[:, :, -1].std(1),
         parameters=tuple(model.parameter_count for model in models),
         lengths=LENGTHS,
-        milliseconds=tuple(times[-1].tolist()),
-        kept_growth=kept,
+        milliseconds=times[-1],
+        kept_growth=materialized,
         fused_growth=fused,
     )
-    return seen, partial(draw, recalled, times)
+    return numbers, partial(draw, recalled, times)
 
 
 def questions(distance: int, count: int) -> tuple[Tensor, Tensor]:
@@ -103,7 +65,7 @@ def questions(distance: int, count: int) -> tuple[Tensor, Tensor]:
     return words, targets
 
 
-def asked(step: int) -> tuple[Tensor, Tensor]:
+def sample(step: int) -> tuple[Tensor, Tensor]:
     """A batch for training: every distance in its turn."""
     return questions(DISTANCES[step % len(DISTANCES)], 32)
 
@@ -119,7 +81,7 @@ def accuracy(model: regard.LanguageModel, distance: int) -> float:
 def reading_times(length: int, models: Sequence[regard.LanguageModel]) -> tuple[float, ...]:
     """Milliseconds for one sequence of this length, for each model."""
     words = torch.randint(SYMBOLS, (1, length))
-    return tuple(1e3 * time for time in seconds(*(partial(model, words) for model in models), rounds=5))
+    return tuple(1e3 * time for time in median_seconds(*(partial(model, words) for model in models), rounds=5))
 
 
 @torch.no_grad()
@@ -131,67 +93,51 @@ def memory_growth(length: int = 4096) -> tuple[float, float]:
         for count in (length, 2 * length):
             rows = torch.randn(1, count, 64)
             work = partial(regard.attend, rows, rows, rows, need_weights=keep)
-            used.append(max(megabytes(work), 4e-6 * rows.numel()))  # the output at least
+            used.append(max(peak_memory(work), 4e-6 * rows.numel()))  # the output at least
         growths.append(used[1] / used[0])
     return growths[0], growths[1]
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Near, far, serial, and the price."""
-    chance = 1 / SYMBOLS
-    return [
-        Criterion(
-            seen.far > 0.9 and seen.convolution[-1] < 2 * chance,
-            Text(
-                f"At distance {seen.distances[-1]} self-attention must recall and convolution must not: "
-                f"{show(seen.far)} and {show(seen.convolution[-1])} of the questions, where guessing gives "
-                f"{show(chance)}.",
-                f"距离 {seen.distances[-1]} 处，自注意力应能回忆而卷积不能：正确率 {show(seen.far)} 与"
-                f" {show(seen.convolution[-1])}，猜测为 {show(chance)}。",
-            ),
-        ),
-        Criterion(
-            seen.convolution[0] > 0.9,
-            Text(
-                f"Convolution must recall what is near: {show(seen.convolution[0])} at distance {seen.distances[0]}.",
-                f"卷积应能回忆近处：距离 {seen.distances[0]} 处为 {show(seen.convolution[0])}。",
-            ),
-        ),
-        Criterion(
-            seen.recurrent[-1] > 0.9,
-            Text(
-                f"Recurrence must reach as far as attention: {show(seen.recurrent[-1])} at distance "
-                f"{seen.distances[-1]}.",
-                f"循环网络应与注意力看得一样远：距离 {seen.distances[-1]} 处为 {show(seen.recurrent[-1])}。",
-            ),
-        ),
-        Criterion(
-            seen.milliseconds[0] > 1.5 * seen.milliseconds[1],
-            Text(
-                f"It must pay for reading one by one: {show(seen.milliseconds[0])} ms for {seen.lengths[-1]} words, "
-                f"where convolution takes {show(seen.milliseconds[1])} and attention {show(seen.milliseconds[2])}.",
-                f"它应为逐个阅读付出代价：{seen.lengths[-1]} 个词用时 {show(seen.milliseconds[0])} 毫秒，卷积"
-                f" {show(seen.milliseconds[1])} 毫秒，注意力 {show(seen.milliseconds[2])} 毫秒。",
-            ),
-        ),
-        Criterion(
-            seen.kept_growth > 3,
-            Text(
-                "Attention's memory must grow with the square of the length: twice the length takes "
-                f"{show(seen.kept_growth)} times the memory where the weights are kept.",
-                f"注意力的内存应随长度的平方增长：保留权重时，长度加倍内存为 {show(seen.kept_growth)} 倍。",
-            ),
-        ),
-        Criterion(
-            seen.fused_growth > 3,
-            Text(
-                f"That must be the price in any case: it is {show(seen.fused_growth)} times where the weights are made "
-                "piece by piece and never kept, so the price is one of the method, not of attention.",
-                f"这应是任何情况下都要付的代价：若权重逐块计算、从不保留，则为 {show(seen.fused_growth)} 倍。可见这是"
-                "算法的代价，而不是注意力本身的。",
-            ),
-        ),
-    ]
+    guessing = 1 / SYMBOLS
+    yield numbers.criterion(
+        numbers.far > 0.9 and numbers.convolution[-1] < 2 * guessing,
+        "At distance {distances[-1]} self-attention must recall and convolution must not: {far} and {convolution[-1]} "
+        f"of the questions, where guessing gives {show(guessing)}.",
+        "距离 {distances[-1]} 处，自注意力应能回忆而卷积不能：正确率 {far} 与 {convolution[-1]}，猜测为 "
+        f"{show(guessing)}。",
+    )
+    yield numbers.criterion(
+        numbers.convolution[0] > 0.9,
+        "Convolution must recall what is near: {convolution[0]} at distance {distances[0]}.",
+        "卷积应能回忆近处：距离 {distances[0]} 处为 {convolution[0]}。",
+    )
+    yield numbers.criterion(
+        numbers.recurrent[-1] > 0.9,
+        "Recurrence must reach as far as attention: {recurrent[-1]} at distance {distances[-1]}.",
+        "循环网络应与注意力看得一样远：距离 {distances[-1]} 处为 {recurrent[-1]}。",
+    )
+    yield numbers.criterion(
+        numbers.milliseconds[0] > 1.5 * numbers.milliseconds[1],
+        "It must pay for reading one by one: {milliseconds[0]} ms for {lengths[-1]} words, where convolution takes "
+        "{milliseconds[1]} and attention {milliseconds[2]}.",
+        "它应为逐个阅读付出代价：{lengths[-1]} 个词用时 {milliseconds[0]} 毫秒，卷积 {milliseconds[1]} 毫秒，注意力 "
+        "{milliseconds[2]} 毫秒。",
+    )
+    yield numbers.criterion(
+        numbers.kept_growth > 3,
+        "Attention's memory must grow with the square of the length: twice the length takes {kept_growth} times the "
+        "memory where the weights are kept.",
+        "注意力的内存应随长度的平方增长：保留权重时，长度加倍内存为 {kept_growth} 倍。",
+    )
+    yield numbers.criterion(
+        numbers.fused_growth > 3,
+        "That must be the price in any case: it is {fused_growth} times where the weights are made piece by piece and "
+        "never kept, so the price is one of the method, not of attention.",
+        "这应是任何情况下都要付的代价：若权重逐块计算、从不保留，则为 {fused_growth} 倍。可见这是算法的代价，而不是注"
+        "意力本身的。",
+    )
 
 
 def draw(recalled: Tensor, times: Tensor) -> Figure:
@@ -245,6 +191,25 @@ SECTION = Section(
         "Right, the time to read a sequence against its length.",
         "左图：回忆正确的比例随距离的变化，卷积超出其范围后降到猜测的水平。右图：读完一个序列的用时随长度的变化。",
     ),
+    meanings={
+        "far": Text("recalled at the largest distance, self-attention", "最大距离处的回忆正确率，自注意力"),
+        "distances": Text("distances of the recall task", "回忆任务的距离"),
+        "recurrent": Text("recalled, recurrent, mean of the seeds", "回忆正确率，循环网络，种子均值"),
+        "convolution": Text("recalled, convolution, mean of the seeds", "回忆正确率，卷积，种子均值"),
+        "attention": Text("recalled, self-attention, mean of the seeds", "回忆正确率，自注意力，种子均值"),
+        "spread": Text(
+            "spread over the seeds at the largest distance, in this order", "最大距离处种子间的标准差，顺序同上"
+        ),
+        "parameters": Text("parameters, in this order", "参数量，顺序同上"),
+        "lengths": Text("lengths that are timed", "计时所用的长度"),
+        "milliseconds": Text("milliseconds at the largest length, in this order", "最大长度下的毫秒数，顺序同上"),
+        "kept_growth": Text(
+            "memory when the length doubles, attention that keeps its weights", "长度加倍时的内存倍数，保留权重的注意力"
+        ),
+        "fused_growth": Text(
+            "memory when the length doubles, attention that does not", "长度加倍时的内存倍数，不保留权重的注意力"
+        ),
+    },
     deciding="far",
     run=run,
     full=partial(run, range(5), 1_000),

@@ -1,8 +1,6 @@
 """Claim 27: in a block only attention mixes vectors; layer norm and MLP act on each alone."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -10,38 +8,21 @@ from torch import Tensor, nn
 
 import regard
 from regard.models.packing import Places
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 COUNT, CHANGED, SIZE = 11, 4, 24
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """What a change of one vector does to the others."""
-
-    others_cut: Annotated[
-        int,
-        Text(
-            "numbers of other vectors that differ in any bit, attention cut",
-            "切断注意力：其他向量中有任何一位不同的个数",
-        ),
-    ]
-    itself: Annotated[float, Text("share of its own numbers that differ", "该向量自身改变的比例")]
-    others: Annotated[
-        float, Text("share of other vectors' numbers that differ, with attention", "有注意力：其他向量改变的比例")
-    ]
-
-
 class Cut(nn.Module):
-    """In the place of attention: adds nothing to anything."""
+    """Takes the place of attention, and adds nothing to any vector."""
 
     def mix(self, rows: Tensor, places: Places, past: object) -> tuple[Tensor, None]:
         """Zeros, and nothing to remember."""
         return torch.zeros_like(rows), None
 
 
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Change one vector, once with attention and once with attention cut."""
     rows = torch.randn(1, COUNT, SIZE)
     changed = rows.clone()
@@ -54,34 +35,27 @@ def run() -> tuple[Seen, Drawing]:
 
     cut, whole = differs
     others = torch.arange(COUNT) != CHANGED
-    seen = Seen(
-        others_cut=int(cut[others].sum()),
-        itself=float(cut[CHANGED].float().mean()),
-        others=float(whole[others].float().mean()),
+    numbers = Numbers(
+        others_cut=cut[others].sum(),
+        itself=cut[CHANGED].float().mean(),
+        others=whole[others].float().mean(),
     )
-    return seen, partial(draw, cut, whole)
+    return numbers, partial(draw, cut, whole)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Without attention nothing reaches another vector; with it everything does."""
-    return [
-        Criterion(
-            seen.others_cut == 0,
-            Text(
-                f"With attention cut, no other vector may change, not in a bit: {seen.others_cut} numbers do.",
-                f"切断注意力后，其他向量一位都不应改变：实际有 {seen.others_cut} 个数改变。",
-            ),
-        ),
-        Criterion(
-            seen.itself > 0.99 and seen.others > 0.99,
-            Text(
-                f"The test must be able to tell: of the vector itself {seen.itself:.1%} of the numbers change, and "
-                f"with attention {seen.others:.1%} of all the others'.",
-                f"这一检验应当有分辨力：该向量自身有 {seen.itself:.1%} 的数改变；有注意力时，其他向量有"
-                f" {seen.others:.1%} 改变。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.others_cut == 0,
+        "With attention cut, no other vector may change, not in a bit: {others_cut} numbers do.",
+        "切断注意力后，其他向量一位都不应改变：实际有 {others_cut} 个数改变。",
+    )
+    yield numbers.criterion(
+        numbers.itself > 0.99 and numbers.others > 0.99,
+        "The test must be able to tell: of the vector itself {itself:.1%} of the numbers change, and with attention "
+        "{others:.1%} of all the others'.",
+        "这一检验应当有分辨力：该向量自身有 {itself:.1%} 的数改变；有注意力时，其他向量有 {others:.1%} 改变。",
+    )
 
 
 def draw(cut: Tensor, whole: Tensor) -> Figure:
@@ -117,6 +91,14 @@ SECTION = Section(
         "attention, every row.",
         "第 4 个向量改变时，十一个向量中哪些数改变。切断注意力时只有它自己那一行；有注意力时每一行都变。",
     ),
+    meanings={
+        "others_cut": Text(
+            "numbers of other vectors that differ in any bit, attention cut",
+            "切断注意力：其他向量中有任何一位不同的个数",
+        ),
+        "itself": Text("share of its own numbers that differ", "该向量自身改变的比例"),
+        "others": Text("share of other vectors' numbers that differ, with attention", "有注意力：其他向量改变的比例"),
+    },
     deciding="others_cut",
     run=run,
     judge=judge,

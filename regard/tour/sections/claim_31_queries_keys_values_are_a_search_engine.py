@@ -1,11 +1,10 @@
 """Claim 31: query → key → value is a search engine."""
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -13,7 +12,7 @@ from torch import Tensor
 
 import regard
 from regard.data.fetching import fetch
-from regard.tour.section import Criterion, Drawing, Numbers, Section, Text, show
+from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
 # What somebody may ask, and the document that answers it. They have hardly a word in common.
@@ -49,20 +48,8 @@ DOCUMENTS = {
 TEMPERATURE = 0.05
 
 
-@dataclass(frozen=True)
-class Seen(Numbers):
-    """How often the right document came first."""
-
-    documents: Annotated[int, Text("documents, and as many questions", "文档数，问题同样多")]
-    first: Annotated[int, Text("questions whose document gets the most weight", "正确文档权重最大的问题数")]
-    by_words: Annotated[
-        int, Text("the same, if documents are found by the words that they share", "若按相同的单词查找，则为")
-    ]
-    weight: Annotated[float, Text("weight of the right document on average", "正确文档的平均权重")]
-
-
 @torch.no_grad()
-def run() -> tuple[Seen, Drawing]:
+def run() -> Measured:
     """Questions are queries, vectors of documents are keys, the documents are values."""
     encoder = minilm()
     query = encoder.embed(list(DOCUMENTS))  # (questions, 384)
@@ -71,13 +58,13 @@ def run() -> tuple[Seen, Drawing]:
     answer = regard.attend(query, key, value, score=regard.Cosine(TEMPERATURE))
 
     right = torch.arange(len(key))  # the documents stand in the order of the questions
-    seen = Seen(
+    numbers = Numbers(
         documents=len(key),
-        first=int((answer.argmax(-1) == right).sum()),
-        by_words=int((shared_words().argmax(-1) == right).sum()),
-        weight=float(answer.diagonal().mean()),
+        first=(answer.argmax(-1) == right).sum(),
+        by_words=(shared_words().argmax(-1) == right).sum(),
+        weight=answer.diagonal().mean(),
     )
-    return seen, partial(draw, answer)
+    return numbers, partial(draw, answer)
 
 
 def minilm() -> regard.Encoder:
@@ -96,37 +83,28 @@ def minilm() -> regard.Encoder:
 def shared_words() -> Tensor:
     """How many words each question (rows) has in common with each document (columns)."""
     questions, documents = (
-        [set(re.findall(r"\w+", text.lower())) for text in own] for own in (DOCUMENTS, DOCUMENTS.values())
+        [set(re.findall(r"\w+", text.lower())) for text in texts] for texts in (DOCUMENTS, DOCUMENTS.values())
     )
     return torch.tensor([[len(question & document) for document in documents] for question in questions])
 
 
-def judge(seen: Seen) -> list[Criterion]:
+def judge(numbers: Numbers) -> Criteria:
     """The right one first for most, and for more than common words would find; perfect only if for all."""
-    return [
-        Criterion(
-            seen.first > 0.8 * seen.documents,
-            Text(
-                f"Of {seen.documents} documents the right one must come first for four of five questions: it does for "
-                f"{seen.first}.",
-                f"在 {seen.documents} 篇文档中，正确的文档应对五分之四的问题排第一：实际为 {seen.first} 个。",
-            ),
-        ),
-        Criterion(
-            seen.first > seen.by_words,
-            Text(
-                f"Meaning must find more than common words do: {seen.first} against {seen.by_words}.",
-                f"按意思应比按相同单词找到更多：{seen.first} 比 {seen.by_words}。",
-            ),
-        ),
-        Criterion(
-            seen.weight > 0.5,
-            Text(
-                f"Most of the answer must be the right document's: {show(seen.weight)} of it is, on average.",
-                f"答案的大部分应来自正确的文档：平均占 {show(seen.weight)}。",
-            ),
-        ),
-    ]
+    yield numbers.criterion(
+        numbers.first > 0.8 * numbers.documents,
+        "Of {documents} documents the right one must come first for four of five questions: it does for {first}.",
+        "在 {documents} 篇文档中，正确的文档应对五分之四的问题排第一：实际为 {first} 个。",
+    )
+    yield numbers.criterion(
+        numbers.first > numbers.by_words,
+        "Meaning must find more than common words do: {first} against {by_words}.",
+        "按意思应比按相同单词找到更多：{first} 比 {by_words}。",
+    )
+    yield numbers.criterion(
+        numbers.weight > 0.5,
+        "Most of the answer must be the right document's: {weight} of it is, on average.",
+        "答案的大部分应来自正确的文档：平均占 {weight}。",
+    )
 
 
 def draw(answer: Tensor) -> Figure:
@@ -167,6 +145,12 @@ SECTION = Section(
         "The weights of 24 questions over as many documents: the right one is on the diagonal.",
         "24 个问题对 24 篇文档的权重：正确的文档在对角线上。",
     ),
+    meanings={
+        "documents": Text("documents, and as many questions", "文档数，问题同样多"),
+        "first": Text("questions whose document gets the most weight", "正确文档权重最大的问题数"),
+        "by_words": Text("the same, if documents are found by the words that they share", "若按相同的单词查找，则为"),
+        "weight": Text("weight of the right document on average", "正确文档的平均权重"),
+    },
     deciding="first",
     run=run,
     judge=judge,

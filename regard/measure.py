@@ -1,0 +1,97 @@
+"""Time and memory of a piece of work, for the tour, the benchmarks and the tests."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import multiprocessing
+import platform
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+__all__ = ["Work", "median_seconds", "peak_memory", "peak_memory_alone"]
+
+Work = Callable[[], object]
+
+
+def median_seconds(*works: Work, rounds: int = 9) -> tuple[float, ...]:
+    """The median time of each, measured in turn, so that what slows the machine down slows down all of them.
+
+    works: what to measure; each is called once before, which compiles and fills caches.
+    rounds: how often each is measured.
+    """
+    for work in works:
+        work()
+    times: list[list[float]] = [[] for _ in works]
+    gc.collect()
+    gc.freeze()  # with torch imported, a collection would else take 0.1 s each time
+    try:
+        for _ in range(rounds):
+            for seconds, work in zip(times, works, strict=True):
+                gc.collect()  # so that nobody pays for the garbage of the work before
+                start = time.perf_counter()
+                work()
+                seconds.append(time.perf_counter() - start)
+    finally:
+        gc.unfreeze()
+    return tuple(map(statistics.median, times))
+
+
+def peak_memory(work: Work) -> float:
+    """The most megabytes that the process holds while it works, beyond what it held before."""
+    _return_free_memory()
+    before = peak = _resident_memory()
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.is_set():
+            peak = max(peak, _resident_memory())
+            time.sleep(0.0005)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        work()
+    finally:
+        done.set()
+        watcher.join()
+    return peak - before
+
+
+def peak_memory_alone(prepare: Callable[[], Work]) -> float:
+    """`peak_memory` in a process of its own, in which `prepare()` prepares and returns the work."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_peak_memory, args=(prepare, sender))
+    child.start()
+    sender.close()  # so that a child which dies ends the waiting
+    megabytes: float = receiver.recv()
+    child.join()
+    return megabytes
+
+
+def _send_peak_memory(prepare: Callable[[], Work], sender: Connection) -> None:
+    sender.send(peak_memory(prepare()))
+
+
+def _return_free_memory() -> None:
+    """Have the C library return what is free to the system, or work that takes it again would seem to take nothing."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _resident_memory() -> float:
+    """Megabytes of memory that the process holds now; where the system does not say, the most that it ever held."""
+    memory_statistics = Path("/proc/self/statm")
+    if memory_statistics.exists():
+        return int(memory_statistics.read_text().split()[1]) * 4096 / 1e6
+    import resource
+
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest / 1e6 if sys.platform == "darwin" else largest / 1e3

@@ -1,0 +1,40 @@
+"""Time and memory, as the tour and the benchmarks measure them."""
+
+import time
+
+import pytest
+
+from regard.measure import median_seconds, peak_memory, peak_memory_alone
+
+
+def allocate():
+    """10 megabytes that are written to, so that the system has to give them."""
+    return bytearray(b"x") * 10_000_000
+
+
+def prepare():
+    held = [allocate()]
+    return lambda: held.append(allocate())
+
+
+def test_times_are_medians_of_rounds_after_a_first_call():
+    calls = []
+    pauses = iter([0.5, 0.01, 0.01, 0.3])
+    (median,) = median_seconds(lambda: (calls.append("slow"), time.sleep(next(pauses))), rounds=3)
+    assert len(calls) == 4
+    assert 0.01 <= median < 0.2
+    calls.clear()
+    median_seconds(lambda: calls.append(1), lambda: calls.append(2), rounds=2)
+    assert calls == [1, 2] * 3  # in turn
+
+
+def test_memory_is_what_the_work_takes_beyond_what_was_held():
+    held = []
+    assert peak_memory(lambda: None) < 5
+    assert peak_memory(lambda: held.append(allocate())) == pytest.approx(10, abs=3)
+    assert peak_memory_alone(prepare) == pytest.approx(10, abs=3)
+
+
+def test_work_that_fails_says_so():
+    with pytest.raises(ZeroDivisionError):
+        peak_memory(lambda: 1 / 0)
