@@ -26,6 +26,8 @@ BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFE
 class FetchError(RegardError, OSError):
     """What was to be fetched is not there, and why."""
 
+    exit_code = 1
+
 
 def members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """The names and contents of the wanted files of a .whl, .tgz or .deb, in the order of the archive."""

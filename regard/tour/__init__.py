@@ -1,5 +1,5 @@
 """The course notes, idea by idea: the code that runs it, its picture, and whether its claim held."""
 
-from regard.tour.runner import Request, run
+from regard.tour.runner import run
 
-__all__ = ["Request", "run"]
+__all__ = ["run"]

@@ -3,7 +3,6 @@
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -19,19 +18,16 @@ from regard.tour.sections import load
 from regard.tour.walk import Result, walk, walk_together
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
-
-    out: Path
-    language: Language = "en"
-    only: Sequence[int] = ()  # numbers of claims; none: all of them
-    full: bool = False  # real data and more seeds
-    again: bool = False  # also what is kept from before
-    as_json: bool = False
-
-
-def run(request: Request, sections: Sequence[Section[Any]] | None = None) -> int:
+def run(
+    out: Path,
+    *,
+    language: Language = "en",
+    only: Sequence[int] = (),
+    full: bool = False,
+    no_cache: bool = False,
+    as_json: bool = False,
+    sections: Sequence[Section[Any]] | None = None,
+) -> int:
     """Run the sections (all of them, unless told which) and write the page into the folder that is asked for.
 
     Exit code 0: every section ran, whatever its verdict. 1: one failed. 2: the request cannot be met.
@@ -39,13 +35,12 @@ def run(request: Request, sections: Sequence[Section[Any]] | None = None) -> int
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write ⁻¹ is no reason to stop
-    out, language = request.out, request.language
     try:
-        chosen = _chosen(load(), request.only) if sections is None else sections
+        chosen = _chosen(load(), only) if sections is None else sections
         out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=out).close()  # better now than after the work
         if sections is None:
-            coming = walk_together(chosen, full=request.full, again=request.again)
+            coming = walk_together(chosen, full=full, again=no_cache)
         else:
             coming = walk(chosen)
         results = sorted(_with_progress(coming, len(chosen), language), key=lambda result: result.section.number)
@@ -60,7 +55,7 @@ def run(request: Request, sections: Sequence[Section[Any]] | None = None) -> int
         reason = "there is a file in the way of that folder" if no_folder else error.strerror or error
         print(f"regard: --out: cannot write into {out}: {reason}", file=sys.stderr)
         return 2
-    if request.as_json:
+    if as_json:
         print(report.as_json(results, language), end="")
     else:
         report.print_table(results, language)

@@ -40,6 +40,8 @@ STATE = "state.json"
 class CheckpointError(RegardError, ValueError):
     """A checkpoint that cannot be used, and why."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -41,6 +41,8 @@ Following = Callable[[], list[list[int]]]  # the batches of the next step
 class Diverged(RegardError, ValueError):
     """The loss is no number any more."""
 
+    exit_code = 1
+
 
 @dataclass
 class State:

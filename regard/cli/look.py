@@ -1,0 +1,76 @@
+"""`regard look`; and how generate and classify show attention."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regard.cli.options import PATH
+
+if TYPE_CHECKING:
+    from regard.models.model import Model
+    from regard.view.attention import AttentionDisplay
+    from regard.view.images import ImageAttentionDisplay
+
+__all__ = ["command", "show"]
+
+ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
+MARGIN, CELL = 14, 3  # characters: for the name of a token in front of a row, and for each of its weights
+
+
+@click.command("look", epilog='Example: regard look regard-translate "the cat is on the mat" --out attention.html')
+@click.argument("model", type=PATH, help="A model folder, regard's or Hugging Face's.")
+@click.argument("given", metavar="TEXT", help="To read or to translate; for a ViT or a ResNet, a picture.")
+@click.option("--layer", metavar="N", type=int, help="One layer; default: the last one, in pictures all.")
+@click.option("--head", metavar="N", type=int, help="One head of it; default: their mean, in pictures all.")
+@click.option("--out", metavar="FILE", type=PATH, help="Write .html (a page), .png, .svg, .pdf or .json.")
+def command(model: Path, given: str, layer: int | None, head: int | None, out: Path | None) -> None:
+    """Show what a model attends to, in the terminal or as a picture."""
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        raise click.UsageError(f"--out: expected a name that ends in {', '.join(ENDINGS)}, got {out}")
+    if out is not None and not out.parent.is_dir():
+        raise click.UsageError(f"--out: there is no folder {out.parent}; make it first")
+    from regard import files
+    from regard.models.folders import load
+    from regard.view.attention import AttentionDisplay
+    from regard.view.look import as_record, look
+
+    display = look(load(model), given)
+    if out is None:
+        if isinstance(display, AttentionDisplay):
+            display.summary().print()  # first, because it may be long: what was asked for stays in sight
+            print()
+        _print(display, layer, head)
+        return
+    if out.suffix.lower() == ".json":
+        files.write(out, json.dumps(as_record(display, layer, head), ensure_ascii=False) + "\n")
+    else:
+        display.save(out, layer, head)
+    print(f"wrote {out}", file=sys.stderr)
+
+
+def show(model: Model, given: str) -> None:
+    """What a model attends to in a text or a picture, on stderr."""
+    from regard.view.look import look
+
+    with redirect_stdout(sys.stderr):
+        _print(look(model, given))
+
+
+def _print(
+    display: AttentionDisplay | ImageAttentionDisplay, layer: int | None = None, head: int | None = None
+) -> None:
+    """A layer's map: of an image the places, of a text the last tokens, as many as the terminal has room for."""
+    from regard.view.images import ImageAttentionDisplay
+
+    if isinstance(display, ImageAttentionDisplay):
+        display.print(layer, head)
+    else:
+        tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
+        display.print(-1 if layer is None else layer, head, most=tokens)
