@@ -96,8 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise error.__cause__ from None
         return _fail("stopped", 130)
     except click.UsageError as error:
-        hint = f" Try '{error.ctx.command_path} --help'." if error.ctx else ""
-        return _fail(error.format_message() + hint, error.exit_code)
+        message = error.format_message()
+        if error.ctx is not None:
+            message += f"{'' if message[-1] in '.?' else '.'} Try '{error.ctx.command_path} --help'."
+        return _fail(message, error.exit_code)
     except (RegardError, OSError, ValueError, IndexError) as error:
         if sys.flags.dev_mode:
             raise

@@ -86,10 +86,12 @@ def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: di
     """A field as an argument or an option. Its default is None, so that a YAML file may decide what no flag does."""
     kind, _ = kind_of(field, owner)
     text = field.metadata["help"]
-    if field.name in POSITIONAL:
-        return click.Argument([field.name], type=click.Path(), required=False, help=text)
     if field.metadata["only"]:
-        text = f"{field.metadata['only']}: {text}"
+        text = f"for {field.metadata['only']}: {text}"
+    text = text[0].upper() + text[1:] + ("." if text[-1].isalnum() else "")
+    if field.name in POSITIONAL:
+        metavar = f"[{field.name.upper()}]" if embedded else field.name.upper()  # what is embedded may be left out
+        return click.Argument([field.name], metavar=metavar, type=click.Path(), required=False, help=text)
     if field.default is not None and kind is not bool:
         other = f"; {embedded[field.name]} for the embedded data" if field.name in embedded else ""
         text += f"  [default: {field.default}{other}]"
