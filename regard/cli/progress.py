@@ -22,7 +22,10 @@ class ProgressBar:
             TaskProgressColumn(),
             TimeElapsedColumn(),
         )
-        self._progress = Progress(*columns, console=console, transient=True, disable=not self.is_terminal)
+        # Libraries that are imported meanwhile, such as colorama, may keep the stdout they find: let it be the real one.
+        self._progress = Progress(
+            *columns, console=console, transient=True, redirect_stdout=False, disable=not self.is_terminal
+        )
         self._task = self._progress.add_task("", total=None, visible=False)
 
     def __enter__(self) -> Self:

