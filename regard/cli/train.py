@@ -41,14 +41,17 @@ def command() -> None:
 def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: bool, **flags: Any) -> None:
     from regard.training.memory import keep_memory
     from regard.training.options import OptionError, read_yaml
-    from regard.training.run import carry_out
+    from regard.training.run import train
 
     keep_memory()
     options = {} if config is None else read_yaml(config)
     if options.pop("task", task) != task:
         raise OptionError(f"{config}: is for another task")
+    for name in ("out", "resume", "quiet"):
+        if name in options:
+            raise OptionError(f"{config}: {name}: no option of {task}")
     options |= {name: value for name, value in flags.items() if value is not None}
-    trained = carry_out(task, options, out, resume=resume, quiet=False)
+    trained = train(task, out=out, resume=resume, quiet=False, **options)
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first prints
         results = {"folder": str(trained.folder), **trained.results}
         print(json.dumps(results, ensure_ascii=False) if as_json else _text(trained))

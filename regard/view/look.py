@@ -33,8 +33,8 @@ def as_record(
 ) -> dict[str, Any]:
     """A display as a dictionary for JSON: all layers of a text or one of them; of a picture one map."""
     if isinstance(display, ImageAttentionDisplay):
-        places = display.place(layer, head).tolist()
-        return {"label": display.label, "probability": display.chance, "kind": display.kind, "places": places}
+        heatmap = display.place(layer, head).tolist()
+        return {"label": display.label, "probability": display.chance, "kind": display.kind, "heatmap": heatmap}
     layers = [
         {
             "layer": attention.look.layer,

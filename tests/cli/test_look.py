@@ -50,7 +50,7 @@ def test_files(home, capsys, tmp_path, model, ending):
     assert captured.out == ""
     assert captured.err == f"wrote {out}\n"
     if ending == "json":
-        assert ("places" in json.loads(out.read_text())) == (model in ("vit", "resnet"))
+        assert ("heatmap" in json.loads(out.read_text())) == (model in ("vit", "resnet"))
 
 
 def test_one_layer_in_json(home, tmp_path, capsys):
