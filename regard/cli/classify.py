@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from regard.cli.look import show as show_attention
 from regard.cli.options import input_batches, model_and_inputs
 
 __all__ = ["command"]
@@ -41,4 +40,6 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
             line = f"{label}\t{max(row):.1%}\t{text}"
             print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
             if show:
-                show_attention(classifier, text)
+                from regard.view.look import look, print_attention
+
+                print_attention(look(classifier, text), file=sys.stderr)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from regard.cli.look import show as show_attention
 from regard.cli.options import input_lines, load_as, model_and_inputs
 
 __all__ = ["command"]
@@ -40,5 +40,7 @@ def command(
                 print(piece, end="", flush=True)
             text += piece
         print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) if as_json else "", flush=True)
-        if show:
-            show_attention(writer, prompt + text)
+        if show and (prompt + text).strip():
+            from regard.view.look import look, print_attention
+
+            print_attention(look(writer, prompt + text), file=sys.stderr)

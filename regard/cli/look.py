@@ -1,27 +1,18 @@
-"""`regard look`; and how generate and classify show attention."""
+"""`regard look`."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from regard.cli.options import PATH
 
-if TYPE_CHECKING:
-    from regard.models.model import Model
-    from regard.view.attention import AttentionDisplay
-    from regard.view.images import ImageAttentionDisplay
-
-__all__ = ["command", "show"]
+__all__ = ["command"]
 
 ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
-MARGIN, CELL = 14, 3  # characters: for the name of a token in front of a row, and for each of its weights
 
 
 @click.command("look", epilog='Example: regard look regard-translate "the cat is on the mat" --out attention.html')
@@ -39,38 +30,17 @@ def command(model: Path, given: str, layer: int | None, head: int | None, out: P
     from regard import files
     from regard.models.folders import load
     from regard.view.attention import AttentionDisplay
-    from regard.view.look import as_record, look
+    from regard.view.look import as_record, look, print_attention
 
     display = look(load(model), given)
     if out is None:
         if isinstance(display, AttentionDisplay):
             display.summary().print()  # first, because it may be long: what was asked for stays in sight
             print()
-        _print(display, layer, head)
+        print_attention(display, layer, head)
         return
     if out.suffix.lower() == ".json":
         files.write(out, json.dumps(as_record(display, layer, head), ensure_ascii=False) + "\n")
     else:
         display.save(out, layer, head)
     print(f"wrote {out}", file=sys.stderr)
-
-
-def show(model: Model, given: str) -> None:
-    """What a model attends to in a text or a picture, on stderr."""
-    from regard.view.look import look
-
-    with redirect_stdout(sys.stderr):
-        _print(look(model, given))
-
-
-def _print(
-    display: AttentionDisplay | ImageAttentionDisplay, layer: int | None = None, head: int | None = None
-) -> None:
-    """A layer's map: of an image the places, of a text the last tokens, as many as the terminal has room for."""
-    from regard.view.images import ImageAttentionDisplay
-
-    if isinstance(display, ImageAttentionDisplay):
-        display.print(layer, head)
-    else:
-        tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
-        display.print(-1 if layer is None else layer, head, most=tokens)

@@ -22,7 +22,7 @@ class ProgressBar:
             TaskProgressColumn(),
             TimeElapsedColumn(),
         )
-        # Libraries that are imported meanwhile, such as colorama, may keep the stdout they find: let it be the real one.
+        # stdout stays the real one: libraries that are imported meanwhile, such as colorama, keep the one they find.
         self._progress = Progress(
             *columns, console=console, transient=True, redirect_stdout=False, disable=not self.is_terminal
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +34,12 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **opt
             record = {"source": text, "translation": translation}
             print(json.dumps(record, ensure_ascii=False) if as_json else translation, flush=True)
             if show and translation:
-                _show(translator, text, translation)
+                from regard.view.look import look_at_translation, print_attention
+
+                print_attention(look_at_translation(translator, text, translation), file=sys.stderr)
 
 
 def _translate(model: Translator, texts: Sequence[str], options: dict[str, Any]) -> list[str]:
     """Translations; a blank line stays one."""
     translations = iter(model.translate([text for text in texts if text.strip()], **options))
     return [next(translations) if text.strip() else "" for text in texts]
-
-
-def _show(model: Translator, text: str, translation: str) -> None:
-    """Which word looked at which, on stderr."""
-    from regard.models.alignment import align
-    from regard.view.alignment import AlignmentDisplay
-
-    (alignment,) = align(model, [text], [translation])
-    with redirect_stdout(sys.stderr):
-        AlignmentDisplay(alignment).print()
