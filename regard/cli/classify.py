@@ -1,7 +1,5 @@
 """`regard classify`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
@@ -10,8 +8,6 @@ from pathlib import Path
 import click
 
 from regard.cli.options import input_batches, model_and_inputs
-
-__all__ = ["command"]
 
 
 @click.command("classify", epilog='Example: regard classify regard-text "a fine film"')

@@ -1,20 +1,12 @@
 """`regard curve`."""
 
-from __future__ import annotations
-
-import dataclasses
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from regard.cli.options import PATH, json_flag
-
-if TYPE_CHECKING:
-    from regard.view.curve import Curve
-
-__all__ = ["command"]
 
 KERNELS = "gaussian, laplace, constant, boxcar, triangular, epanechnikov, biweight, triweight, tricube or cosine"
 
@@ -59,12 +51,13 @@ def command(bandwidth: str, as_json: bool, **options: Any) -> None:
     from regard.view.curve import fit_curve
 
     with ProgressBar() as bar:
-        result = fit_curve(bandwidth=_bandwidth(bandwidth), progress=bar.stage, **options)
-    if result.left_out:
-        rows = f"{result.left_out} of {result.left_out + result.rows} rows"
-        line = f"which miss a value (the first: line {result.first_left_out})"
-        print(f"regard: {result.file}: left out {rows}, {line}", file=sys.stderr)
-    print(json.dumps(dataclasses.asdict(result), ensure_ascii=False) if as_json else _text(result))
+        curve = fit_curve(bandwidth=_bandwidth(bandwidth), progress=bar.stage, **options)
+    report, table = curve.to_dict(), curve.table
+    if table.left_out:
+        count = f"{table.left_out} of {table.left_out + len(table.rows)} rows"
+        line = f"which miss a value (the first: line {table.first_left_out})"
+        print(f"regard: {curve.file}: left out {count}, {line}", file=sys.stderr)
+    print(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
 def _bandwidth(text: str) -> str | list[float]:
@@ -74,21 +67,22 @@ def _bandwidth(text: str) -> str | list[float]:
         return text
 
 
-def _text(curve: Curve) -> str:
+def _text(report: dict[str, Any]) -> str:
     def by_column(numbers: dict[str, float]) -> str:
         if len(numbers) == 1:
             return f"{next(iter(numbers.values())):.4g}"
         return ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
 
-    source = "the noisy curve of the notes" if curve.file is None else curve.file
+    source = report["file"] or "the noisy curve of the notes"
+    window = report["window"]
     lines = {
-        "data": f"{source}: {curve.y} by {', '.join(curve.x)}, {curve.rows} rows",
-        "kernel": f"{curve.kernel}, local {'line' if curve.degree else 'average'}",
-        "bandwidth": by_column(curve.bandwidth),
-        "leave-one-out R²": "unknown (one row)" if curve.loo_r2 is None else f"{curve.loo_r2:.4f}",
-        "window": f"{curve.window.effective:.3g} samples count; "
-        f"90 % of the weight within {by_column(curve.window.interval)} (medians)",
-        "predictions": curve.predictions,
-        "picture": curve.picture,
+        "data": f"{source}: {report['y']} by {', '.join(report['x'])}, {report['rows']} rows",
+        "kernel": f"{report['kernel']}, local {'line' if report['degree'] else 'average'}",
+        "bandwidth": by_column(report["bandwidth"]),
+        "leave-one-out R²": "unknown (one row)" if report["loo_r2"] is None else f"{report['loo_r2']:.4f}",
+        "window": f"{window['effective']:.3g} samples count; "
+        f"90 % of the weight within {by_column(window['interval'])} (medians)",
+        "predictions": report["predictions"],
+        "picture": report["picture"],
     }
     return "\n".join(f"{name:<17} {text}" for name, text in lines.items())

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from regard.cli.progress import ProgressBar
     from regard.data.catalog import Archive
 
-__all__ = ["command"]
-
 
 @click.group("data", no_args_is_help=False)
 def command() -> None:

@@ -13,8 +13,6 @@ from regard.cli.options import json_flag
 if TYPE_CHECKING:
     from regard.view.machine import Check
 
-__all__ = ["command"]
-
 
 @click.command("doctor")
 @json_flag

@@ -1,15 +1,11 @@
 """`regard evaluate`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import click
 
 from regard.cli.options import PATH, json_flag
-
-__all__ = ["command"]
 
 
 @click.command("evaluate", epilog="Example: regard evaluate regard-translate")

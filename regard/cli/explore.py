@@ -1,15 +1,11 @@
 """`regard explore`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from regard.cli.options import PATH
-
-__all__ = ["command"]
 
 
 @click.command("explore", epilog="Example: regard explore regard-translate")

@@ -1,7 +1,5 @@
 """`regard generate`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
@@ -11,8 +9,6 @@ from typing import Any
 import click
 
 from regard.cli.options import input_lines, load_as, model_and_inputs
-
-__all__ = ["command"]
 
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')

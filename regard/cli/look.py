@@ -1,7 +1,5 @@
 """`regard look`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -9,8 +7,6 @@ from pathlib import Path
 import click
 
 from regard.cli.options import PATH
-
-__all__ = ["command"]
 
 ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
 

@@ -1,7 +1,5 @@
 """How far a command has come: a bar on stderr where that is a terminal, nothing elsewhere."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from rich.console import Console

@@ -15,8 +15,6 @@ from regard.cli.options import PATH, json_flag
 if TYPE_CHECKING:
     from regard.models.search import Match
 
-__all__ = ["command"]
-
 INDENT = 8  # characters in front of a text
 
 

@@ -1,15 +1,11 @@
 """`regard tour`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from regard.cli.options import PATH, json_flag
-
-__all__ = ["command"]
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:

@@ -17,8 +17,6 @@ from regard.training.options import EMBEDDED, TASKS, Options, kind_of
 if TYPE_CHECKING:
     from regard.training.run import Trained
 
-__all__ = ["command"]
-
 POSITIONAL = ("data", "target")
 ABOUT = {
     "translate": "Learn to translate, from a TSV file (source, tab, target), or from two text files side by side.",

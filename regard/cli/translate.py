@@ -15,8 +15,6 @@ from regard.cli.options import input_batches, load_as, model_and_inputs
 if TYPE_CHECKING:
     from regard.models.translator import Translator
 
-__all__ = ["command"]
-
 
 @click.command("translate", epilog='Example: regard translate regard-translate "the cat is on the mat"')
 @model_and_inputs("TEXT")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy
 from matplotlib.figure import Figure
@@ -16,37 +17,46 @@ from regard.kernel import KernelRegressor
 from regard.view import pictures
 from regard.view.regression import KernelRegressionDisplay
 
-__all__ = ["Curve", "MedianWindow", "fit_curve"]
+__all__ = ["Curve", "fit_curve"]
 
 QUERIES = 200  # samples whose windows are summarised
 
 
-@dataclass(frozen=True)
-class MedianWindow:
-    """What a prediction depends on, as medians over samples."""
-
-    effective: float  # how many samples count
-    interval: dict[str, float]  # by column of x: the width of what holds 90 % of the weight
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
-    """What `fit_curve` found, and where it wrote."""
+    """A regression on columns of a file, and where its predictions and its picture were written."""
 
-    file: str | None  # None: the noisy curve of the notes
-    rows: int
-    left_out: int  # rows that miss a value
-    first_left_out: int | None  # the line of the file
-    x: list[str]
-    y: str
-    kernel: str
-    degree: int
-    bandwidth: dict[str, float]  # by column of x
-    loo_r2: float | None  # leave-one-out; None where there is one row
-    loo_error: float | None
-    window: MedianWindow
-    predictions: str
-    picture: str
+    file: Path | None  # None: the noisy curve of the notes
+    table: Table  # the columns of x, then that of y
+    model: KernelRegressor
+    predictions: Path
+    picture: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """What there is to say about it, for JSON; the window is the median over samples."""
+        *x, y = self.table.names
+        rows = self.table.rows[:, :-1]
+        chosen = numpy.unique(numpy.linspace(0, len(rows) - 1, min(len(rows), QUERIES)).astype(int))
+        effective, low, high = self.model.window(rows[chosen])
+        widths = numpy.median((high - low).reshape(len(chosen), -1), axis=0)
+        return {
+            "file": None if self.file is None else str(self.file),
+            "rows": len(rows),
+            "left_out": self.table.left_out,
+            "x": x,
+            "y": y,
+            "kernel": self.model.kernel,
+            "degree": self.model.degree,
+            "bandwidth": dict(zip(x, self.model.bandwidth_.tolist(), strict=True)),
+            "loo_r2": None if numpy.isnan(self.model.loo_score_) else float(self.model.loo_score_),
+            "loo_error": None if numpy.isnan(self.model.loo_error_) else float(self.model.loo_error_),
+            "window": {
+                "effective": float(numpy.median(effective)),
+                "interval": dict(zip(x, widths.tolist(), strict=True)),
+            },
+            "predictions": str(self.predictions),
+            "picture": str(self.picture),
+        }
 
 
 def fit_curve(
@@ -81,7 +91,6 @@ def fit_curve(
     progress("predicting")
     predicted = model.predict(X)
     progress("drawing")
-    result = _summarise(file, table, model, predictions, picture)
 
     def write_both(path: Path) -> None:
         """The table gets its name when this returns, so a picture that fails leaves neither file."""
@@ -92,7 +101,7 @@ def fit_curve(
         pictures.write(lambda: _draw(model, table), picture)
 
     files.write(predictions, write_both)
-    return result
+    return Curve(file, table, model, predictions, picture)
 
 
 def _check(file: Path | None, x: Sequence[str], y: str | None, predictions: Path, picture: Path) -> None:
@@ -114,30 +123,6 @@ def _read(file: Path | None, x: Sequence[str], y: str | None) -> Table:
     if file is None or y is None:
         return Table(("x", "y"), numpy.column_stack([column.numpy() for column in curve.samples(200)]), 0, None)
     return read_columns(file, [*x, y])
-
-
-def _summarise(file: Path | None, table: Table, model: KernelRegressor, predictions: Path, picture: Path) -> Curve:
-    *x, y = table.names
-    X = table.rows[:, :-1]
-    chosen = numpy.unique(numpy.linspace(0, len(X) - 1, min(len(X), QUERIES)).astype(int))
-    effective, low, high = model.window(X[chosen])
-    widths = numpy.median((high - low).reshape(len(chosen), -1), axis=0)
-    return Curve(
-        file=None if file is None else str(file),
-        rows=len(X),
-        left_out=table.left_out,
-        first_left_out=table.first_left_out,
-        x=x,
-        y=y,
-        kernel=model.kernel,
-        degree=model.degree,
-        bandwidth=dict(zip(x, model.bandwidth_.tolist(), strict=True)),
-        loo_r2=None if numpy.isnan(model.loo_score_) else float(model.loo_score_),
-        loo_error=None if numpy.isnan(model.loo_error_) else float(model.loo_error_),
-        window=MedianWindow(float(numpy.median(effective)), dict(zip(x, widths.tolist(), strict=True))),
-        predictions=str(predictions),
-        picture=str(picture),
-    )
 
 
 def _csv_cell(name: str) -> str:

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from regard import __version__
 from regard.data.fetching import cache
 
-__all__ = ["Check", "Machine", "check_bfloat16", "examine", "run_check"]
+__all__ = ["Check", "Machine", "check_bfloat16", "examine"]
 
 # Some processors, mostly virtual ones, announce bfloat16 instructions that they cannot run. oneDNN believes them and
 # dies with SIGILL, unless it is told to stop at an older instruction set, before torch is imported.
@@ -25,23 +25,31 @@ OLDER_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 SECONDS = 300  # for one check
 DISK = 2.0  # GB that should be free for data sets and models
 
+# What children run: one that fails raises, and may print something worth knowing.
+TORCH = """
+import json, torch
+print(json.dumps({"torch_threads": torch.get_num_threads(), "vectors": torch.backends.cpu.get_cpu_capability()}))
+"""
 ATTENTION = """
 import torch, regard
 output = regard.attend(torch.ones(3, 5), torch.ones(7, 5), torch.ones(7, 2))
 torch.testing.assert_close(output, torch.ones(3, 2))
 """
-
-TORCH = """
-import json, torch
-print(json.dumps({"threads": torch.get_num_threads(), "vectors": torch.backends.cpu.get_cpu_capability()}))
+NUMBA = """
+import numba
+assert numba.njit(lambda x: x * x)(7) == 49, "a compiled product is wrong"
 """
-
 FUSED = """
 from regard.attention.threads import load_kernels, shares_openmp
 assert load_kernels("additive") is not None, "the compiled loops are missing"
 print("in PyTorch's threads" if shares_openmp() else "in its own threads")
 """
-
+BFLOAT16 = """
+import torch
+a = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)
+assert (a @ a == 64).all(), "a bfloat16 matmul is wrong"
+assert (torch.nn.functional.scaled_dot_product_attention(a, a, a) == 1).all(), "bfloat16 attention is wrong"
+"""
 FONTS = """
 import warnings
 from regard.view.fonts import families
@@ -50,18 +58,6 @@ with warnings.catch_warnings(record=True) as caught:
     names = families(["猫"])
 assert not caught, "no font of this system has Chinese letters, so pictures have boxes instead of them"
 print(names[-1])
-"""
-
-NUMBA = """
-import numba
-assert numba.njit(lambda x: x * x)(7) == 49, "a compiled product is wrong"
-"""
-
-BFLOAT16 = """
-import torch
-a = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)
-assert (a @ a == 64).all(), "a bfloat16 matmul is wrong"
-assert (torch.nn.functional.scaled_dot_product_attention(a, a, a) == 1).all(), "bfloat16 attention is wrong"
 """
 
 
@@ -96,12 +92,11 @@ class Machine:
 def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
     """Run all checks. progress: is called with the name of each before it runs."""
 
-    def run(name: str, program: str, remedy: str, *, required: bool = True) -> Check:
+    def run(name: str, program: str, remedy: str) -> Check:
         progress(name)
-        return replace(run_check(name, program, remedy), required=required)
+        return _run(name, program, remedy)
 
     torch = run("torch", TORCH, "")
-    facts = json.loads(torch.detail) if torch.passed else {"threads": None, "vectors": None}
     checks = [
         run("attention", ATTENTION, "install regard again, in a fresh virtual environment"),
         run("numba compiles", NUMBA, "additive attention works without numba, but slowly; install numba again"),
@@ -109,7 +104,8 @@ def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
     ]
     progress("bfloat16 matmul")
     checks.append(check_bfloat16())
-    checks.append(run("a font for Chinese", FONTS, "install one, such as Noto Sans CJK", required=False))
+    fonts = run("a font for Chinese", FONTS, "install one, such as Noto Sans CJK")
+    checks += [replace(check, required=False) for check in (fonts, _check_browser(), _check_disk())]
     return Machine(
         versions={
             "regard": __version__,
@@ -118,13 +114,21 @@ def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
         },
         system=f"{platform.system()} {platform.machine()}",
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        torch_threads=facts["threads"],
-        vectors=facts["vectors"],
-        checks=[*checks, _check_browser(), _check_disk()],
+        **(json.loads(torch.detail) if torch.passed else {"torch_threads": None, "vectors": None}),
+        checks=checks,
     )
 
 
-def run_check(name: str, program: str, remedy: str = "", **environment: str) -> Check:
+def check_bfloat16(program: str = BFLOAT16) -> Check:
+    """Try bfloat16, and where it fails, also the one remedy that is known."""
+    check = _run("bfloat16 matmul", program, "no remedy is known here: stay with float32")
+    if check.passed or not _run(check.name, program, **OLDER_INSTRUCTIONS).passed:
+        return check
+    setting = " ".join(f"{name}={value}" for name, value in OLDER_INSTRUCTIONS.items())
+    return replace(check, remedy=f"set {setting} before Python starts (tried: it helps)")
+
+
+def _run(name: str, program: str, remedy: str = "", **environment: str) -> Check:
     """Run a short Python program in a child process; `environment` is added to that of this process."""
     # -P: without it the child would import from the working folder first, whatever lies there under the name numpy.py
     command = [sys.executable, "-P", "-c", program]
@@ -140,29 +144,18 @@ def run_check(name: str, program: str, remedy: str = "", **environment: str) -> 
     return Check(name, False, last_line or f"exit code {child.returncode}", remedy)
 
 
-def check_bfloat16(program: str = BFLOAT16) -> Check:
-    """Try bfloat16, and where it fails, also the one remedy that is known."""
-    name = "bfloat16 matmul"
-    check = run_check(name, program, "no remedy is known here: stay with float32")
-    if check.passed or not run_check(name, program, **OLDER_INSTRUCTIONS).passed:
-        return check
-    setting = " ".join(f"{name}={value}" for name, value in OLDER_INSTRUCTIONS.items())
-    return replace(check, remedy=f"set {setting} before Python starts (tried: it helps)")
-
-
 def _check_browser() -> Check:
-    name, remedy = "a browser for regard explore", "open the address that it prints in a browser"
+    name = "a browser for regard explore"
     try:
-        return Check(name, True, webbrowser.get().name, required=False)
+        return Check(name, True, webbrowser.get().name)
     except webbrowser.Error:
-        return Check(name, False, "none can be opened from here", remedy, required=False)
+        return Check(name, False, "none can be opened from here", "open the address that it prints in a browser")
 
 
 def _check_disk() -> Check:
     folder = next(path for path in (cache(), *cache().parents) if path.exists())
     free = shutil.disk_usage(folder).free / 1e9
-    remedy = "set XDG_CACHE_HOME to a larger disk"
-    return Check("room for data sets", free >= DISK, f"{free:.0f} GB free", remedy, required=False)
+    return Check("room for data sets", free >= DISK, f"{free:.0f} GB free", "set XDG_CACHE_HOME to a larger disk")
 
 
 def _version(package: str) -> str | None:

@@ -200,15 +200,15 @@ def test_training_prints_its_result_and_where_the_model_is(run, tmp_path):
 def test_options_from_a_file_and_flags_over_them(run, tmp_path):
     data = tiny.make("text", tmp_path)
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in tiny.options("text").items()]
-    (tmp_path / "own.yaml").write_text("\n".join(lines))
-    config = ["--config", tmp_path / "own.yaml"]
+    (tmp_path / "options.yaml").write_text("\n".join(lines))
+    config = ["--config", tmp_path / "options.yaml"]
     code, out, err = run("train", "text", data, "--out", tmp_path / "run", *config, "--steps", "3", "--json")
     assert code == 0, err
     assert json.loads(out)["steps"] == 3
     wrong = {"steps: many": "steps", "stps: 3": "did you mean steps", "- a": "expected lines", "{": "YAML"}
     wrong |= {"out: other": "out: no option", "task: images": "another task"}
     for content, message in wrong.items():
-        (tmp_path / "own.yaml").write_text(content)
+        (tmp_path / "options.yaml").write_text(content)
         code, _, err = run("train", "text", data, "--out", tmp_path / "other", *config)
         assert (code, err.count("\n")) == (2, 1), err
         assert message in err
