@@ -141,7 +141,7 @@ def _run(name: str, program: str, remedy: str = "", **environment: str) -> Check
     if child.returncode < 0:
         return Check(name, False, f"died with {signal.Signals(-child.returncode).name}", remedy)
     last_line = child.stderr.strip().rpartition("\n")[2]
-    return Check(name, False, last_line or f"exit code {child.returncode}", remedy)
+    return Check(name, False, last_line.removeprefix("AssertionError: ") or f"exit code {child.returncode}", remedy)
 
 
 def _check_browser() -> Check:
