@@ -11,7 +11,7 @@ import torch
 from experiments.trial import Experiment, Figures, Trial, spread, steps_within, table, train
 from regard.data.fetching import cache, fetch
 from regard.data.split import part
-from regard.evaluating import Request, measured
+from regard.training.evaluate import evaluate
 
 SIZES = (50, 100, 200, 500, 1_000, 2_000, 0)  # labels; 0: all of them
 STEPS = {2_000: 300, 0: 600}  # otherwise 150
@@ -70,7 +70,7 @@ def judge(folder: Path, begun: str, size: int, seed: int) -> Figures:
     pace |= {"batch": 1_024, "max_length": 64, "dropout": 0.0, "layer_decay": 0.8 if begun == "reader" else 1.0}
     found = train(folder, "text", str(learn), **given, **pace)
     torch.set_num_threads(1)
-    metrics = measured(Request(folder, aside))
+    metrics = evaluate(folder, aside)
     command = found["command"].replace(str(home) + "/", "")
     return {**found, "command": command, "judged": metrics}
 

@@ -8,7 +8,7 @@ from regard.cli import main
 if __name__ == "__main__":
     code = main()
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # Threads of gloo may still hold tensors, and abort a process that has done its work while Python takes leave.
+        # Threads of gloo may still hold tensors: they would abort the process while Python shuts down.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""A browser to look at pages, and pages that mind their manners."""
+"""A browser for tests of pages; errors of a page, and requests to elsewhere, fail the test."""
 
 import shutil
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ def chromium():
 
 
 def launched(playwright):
-    """The browser, running, which asks nobody for anything."""
+    """The browser, running, which opens no connection by itself."""
     flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
              "--disable-sync", "--no-first-run", "--disable-quic"]  # fmt: skip
     return playwright.chromium.launch(executable_path=chromium(), args=flags)
@@ -18,13 +18,13 @@ def launched(playwright):
 
 @contextmanager
 def minded(browser, allowed, **settings):
-    """A page of its own. At the end of the block nothing may have gone wrong in it, and no other address been asked."""
+    """A new page. By the end of the block it must have had no error, and sent no request but to allowed addresses."""
     context = browser.new_context(**settings)
     page = context.new_page()
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("request", lambda own: wrong.append(own.url) if not own.url.startswith(allowed) else None)
+    page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(allowed) else None)
     yield page
     context.close()
     assert wrong == []

@@ -1,10 +1,9 @@
-"""What every test can rely on: the same seed, the same threads, no network, and a processor that tells the truth."""
+"""For every test: the same seed, the same threads, no network, and only instructions that the processor has."""
 
 import os
 
 # Before torch and scipy are imported. The second line keeps bfloat16 alive on processors that announce more than they
-# can do, see regard/doctor.py; without the third, scikit-learn skips one of its checks. setdefault: whoever sets them
-# by hand means it.
+# can do, see regard/view/machine.py; without the third, scikit-learn skips one of its checks. Set by hand, they stay.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
@@ -42,6 +41,6 @@ def browser():
             pytest.fail("no Chromium here: install Debian's package chromium")
         pytest.skip("no Chromium here: install Debian's package chromium")
     with sync_playwright() as playwright:
-        found = launched(playwright)
-        yield found
-        found.close()
+        running = launched(playwright)
+        yield running
+        running.close()

@@ -38,7 +38,9 @@ STATE = "state.json"
 
 
 class CheckpointError(RegardError, ValueError):
-    """A checkpoint that cannot be used, and why."""
+    """A checkpoint that cannot be used."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)

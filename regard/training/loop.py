@@ -39,7 +39,9 @@ Following = Callable[[], list[list[int]]]  # the batches of the next step
 
 
 class Diverged(RegardError, ValueError):
-    """The loss is no number any more."""
+    """A loss or a gradient that is NaN or infinite stops the run."""
+
+    exit_code = 1
 
 
 @dataclass

@@ -5,15 +5,17 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from regard.errors import RegardError
+
 __all__ = ["Signals", "Stopped"]
 
 
-class Stopped(Exception):
-    """A signal came, and was obeyed."""
+class Stopped(RegardError):
+    """A signal came, and was obeyed. The exit code is that of a process which the signal ended: 128 + its number."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
-        self.number = number
+        self.exit_code = 128 + number
 
 
 class Signals:

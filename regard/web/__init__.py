@@ -1,1 +1,1 @@
-"""The explorer: a page on this machine, on top of view/."""
+"""`regard explore`: a page on this machine, made of view/ and the models."""

@@ -1,8 +1,8 @@
-"""Who may ask, and for how much: only pages that this server gave out, on this machine.
+"""Which requests are answered: those of the page that this server gave out, on this machine, up to a size.
 
-A web site elsewhere could send requests to a port of this machine from its visitor's browser, or give its own name this
-machine's address. So the Host has to be ours, the Origin too where there is one, and whatever computes wants the token
-that only our page has.
+A web site elsewhere could send requests to a port of this machine from its visitor's browser, or let its own name point
+to this machine's address. So the Host has to be ours, the Origin too where there is one, and whatever computes needs
+the token that only our page has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "TooMuch"]
+__all__ = ["BodyTooLargeError", "Guard", "read_json"]
 
 BODY = 8_000_000  # bytes: a photograph
 POLICY = (
@@ -32,12 +32,15 @@ HEADERS = {
 }
 
 
-class TooMuch(Exception):
-    """A body that is longer than BODY."""
+class BodyTooLargeError(Exception):
+    """A request whose body is longer than BODY."""
 
 
 class Guard:
-    """Around the application: refuses strangers, and tells browsers what the page may do."""
+    """ASGI middleware: refuses other pages and machines, and tells browsers what the page may do.
+
+    application: what answers. token: what a POST has to bring. port: of the server.
+    """
 
     def __init__(self, application: ASGIApp, token: str, port: int) -> None:
         self.application, self.token = application, token
@@ -49,13 +52,13 @@ class Guard:
             await self.application(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # nothing else is spoken here
+            return  # no websockets
         reason = self.refusal(Headers(scope=scope), scope["method"])
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", []), *own]}
+                headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", []), *headers]}
             await send(message)
 
         if reason is not None:
@@ -64,13 +67,13 @@ class Guard:
         await self.application(scope, _bounded(receive), guarded)
 
     def refusal(self, headers: Headers, method: str) -> str | None:
-        """Why a request is refused; None: it is not."""
+        """Why a request is refused; None where it is not."""
         if headers.getlist("host") != [headers.get("host", "")] or headers["host"] not in self.hosts:
             return "this page is for this machine only: open it as the terminal says"
         if "origin" in headers and headers["origin"] not in self.origins:
-            return "this page answers to itself only"
+            return "requests of other pages are refused"
         if method not in ("GET", "HEAD", "POST"):
-            return "this page is asked by GET and POST"
+            return "expected GET or POST"
         if method == "POST" and not hmac.compare_digest(
             headers.get("x-regard-token", "").encode(), self.token.encode()
         ):
@@ -79,7 +82,7 @@ class Guard:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """The body, as long as it is not too long."""
+    """The body, up to BODY bytes."""
     left = BODY
 
     async def bounded() -> Message:
@@ -87,7 +90,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         left -= len(message.get("body", b""))
         if left < 0:
-            raise TooMuch(f"at most {BODY // 1_000_000} MB are taken")
+            raise BodyTooLargeError(f"expected at most {BODY // 1_000_000} MB")
         return message
 
     return bounded
@@ -96,9 +99,9 @@ def _bounded(receive: Receive) -> Receive:
 def read_json(body: bytes) -> Mapping[str, Any]:
     """An object in JSON."""
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ValueError("the request is no JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("the request is no JSON object")
-    return found
+    return content

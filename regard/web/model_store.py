@@ -1,11 +1,10 @@
-"""The models of the explorer: those it was given, those it trained itself, and what they were seen looking at."""
+"""The models of the page: those it was given and those it trained; and the last displays of what they attended to."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +17,29 @@ from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
 from regard.web.training import RECIPES, is_trained, trained_folder
 
-__all__ = ["KINDS", "Shelf", "kind_of"]
+__all__ = ["ModelStore"]
 
-KINDS = ("translate", "language", "images", "text")
-KEPT = 8  # displays: a few steps back
-
-
-def kind_of(model: Model) -> str:
-    """What a model is for."""
-    if isinstance(model, Translator):
-        return "translate"
-    if isinstance(model, ImageClassifier):
-        return "images"
-    if isinstance(model, LanguageModel) and not model.config["classes"]:
-        return "language"
-    if isinstance(model, TextClassifier | Encoder | LanguageModel):
-        return "text"
-    raise ValueError(f"a {type(model).__name__} has nothing to be explored")
+DISPLAYS = 8  # that are kept: a few steps back
 
 
-@dataclass
-class Shelf:
-    """Folders by name, loaded when they are first asked for; and the last displays, by number."""
+class ModelStore:
+    """Models by name, loaded when they are first used, and displays by number.
 
-    folders: dict[str, Path]
-    models: dict[str, Model] = field(default_factory=dict)
-    displays: OrderedDict[int, AttentionDisplay] = field(default_factory=OrderedDict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    count: int = 0
+    folders: model folders. Each is named as its folder is, or by its path where two have one name; all are loaded at
+    once, so that errors come before the page is served.
+    """
 
-    @classmethod
-    def of(cls, folders: Sequence[Path]) -> Shelf:
-        """Named as their folders are; two of one name by their paths. All are loaded now, so that errors come early."""
+    def __init__(self, folders: Sequence[Path]) -> None:
         names = [folder.resolve().name for folder in folders]
-        named = {
+        self.folders = {
             str(folder) if names.count(name) > 1 else name: folder for name, folder in zip(names, folders, strict=True)
         }
-        shelf = cls(named)
-        for name in named:
-            shelf.model(name)
-        return shelf
+        self.models: dict[str, Model] = {}
+        self.displays: OrderedDict[int, AttentionDisplay] = OrderedDict()
+        self.display_count = 0
+        self.lock = threading.Lock()
+        for name in self.folders:
+            _kind(self.model(name))
 
     def model(self, name: str) -> Model:
         """A model by its name."""
@@ -69,27 +51,39 @@ class Shelf:
                 self.models[name] = load(folder).eval()
             return self.models[name]
 
-    def keep(self, display: AttentionDisplay) -> int:
-        """A number under which a display can be asked for."""
+    def list_models(self) -> list[dict[str, Any]]:
+        """Names and kinds of what the page offers: what it was given, and what it has trained, now or earlier."""
         with self.lock:
-            self.count += 1
-            self.displays[self.count] = display
-            while len(self.displays) > KEPT:
+            for name in (name for recipes in RECIPES.values() for name in recipes):
+                if is_trained(name):
+                    self.folders.setdefault(f"embedded {name}", trained_folder(name))
+        return [{"name": name, "kind": _kind(self.model(name))} for name in self.folders]
+
+    def add_display(self, display: AttentionDisplay) -> int:
+        """Keep a display for a while; the number by which `display` finds it."""
+        with self.lock:
+            self.display_count += 1
+            self.displays[self.display_count] = display
+            while len(self.displays) > DISPLAYS:
                 self.displays.popitem(last=False)
-            return self.count
+            return self.display_count
 
     def display(self, number: int) -> AttentionDisplay:
         """A display that is still kept."""
         with self.lock:
             if number not in self.displays:
-                raise ValueError("these weights are no longer kept: ask for them again")
+                raise ValueError("these weights are no longer kept: send the text again")
             return self.displays[number]
 
-    def listed(self) -> list[dict[str, Any]]:
-        """What the page offers: what it was given, and what was trained here meanwhile or before."""
-        with self.lock:
-            for names in RECIPES.values():
-                for name in names:
-                    if is_trained(name):
-                        self.folders.setdefault(f"embedded {name}", trained_folder(name))
-        return [{"name": name, "kind": kind_of(self.model(name))} for name in self.folders]
+
+def _kind(model: Model) -> str:
+    """The tab that a model belongs to."""
+    if isinstance(model, Translator):
+        return "translate"
+    if isinstance(model, ImageClassifier):
+        return "images"
+    if isinstance(model, LanguageModel) and not model.config["classes"]:
+        return "language"
+    if isinstance(model, TextClassifier | Encoder | LanguageModel):
+        return "text"
+    raise ValueError(f"a {type(model).__name__} has nothing to be explored")

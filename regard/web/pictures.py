@@ -1,4 +1,4 @@
-"""The tab *Image*: a picture, what a model takes it for, and where it looks for that."""
+"""The tab *Image*: a picture, its class, and where a model looks for that."""
 
 from __future__ import annotations
 
@@ -15,47 +15,46 @@ from regard.data.digits import digits
 from regard.data.image_files import ImageError
 from regard.models.classifier import ImageClassifier
 from regard.view.images import ImageAttentionDisplay
-from regard.web.model_store import Shelf
-from regard.web.params import Asked
+from regard.web.model_store import ModelStore
+from regard.web.params import Params
 
 __all__ = ["answer", "examples"]
 
-LONGEST = 7_000_000  # characters of base64
-EXAMPLES = 10
+MAX_LENGTH = 7_000_000  # characters of base64
 
 
-def answer(shelf: Shelf, asked: Asked) -> dict[str, Any]:
-    """What a model takes a picture for, and how much it looks at each place: through all layers, and by each head."""
-    name = asked.text("model", 1_000)
-    model = shelf.model(name)
+def answer(store: ModelStore, params: Params) -> dict[str, Any]:
+    """The class of a picture, and how much a model attends to each place: through all layers, by layer, by head."""
+    name = params.text("model", 1_000)
+    model = store.model(name)
     if not isinstance(model, ImageClassifier):
         raise ValueError(f"model: {name} reads no pictures")
-    picture = _read(model, asked.text("picture", LONGEST))
+    picture = _decode(model, params.text("picture", MAX_LENGTH))
     display = ImageAttentionDisplay.from_model(model, picture)
-    heads = [
-        [display.place(layer, head).tolist() for head in range(look.weights.shape[1])]
-        for layer, look in enumerate(display.looks)
-    ]
+    layers = range(len(display.looks))
     return {
         "model": name,
         "label": display.label,
         "probability": display.chance,
         "kind": display.kind,
-        "picture": _url(picture),
-        "whole": display.place().tolist(),
-        "layers": [display.place(layer).tolist() for layer in range(len(display.looks))],
-        "heads": heads,
+        "picture": _data_url(picture),
+        "all_layers": display.place().tolist(),
+        "layers": [display.place(layer).tolist() for layer in layers],
+        "heads": [
+            [display.place(layer, head).tolist() for head in range(display.looks[layer].weights.shape[1])]
+            for layer in layers
+        ],
     }
 
 
 def examples() -> dict[str, Any]:
     """Pictures to begin with: handwritten digits, one of each."""
     data = digits().train
-    first = [int((data.labels == number).nonzero()[0]) for number in range(EXAMPLES)]
-    return {"pictures": [_url(data.pixels[place]) for place in first]}
+    first = [int((data.labels == digit).nonzero()[0]) for digit in range(10)]
+    return {"pictures": [_data_url(data.pixels[index]) for index in first]}
 
 
-def _read(model: ImageClassifier, text: str) -> Tensor:
+def _decode(model: ImageClassifier, text: str) -> Tensor:
     """A picture from the page, as the model reads it."""
     try:
         content = base64.b64decode(text.partition("base64,")[2] or text, validate=True)
@@ -70,7 +69,7 @@ def _read(model: ImageClassifier, text: str) -> Tensor:
             raise ValueError(str(error).replace(file.name, "the picture")) from error
 
 
-def _url(pixels: Tensor) -> str:
+def _data_url(pixels: Tensor) -> str:
     """Pixels (channels, height, width) as an address that holds them."""
     from PIL import Image
 

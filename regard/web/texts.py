@@ -1,4 +1,4 @@
-"""The tabs *Translate*, *Language* and *Model*: a text, what a model makes of it, and what it looks at meanwhile."""
+"""The tabs *Translate*, *Language* and *Model*: a text, what a model makes of it, and what it attends to meanwhile."""
 
 from __future__ import annotations
 
@@ -12,68 +12,65 @@ from regard.models.language_model import LanguageModel
 from regard.models.model import evaluation
 from regard.models.texts import tokens
 from regard.models.translator import Translator
-from regard.view.attention import AttentionDisplay
 from regard.view.page import packed
 from regard.view.reading import read
-from regard.web.model_store import Shelf
-from regard.web.params import Asked
+from regard.web.model_store import ModelStore
+from regard.web.params import Params
 
-__all__ = ["LEVELS", "answer", "weights"]
+__all__ = ["answer", "weights"]
 
-LONGEST = 20_000  # characters
-LEVELS = 255
-NEXT = 12  # words
+MAX_LENGTH = 20_000  # characters
+LEVELS = 255  # of a weight, when it is sent
+NEXT = 12  # tokens that may follow
 
 
-def answer(shelf: Shelf, asked: Asked) -> dict[str, Any]:
-    """What a model makes of a text, and the layers whose weights can be asked for."""
-    name, text = asked.text("model", 1_000), asked.text("text", LONGEST)
-    model = shelf.model(name)
-    found: dict[str, Any] = {"model": name}
+def answer(store: ModelStore, params: Params) -> dict[str, Any]:
+    """What a model makes of a text, and the layers whose weights can be fetched."""
+    name, text = params.text("model", 1_000), params.text("text", MAX_LENGTH)
+    model = store.model(name)
+    result: dict[str, Any] = {"model": name}
+    translation = None
     if isinstance(model, Translator):
-        found["translation"] = model.translate(text)
-        display = read(model, text, found["translation"])
-        if getattr(model, "score", True) is not None and found["translation"]:
-            (own,) = align(model, [text], [found["translation"]])
-            found["alignment"] = {"source": own.source, "target": own.target, "weights": own.weights.tolist()}
-    else:
-        display = read(model, text)
+        translation = result["translation"] = model.translate(text)
+        if getattr(model, "score", True) is not None and translation:
+            (alignment,) = align(model, [text], [translation])
+            result["alignment"] = {
+                "source": alignment.source,
+                "target": alignment.target,
+                "weights": alignment.weights.tolist(),
+            }
     if isinstance(model, LanguageModel):
-        found["next"] = _next(model, text)
-    return {**found, **_layers(display), "display": shelf.keep(display)}
-
-
-def weights(shelf: Shelf, asked: Asked) -> bytes:
-    """The weights of one head, packed."""
-    display = shelf.display(asked.whole("display", 0, 10**9))
-    layer = asked.whole("layer", 0, len(display.maps) - 1)
-    head = asked.whole("head", 0, len(display.maps[layer].weights) - 1)
-    return packed(display.maps[layer].weights[head], LEVELS)
-
-
-def _layers(display: AttentionDisplay) -> dict[str, Any]:
+        result["next"] = _next_tokens(model, text)
+    display = read(model, text, translation)
     layers = [
         {
-            "number": own.look.layer,
-            "name": own.look.name,
-            "kind": own.look.kind,
-            "heads": list(own.look.heads),
-            "rows": own.rows,
-            "columns": own.columns,
+            "number": attention.look.layer,
+            "name": attention.look.name,
+            "kind": attention.look.kind,
+            "heads": list(attention.look.heads),
+            "rows": attention.rows,
+            "columns": attention.columns,
         }
-        for own in display.maps
+        for attention in display.maps
     ]
-    return {"levels": LEVELS, "layers": layers}
+    return {**result, "levels": LEVELS, "layers": layers, "display": store.add_display(display)}
 
 
-def _next(model: LanguageModel, text: str) -> list[dict[str, Any]]:
-    """The likeliest next words."""
+def weights(store: ModelStore, params: Params) -> bytes:
+    """The weights of one head, packed."""
+    maps = store.display(params.integer("display", 0, 10**9)).maps
+    layer = maps[params.integer("layer", 0, len(maps) - 1)]
+    return packed(layer.weights[params.integer("head", 0, len(layer.weights) - 1)], LEVELS)
+
+
+def _next_tokens(model: LanguageModel, text: str) -> list[dict[str, Any]]:
+    """The likeliest next tokens."""
     tokenizer = model.need_tokenizer()
     (ids,) = tokens(tokenizer, [text], model.config["max_positions"])
     with torch.inference_mode(), evaluation(model):
-        chances = masked_softmax(model(torch.tensor([ids]))[0, -1:])[0]
-    best = chances.topk(min(NEXT, len(chances)))
+        probabilities = masked_softmax(model(torch.tensor([ids]))[0, -1:])[0]  # (vocabulary,)
+    best = probabilities.topk(min(NEXT, len(probabilities)))
     return [
-        {"word": tokenizer.decode([number], skip_special_tokens=False), "probability": chance}
-        for number, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        {"word": tokenizer.decode([token], skip_special_tokens=False), "probability": probability}
+        for token, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]

@@ -1,4 +1,4 @@
-"""A server of its own for a test, on a free port, and a browser to look at it."""
+"""Small models of every kind, and a server for a test, on a free port."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ import uvicorn
 
 import regard
 from regard.data.tokens import train_tokenizer
-from regard.web.model_store import Shelf
+from regard.web.model_store import ModelStore
 from regard.web.server import application, free_socket
 from regard.web.training import Trainer
 
@@ -42,7 +42,7 @@ def folders(home):
 
 
 class Served:
-    """Where it is, and how to ask it."""
+    """The address of a server, and requests to it."""
 
     def __init__(self, port, token):
         self.port, self.token = port, token
@@ -50,17 +50,17 @@ class Served:
 
     def send(self, method, path, body=b"", **headers):
         """The status, the headers and the body of the answer. Headers are given with _ for -; None leaves one out."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        given = {"host": f"127.0.0.1:{self.port}", "x_regard_token": self.token, **headers}
-        link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        for name, value in given.items():
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        sent = {"host": f"127.0.0.1:{self.port}", "x_regard_token": self.token, **headers}
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in sent.items():
             if value is not None:
-                link.putheader(name.replace("_", "-"), value)
-        link.putheader("content-length", str(len(body)))
-        link.endheaders(body)
-        answer = link.getresponse()
+                connection.putheader(name.replace("_", "-"), value)
+        connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body)
+        answer = connection.getresponse()
         content = answer.read()
-        link.close()
+        connection.close()
         return answer.status, dict(answer.getheaders()), content
 
     def ask(self, name, **fields):
@@ -73,14 +73,11 @@ class Served:
 @contextmanager
 def serving(models=(), port=8_600):
     """Within this block a server runs in this process."""
-    own, token = free_socket(port), secrets.token_urlsafe(8)
-    number = own.getsockname()[1]
-    trainer = Trainer()
-    config = uvicorn.Config(
-        application(Shelf.of(models), trainer, token, number), log_level="error", lifespan="off", server_header=False
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [own]}, daemon=True)
+    listener, token, trainer = free_socket(port), secrets.token_urlsafe(8), Trainer()
+    number = listener.getsockname()[1]
+    app = application(ModelStore(models), trainer, token, number)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", server_header=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
@@ -89,5 +86,5 @@ def serving(models=(), port=8_600):
     finally:
         server.should_exit = True
         thread.join(10)
-        own.close()
+        listener.close()
         trainer.stop()

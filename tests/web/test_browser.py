@@ -1,4 +1,4 @@
-"""The explorer as a person uses it, in a real browser. Errors of the page, and requests to anywhere else, fail."""
+"""The page in a real browser. Errors of the page, and requests to anywhere else, fail."""
 
 import re
 import time
@@ -6,9 +6,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import torch
+from PIL import Image
 
 import regard
 from regard.view.attention import AttentionDisplay
+from regard.web import training
 from tests.browsing import minded
 from tests.web.serving import folders, serving
 
@@ -17,20 +20,20 @@ SCREENS = Path("build/screens")  # kept, to be looked at
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(folders(tmp_path_factory.mktemp("models"))) as found:
-        yield found
+    with serving(folders(tmp_path_factory.mktemp("models"))) as served:
+        yield served
 
 
 @pytest.fixture
 def page(browser, server):
-    """A page that minds its manners, which is checked at the end."""
+    """A page whose errors and requests are checked at the end."""
     allowed = (server.address, "data:", "blob:", "file:")
     with minded(browser, allowed, viewport={"width": 1200, "height": 800}) as opened:
         yield opened
 
 
 def until(page, expression):
-    """Wait for something to be true. (Playwright's own way evaluates text in the page, which its policy forbids.)"""
+    """Wait for an expression to be true. (Playwright's wait_for_function evaluates text, which the policy forbids.)"""
     deadline = time.monotonic() + 30
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, f"it never came to {expression}"
@@ -42,13 +45,13 @@ def go(page, server, place):
     page.goto(f"{server.address}/#/{place}")
 
 
-def kept(page, name):
+def screenshot(page, name):
     SCREENS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENS / f"{name}.png")
 
 
 def values(page):
-    return {name: own[0] for name, own in parse_qs(urlsplit(page.url).fragment.partition("?")[2]).items()}
+    return {name: texts[0] for name, texts in parse_qs(urlsplit(page.url).fragment.partition("?")[2]).items()}
 
 
 def drawn(page, least=1):
@@ -77,16 +80,15 @@ def test_curve_by_slider_and_learning(page, server):
     until(page, "Number(document.querySelector('#numbers').dataset.bandwidth) < 1")
     page.locator("#kernel").select_option("epanechnikov")
     until(page, "location.hash.includes('epanechnikov')")
-    kept(page, "curve")
+    screenshot(page, "curve")
     page.get_by_text("the numbers behind the pictures").click()
     page.locator("details table tr").nth(10).wait_for()
 
 
-def test_a_sample_is_dragged(page, server):
+def test_a_sample_is_moved_by_the_keys(page, server):
     go(page, server, "curve?samples=5&bandwidth=0.5")
     count = drawn(page)
     canvas = page.locator("#curve")
-    canvas.focus()
     canvas.press("ArrowRight")  # chooses the first one from the left
     canvas.press("Shift+ArrowUp")
     drawn(page, count + 1)
@@ -130,7 +132,7 @@ def test_formula_follows_every_number(page, server):
     assert page.locator("#weights tr").nth(1).locator("td").all_inner_texts() == ["1.000", "0.000", "0.000", "0.000"]
     page.get_by_label("keys: one row more").click()
     until(page, "document.querySelectorAll('#weights tr')[1].querySelectorAll('td').length === 5")
-    kept(page, "formula")
+    screenshot(page, "formula")
     address = page.url
     page.goto("about:blank")
     page.goto(address)
@@ -153,7 +155,7 @@ def test_texts(page, server, tab):
     until(page, "document.querySelector('.maps-row:last-child button:last-child').ariaCurrent === 'true'")
     follow_a_token(page)
     assert values(page)["row"] == "1"
-    kept(page, tab)
+    screenshot(page, tab)
     page.keyboard.press("Escape")
     until(page, "document.querySelectorAll('.maps-table tr').length === 0")
     assert "row" not in values(page)
@@ -167,29 +169,20 @@ def test_images(page, server):
     page.locator("#layer").select_option("1")
     page.locator("#head").select_option("2")
     until(page, "document.querySelector('figcaption').textContent.includes('layer 1, head 2')")
-    kept(page, "image")
+    screenshot(page, "image")
     page.go_back()
 
 
-def test_an_image_of_ones_own(page, server, tmp_path):
-    from PIL import Image
-
-    path = tmp_path / "own.png"
-    Image.new("L", (23, 19), 200).save(path)
-    go(page, server, "image")
-    until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")
-    page.evaluate("document.querySelectorAll('figure').forEach((own) => { own.dataset.old = '1'; })")
-    page.locator("#file").set_input_files(path)
-    until(page, "document.querySelectorAll('figure:not([data-old]) canvas[data-drawn]').length === 2")
-
-
-def test_a_spoilt_image_is_told(browser, server, tmp_path):
-    path = tmp_path / "spoilt.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+def test_an_image_from_a_file(browser, server, tmp_path):
+    Image.new("L", (23, 19), 200).save(tmp_path / "good.png")
+    (tmp_path / "spoilt.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
     page = browser.new_page()
     go(page, server, "image")
     until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")  # the example's
-    page.locator("#file").set_input_files(path)
+    page.evaluate("document.querySelectorAll('figure').forEach((figure) => { figure.dataset.old = '1'; })")
+    page.locator("#file").set_input_files(tmp_path / "good.png")
+    until(page, "document.querySelectorAll('figure:not([data-old]) canvas[data-drawn]').length === 2")
+    page.locator("#file").set_input_files(tmp_path / "spoilt.png")
     page.get_by_role("alert").get_by_text("is no picture").wait_for()
     page.close()
 
@@ -227,7 +220,7 @@ def test_dark_and_narrow(page, server, tab):
     go(page, server, tab)
     until(page, "document.querySelectorAll('main canvas, main table').length > 0")
     page.wait_for_timeout(300)
-    kept(page, f"{tab}-dark")
+    screenshot(page, f"{tab}-dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -253,49 +246,27 @@ def test_nothing_is_ever_markup(page, server):
     assert page.locator("main script").count() == 0
 
 
-def test_a_server_that_is_gone_is_told(browser):
-    """Not a blank page: a line that says what to do."""
-    with serving() as server:
-        page = browser.new_page()
-        go(page, server, "formula")
+def test_a_server_that_is_gone_or_another_one_is_an_error_that_says_what_to_do(browser):
+    page = browser.new_page()
+    with serving() as first:
+        go(page, first, "formula")
         page.locator("#weights").wait_for()
     page.get_by_label("queries 0, 0").fill("3")
     page.get_by_role("alert").get_by_text("The server does not answer").wait_for()
-    page.close()
-
-
-def test_a_page_of_an_older_server_says_so(browser):
-    with serving() as first:
-        page = browser.new_page()
-        go(page, first, "formula")
-        page.locator("#weights").wait_for()
-        port = first.port
-    with serving(port=port) as second:
-        assert second.port == port
-        page.get_by_label("queries 0, 0").fill("3")
+    with serving(port=first.port) as second:
+        assert second.port == first.port
+        page.get_by_label("queries 0, 0").fill("4")
         page.get_by_role("alert").get_by_text("load the page again").wait_for()
     page.close()
 
 
-def test_without_a_model_one_is_offered(browser, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with serving() as server:
-        page = browser.new_page()
-        for tab in ("translate", "language", "image", "model"):
-            go(page, server, tab)
-            page.get_by_role("button", name="train it now").wait_for()
-        page.close()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_of_one_file(page, server, browser, tmp_path, scheme):
+def test_a_page_of_one_file(page, tmp_path, scheme):
     """It opens from the disk, with nothing else around it, and its tokens are text."""
-    import torch
-
     model = regard.LanguageModel(31, 24, 2, 3).eval()
-    with regard.capture(model) as seen:
+    with regard.capture(model) as capture:
         model(torch.tensor([[3, 4, 5, 6]]))
-    path = AttentionDisplay(seen, ["<b>", "</script>", "猫", "&amp;"], title="<i>title</i>").save(
+    path = AttentionDisplay(capture, ["<b>", "</script>", "猫", "&amp;"], title="<i>title</i>").save(
         tmp_path / "looks.html"
     )
     page.emulate_media(color_scheme=scheme)
@@ -304,36 +275,24 @@ def test_a_page_of_one_file(page, server, browser, tmp_path, scheme):
     assert page.locator("h1").inner_text() == "<i>title</i>"
     assert page.locator(".maps-words b").inner_text() == "</script>"
     assert page.locator("h2").inner_text().startswith("layer 1, head 2")
-    kept(page, f"looks-{scheme}")
+    screenshot(page, f"looks-{scheme}")
 
 
-def test_a_model_is_trained_on_request_and_kept(browser, monkeypatch, tmp_path):
-    """The page shows how far it is, and goes on with the model; the next server finds it."""
-    from regard.web import training
-
+def test_without_a_model_one_is_trained_on_request(browser, monkeypatch, tmp_path):
+    """Each tab offers it; an error is shown, and then how far it is, and what the model looks at."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    short = ["--steps", "12", "--evaluate-every", "6", "--size", "12", "--layers", "1", "--heads", "3", "--patch", "2"]
-    monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", "--model", "vit", *short]})
+    short = ["--steps", "12", "--evaluate-every", "6", "--size", "12", "--layers", "1", "--heads", "3"]
     with serving() as server:
         page = browser.new_page()
-        go(page, server, "image")
-        page.get_by_role("button", name="train it now").click()
+        button = page.get_by_role("button", name="train it now")
+        for tab in ("translate", "language", "model", "image"):
+            go(page, server, tab)
+            button.wait_for()
+        monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", str(tmp_path / "nowhere")]})
+        button.click()
+        page.get_by_text("nowhere").wait_for(timeout=120_000)
+        monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", "--model", "vit", *short]})
+        button.click()
         page.locator("progress").wait_for()
         page.locator("figure canvas[data-drawn]").wait_for(timeout=120_000)
-        page.close()
-    with serving() as server:
-        assert server.ask("models")[1]["models"] == [{"name": "embedded vit", "kind": "images"}]
-
-
-def test_what_went_wrong_in_training_is_told(browser, monkeypatch, tmp_path):
-    from regard.web import training
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", str(tmp_path / "nowhere")]})
-    with serving() as server:
-        page = browser.new_page()
-        go(page, server, "image")
-        page.get_by_role("button", name="train it now").click()
-        page.get_by_text("nowhere").wait_for(timeout=120_000)
-        assert page.get_by_role("button", name="train it now").is_enabled()
         page.close()

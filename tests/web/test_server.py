@@ -3,6 +3,7 @@
 import base64
 import json
 import socket
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 import regard
-from regard.web.server import OWN, SHARED, free_socket
+from regard.web import training
+from regard.web.server import FILES, VIEW_FILES, free_socket
 from tests.web.serving import folders, serving
 
 SAMPLES = [[0.1, 1.0], [0.7, 2.0], [1.9, 0.5], [3.1, 1.5]]
@@ -20,8 +22,8 @@ QUESTION = json.dumps({"samples": SAMPLES, "kernel": "gaussian", "bandwidth": 0.
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(folders(tmp_path_factory.mktemp("models"))) as found:
-        yield found
+    with serving(folders(tmp_path_factory.mktemp("models"))) as served:
+        yield served
 
 
 # ---------------------------------------------------------------------------------------------------------- strangers
@@ -66,25 +68,12 @@ def test_other_methods_are_refused(server, method):
     assert server.send(method, "/api/curve", QUESTION)[0] in (403, 405)
 
 
-def test_it_listens_on_this_machine_only():
-    own = free_socket(8_700)
-    assert own.getsockname()[0] == "127.0.0.1"
-    own.close()
-
-
-def test_small_packets_are_sent_at_once():
-    """asyncio sees to it for sockets that are named as TCP; else the body of an answer waits 40 ms behind its head."""
-    own = free_socket(8_720)
-    assert own.proto == socket.IPPROTO_TCP
-    own.close()
-
-
-def test_a_port_that_is_taken_is_passed_over():
-    first = free_socket(8_710)
-    second = free_socket(first.getsockname()[1])
-    assert second.getsockname()[1] > first.getsockname()[1]
-    first.close()
-    second.close()
+def test_it_listens_on_this_machine_only_and_at_a_free_port():
+    with free_socket(8_710) as first, free_socket(first.getsockname()[1]) as second:
+        assert {listener.getsockname()[0] for listener in (first, second)} == {"127.0.0.1"}
+        assert second.getsockname()[1] > first.getsockname()[1]
+        # asyncio sends small packets at once for sockets that say they are TCP; else an answer's body waits for 40 ms
+        assert first.proto == socket.IPPROTO_TCP
 
 
 @pytest.mark.parametrize(
@@ -108,7 +97,7 @@ def test_nothing_else_is_served(server, path):
     assert b"import" not in content
 
 
-@pytest.mark.parametrize("name", [*OWN, *SHARED])
+@pytest.mark.parametrize("name", [*FILES, *VIEW_FILES])
 def test_browsers_are_told_what_the_page_may_do(server, name):
     status, headers, content = server.send("GET", f"/static/{name}")
     assert status == 200
@@ -155,15 +144,15 @@ def test_bodies_are_bounded(server):
         ("train", {"kind": "everything"}, "kind: expected one of"),
     ],
 )
-def test_what_cannot_be_answered_is_told(server, name, fields, message):
-    status, found = server.ask(name, **fields)
+def test_what_cannot_be_answered_is_an_error_that_says_why(server, name, fields, message):
+    status, answer = server.ask(name, **fields)
     assert status == 400
-    assert message in found["error"]
-    assert "/" not in found["error"].replace("../rnn", "")  # no path of this machine
+    assert message in answer["error"]
+    assert "/" not in answer["error"].replace("../rnn", "")  # no path of this machine
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"a": NaN', b"[" * 100_000, b"\xff"])
-def test_what_is_no_question_is_told(server, body):
+def test_what_is_no_json_object_is_refused(server, body):
     status, _, content = server.send("POST", "/api/curve", body)
     assert status == 400
     assert b"JSON" in content
@@ -181,44 +170,44 @@ def test_fifty_at_once(server):
 
 
 def test_curve_is_the_regressor(server):
-    status, found = server.ask("curve", samples=SAMPLES, kernel="epanechnikov", bandwidth=1.3)
+    status, answer = server.ask("curve", samples=SAMPLES, kernel="epanechnikov", bandwidth=1.3)
     assert status == 200
     x, y = numpy.array(SAMPLES)[:, :1], numpy.array(SAMPLES)[:, 1]
     model = regard.KernelRegressor("epanechnikov", 1.3, empty="mean").fit(x, y)
-    numpy.testing.assert_allclose(found["y"], model.predict(numpy.array(found["x"])[:, None]))
-    numpy.testing.assert_allclose(numpy.array(found["weights"]).sum(1), 1, atol=1e-5)
-    learned = server.ask("curve", samples=SAMPLES, kernel="gaussian", bandwidth=1.0, bandwidth_by="gradient")[1]
-    assert (
-        learned["left_out_error"]
-        <= server.ask("curve", samples=SAMPLES, kernel="gaussian", bandwidth=1.0)[1]["left_out_error"]
+    numpy.testing.assert_allclose(answer["y"], model.predict(numpy.array(answer["x"])[:, None]))
+    numpy.testing.assert_allclose(numpy.array(answer["weights"]).sum(1), 1, atol=1e-5)
+    fixed, learned = (
+        server.ask("curve", samples=SAMPLES, kernel="gaussian", bandwidth=1.0, bandwidth_by=rule)[1]
+        for rule in ("number", "gradient")
     )
+    assert learned["loo_error"] <= fixed["loo_error"]
 
 
 @pytest.mark.parametrize("score", ["dot", "scaled dot", "cosine", "additive", "gaussian"])
 @pytest.mark.parametrize("mask", ["none", "causal", "lengths"])
 def test_formula_is_attend(server, score, mask):
     tables = {"q": [[1.0, 2.0], [0.5, -1.0]], "k": [[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]], "v": [[1.0], [2.0], [4.0]]}
-    status, found = server.ask("formula", **tables, score=score, mask=mask, length=2, temperature=0.7)
+    status, answer = server.ask("formula", **tables, score=score, mask=mask, length=2, temperature=0.7)
     assert status == 200
-    weights, scores, seen = (torch.tensor(found[name]) for name in ("weights", "scores", "seen"))
-    torch.testing.assert_close(weights, regard.masked_softmax(scores, regard.keep(seen)))
-    torch.testing.assert_close(torch.tensor(found["output"]), weights @ torch.tensor(tables["v"]))
+    weights, scores, visible = (torch.tensor(answer[name]) for name in ("weights", "scores", "visible"))
+    torch.testing.assert_close(weights, regard.masked_softmax(scores, regard.keep(visible)))
+    torch.testing.assert_close(torch.tensor(answer["output"]), weights @ torch.tensor(tables["v"]))
 
 
 @pytest.mark.parametrize("model", ["translator", "rnn", "language"])
 def test_texts_and_their_weights(server, model):
-    status, found = server.ask("text", model=model, text="the cat is on the mat")
+    status, answer = server.ask("text", model=model, text="the cat is on the mat")
     assert status == 200
-    assert ("translation" in found) == (model != "language")
+    assert ("translation" in answer) == (model != "language")
     if model == "language":
-        assert sum(own["probability"] for own in found["next"]) <= 1 + 1e-6
-        assert found["next"] == sorted(found["next"], key=lambda own: -own["probability"])
-    for number, layer in enumerate(found["layers"]):
+        assert sum(token["probability"] for token in answer["next"]) <= 1 + 1e-6
+        assert answer["next"] == sorted(answer["next"], key=lambda token: -token["probability"])
+    for number, layer in enumerate(answer["layers"]):
         for head in range(len(layer["heads"])):
-            status, packed = server.ask("weights", display=found["display"], layer=number, head=head)
+            status, packed = server.ask("weights", display=answer["display"], layer=number, head=head)
             assert status == 200
             steps = numpy.frombuffer(zlib.decompress(packed, -15), numpy.uint8)
-            rows = (steps.reshape(len(layer["rows"]), len(layer["columns"])) / found["levels"]) ** 2
+            rows = (steps.reshape(len(layer["rows"]), len(layer["columns"])) / answer["levels"]) ** 2
             numpy.testing.assert_allclose(rows.sum(1), 1, atol=0.05)
 
 
@@ -226,11 +215,28 @@ def test_texts_and_their_weights(server, model):
 def test_pictures(server, model):
     pictures = server.ask("examples")[1]["pictures"]
     assert len(pictures) == 10
-    status, found = server.ask("picture", model=model, picture=pictures[3])
+    status, answer = server.ask("picture", model=model, picture=pictures[3])
     assert status == 200
-    assert found["label"] in "0123456789"
-    assert len(found["layers"]) == (2 if model == "vit" else 0)
+    assert answer["label"] in "0123456789"
+    assert len(answer["layers"]) == (2 if model == "vit" else 0)
     if model == "vit":
-        assert abs(sum(map(sum, found["whole"])) - 1) < 1e-5
-        mean = torch.tensor(found["heads"][0]).mean(0)
-        torch.testing.assert_close(mean, torch.tensor(found["layers"][0]), rtol=1e-3, atol=1e-4)
+        assert abs(sum(map(sum, answer["all_layers"])) - 1) < 1e-5
+        mean = torch.tensor(answer["heads"][0]).mean(0)
+        torch.testing.assert_close(mean, torch.tensor(answer["layers"][0]), rtol=1e-3, atol=1e-4)
+
+
+def test_training_imports_nothing_from_the_working_folder(monkeypatch, tmp_path):
+    """A numpy.py that lies where the page was started would be run by a child that looks there first."""
+    (tmp_path / "numpy.py").write_text("open('run', 'w')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    short = ["--steps", "2", "--warmup", "1", "--size", "12", "--layers", "1", "--heads", "3"]
+    monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", *short]})
+    with serving() as server:
+        status, answer = server.ask("train", kind="images")
+        while answer["running"]:
+            time.sleep(0.2)
+            status, answer = server.ask("training")
+        assert (status, answer["error"]) == (200, "")
+        assert server.ask("models")[1]["models"] == [{"name": "embedded vit", "kind": "images"}]
+    assert not (tmp_path / "run").exists()

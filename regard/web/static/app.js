@@ -1,4 +1,4 @@
-// The tabs, and where the page stands: #/tab?name=value&…, so that links and the back button work.
+// The tabs, and the state of the page in its address: #/tab?name=value&…, so that links and the back button work.
 
 import { curveTab } from "./curve.js";
 import { formulaTab } from "./formula.js";
@@ -14,9 +14,9 @@ const TABS = {
   model: ["Model", (root, page) => textTab(root, page, "model")],
 };
 const token = document.querySelector('meta[name="regard-token"]').content;
-const trouble = document.getElementById("trouble");
+const error = document.getElementById("error");
 
-/** Ask the server. What goes wrong is shown at the top of the page, and is an error here. */
+/** Send fields to the server; its answer, or null after an error, which is shown at the top of the page. */
 export async function ask(name, fields) {
   let answer;
   try {
@@ -26,24 +26,24 @@ export async function ask(name, fields) {
       body: JSON.stringify(fields),
     });
   } catch {
-    return say("The server does not answer. Is `regard explore` still running? Start it again and load this page anew.");
+    return showError("The server does not answer. Is `regard explore` still running? Start it and load this page again.");
   }
   if (!answer.ok) {
-    const told = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
-    return say(told.error);
+    const body = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+    return showError(body.error);
   }
-  trouble.hidden = true;
+  error.hidden = true;
   const binary = answer.headers.get("content-type") === "application/octet-stream";
   return binary ? new Uint8Array(await answer.arrayBuffer()) : answer.json();
 }
 
-function say(text) {
-  trouble.textContent = text;
-  trouble.hidden = false;
+function showError(text) {
+  error.textContent = text;
+  error.hidden = false;
   return null;
 }
 
-/** Ask again and again, but only ever for the newest: what is asked meanwhile waits for the answer before it. */
+/** A function that sends the newest fields only: while an answer is awaited, newer fields replace those that wait. */
 export function latest(name, show) {
   let waiting = null;
   let busy = false;
@@ -52,31 +52,31 @@ export function latest(name, show) {
     if (busy) return;
     busy = true;
     while (waiting) {
-      const asked = waiting;
+      const sent = waiting;
       waiting = null;
-      const found = await ask(name, asked);
-      if (found) show(found, asked);
+      const answer = await ask(name, sent);
+      if (answer) show(answer, sent);
     }
     busy = false;
   };
 }
 
 export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children);
-  return made;
+  node.append(...children);
+  return node;
 }
 
-const place = () => {
+const readAddress = () => {
   const [name, query = ""] = location.hash.replace(/^#\//, "").split("?");
   return { name: name in TABS ? name : "curve", values: new URLSearchParams(query) };
 };
 
-/** What a tab knows of the page: its values in the address, and how to change them. */
+/** What a tab gets of the page: its values in the address, and how to change them. */
 const pageOf = (name, values) => ({
   values,
   set(changes, { step = false } = {}) {
@@ -91,9 +91,9 @@ const pageOf = (name, values) => ({
 });
 
 function show() {
-  const { name, values } = place();
+  const { name, values } = readAddress();
   const root = document.getElementById("tab");
-  trouble.hidden = true;
+  error.hidden = true;
   root.replaceChildren();
   root.setAttribute("aria-label", TABS[name][0]);
   document.title = `${TABS[name][0]} · regard`;

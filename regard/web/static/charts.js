@@ -39,12 +39,12 @@ export function chart(canvas, { x, y, left = 44, bottom = 26, label = "" }) {
     context.fillText(label, width - 10, height - bottom - 6);
   }
 
-  function line(points, colour, wide = 2, dash = []) {
+  function line(points, colour, width = 2, dash = []) {
     context.strokeStyle = colour;
-    context.lineWidth = wide;
+    context.lineWidth = width;
     context.setLineDash(dash);
     context.beginPath();
-    points.forEach(([one, two], index) => context[index ? "lineTo" : "moveTo"](toX(one), toY(two)));
+    points.forEach(([px, py], index) => context[index ? "lineTo" : "moveTo"](toX(px), toY(py)));
     context.stroke();
     context.setLineDash([]);
   }
@@ -52,10 +52,10 @@ export function chart(canvas, { x, y, left = 44, bottom = 26, label = "" }) {
   function dots(points, colour, size = 3.5, chosen = -1) {
     context.fillStyle = colour;
     context.beginPath(); // one for all of them: hundreds of paths take longer than a frame
-    points.forEach(([one, two], index) => {
-      const [across, down, wide] = [toX(one), toY(two), index === chosen ? size * 1.8 : size];
-      context.moveTo(across + wide, down);
-      context.arc(across, down, wide, 0, 2 * Math.PI);
+    points.forEach(([px, py], index) => {
+      const [across, down, radius] = [toX(px), toY(py), index === chosen ? size * 1.8 : size];
+      context.moveTo(across + radius, down);
+      context.arc(across, down, radius, 0, 2 * Math.PI);
     });
     context.fill();
   }
@@ -69,26 +69,26 @@ export function ticks([low, high]) {
   const rough = span / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((part) => part * power).find((part) => part >= rough);
-  const found = [];
+  const values = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) {
-    found.push(Number(value.toPrecision(6)));
+    values.push(Number(value.toPrecision(6)));
   }
-  return found;
+  return values;
 }
 
-/** A table that stands for a picture, for those who do not see it. */
+/** A table that says in numbers what a picture shows. */
 export function table(caption, heads, rows) {
   const cell = (name, text) => {
-    const made = document.createElement(name);
-    made.textContent = text;
-    return made;
+    const node = document.createElement(name);
+    node.textContent = text;
+    return node;
   };
   const line = (name, cells) => {
-    const made = document.createElement("tr");
-    made.append(...cells.map((text) => cell(name, text)));
-    return made;
+    const row = document.createElement("tr");
+    row.append(...cells.map((text) => cell(name, text)));
+    return row;
   };
-  const made = document.createElement("table");
-  made.append(cell("caption", caption), line("th", heads), ...rows.map((row) => line("td", row)));
-  return made;
+  const node = document.createElement("table");
+  node.append(cell("caption", caption), line("th", heads), ...rows.map((row) => line("td", row)));
+  return node;
 }

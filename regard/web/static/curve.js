@@ -1,4 +1,4 @@
-// Nadaraya–Watson regression to touch: drag samples, choose the kernel, slide the bandwidth, let it learn.
+// Nadaraya–Watson regression: drag samples, choose the kernel, slide the bandwidth or let it be learned.
 
 import { element, latest } from "./app.js";
 import { chart, table } from "./charts.js";
@@ -19,17 +19,17 @@ function random(seed) { // mulberry32
   };
 }
 
-function drawn(count, seed, noise = 0.5) {
-  const chance = random(seed);
-  const normal = () => Math.sqrt(-2 * Math.log(1 - chance())) * Math.cos(2 * Math.PI * chance());
+function sampled(count, seed, noise = 0.5) {
+  const uniform = random(seed);
+  const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
   return Array.from({ length: count }, () => {
-    const x = 5 * chance();
+    const x = 5 * uniform();
     return [x, truth(x) + noise * normal()];
   });
 }
 
 export function curveTab(root, page) {
-  const get = (name, other) => page.values.get(name) ?? other;
+  const get = (name, fallback) => page.values.get(name) ?? fallback;
   const state = {
     kernel: KERNELS.includes(get("kernel")) ? get("kernel") : "gaussian",
     bandwidth: Math.min(10, Math.max(0.01, Number(get("bandwidth", 0.4)) || 0.4)),
@@ -37,12 +37,12 @@ export function curveTab(root, page) {
     seed: Math.round(Number(get("seed", 0))) || 0,
     chosen: -1,
   };
-  let samples = drawn(state.count, state.seed);
+  let samples = sampled(state.count, state.seed);
   for (const moved of (get("moved", "") || "").split(";").filter(Boolean)) {
     const [index, x, y] = moved.split(",").map(Number);
     if (samples[index] && Number.isFinite(x) && Number.isFinite(y)) samples[index] = [x, y];
   }
-  let found = null;
+  let answer = null; // of the server, to the newest request
 
   const bandwidth = element("input", {
     id: "bandwidth", type: "range", min: "-2", max: "1", step: "0.01", value: String(Math.log10(state.bandwidth)),
@@ -52,10 +52,10 @@ export function curveTab(root, page) {
     ...KERNELS.map((name) => element("option", { value: name, selected: name === state.kernel }, name)));
   const count = element("input", {
     id: "count", type: "number", min: "2", max: "2000", value: String(state.count),
-    onchange: () => again({ count: Math.min(2000, Math.max(2, Math.round(Number(count.value)) || 50)) }),
+    onchange: () => resample({ count: Math.min(2000, Math.max(2, Math.round(Number(count.value)) || 50)) }),
   });
   const learn = element("button", { type: "button", onclick: () => request({ bandwidth_by: "gradient" }) }, "learn w");
-  const anew = element("button", { type: "button", onclick: () => again({ seed: state.seed + 1 }) }, "other samples");
+  const other = element("button", { type: "button", onclick: () => resample({ seed: state.seed + 1 }) }, "other samples");
   const numbers = element("output", { id: "numbers", "aria-live": "polite" });
   const picture = element("canvas", { class: "wide", id: "curve", tabindex: "0", role: "img", "aria-label":
     "Samples, the curve through them and its window. Arrow keys: left and right choose a sample, with Shift they move it." });
@@ -68,7 +68,7 @@ export function curveTab(root, page) {
     element("div", { class: "controls" },
       element("label", { for: "kernel" }, "kernel "), kernel,
       element("label", { for: "bandwidth" }, "bandwidth "), bandwidth, learn,
-      element("label", { for: "count" }, "samples "), count, anew),
+      element("label", { for: "count" }, "samples "), count, other),
     numbers,
     element("div", { class: "side" }, picture, weights),
     element("p", { class: "legend" }, "● samples", element("i", { class: "truth" }), "truth",
@@ -76,8 +76,8 @@ export function curveTab(root, page) {
     data,
   );
 
-  const ask = latest("curve", (answer) => {
-    found = answer;
+  const ask = latest("curve", (newest) => {
+    answer = newest;
     state.bandwidth = answer.bandwidth;
     bandwidth.value = String(Math.log10(answer.bandwidth));
     page.set({ kernel: state.kernel, bandwidth: answer.bandwidth.toPrecision(4), samples: state.count, seed: state.seed });
@@ -86,35 +86,35 @@ export function curveTab(root, page) {
   const request = (more = {}) => ask({ samples, kernel: state.kernel, bandwidth: state.bandwidth, ...more });
   const changed = () => request();
 
-  function again(change) {
+  function resample(change) {
     Object.assign(state, change);
-    samples = drawn(state.count, state.seed);
+    samples = sampled(state.count, state.seed);
     count.value = String(state.count);
     page.set({ moved: null });
     request();
   }
 
   function draw() {
-    if (!found) return;
-    const ys = [...samples.map((own) => own[1]), ...found.y];
-    const reach = { x: [Math.min(...found.x), Math.max(...found.x)], y: [Math.min(...ys) - 0.3, Math.max(...ys) + 0.3] };
+    if (!answer) return;
+    const ys = [...samples.map(([, y]) => y), ...answer.y];
+    const reach = { x: [Math.min(...answer.x), Math.max(...answer.x)], y: [Math.min(...ys) - 0.3, Math.max(...ys) + 0.3] };
     view = chart(picture, reach);
     // What holds 90 % of the weight of the query in the middle, as a band.
-    const middle = Math.floor(found.x.length / 2);
+    const middle = Math.floor(answer.x.length / 2);
     view.context.fillStyle = view.ink.attention;
     view.context.globalAlpha = 0.12;
-    const from = view.toX(found.low[middle]);
-    view.context.fillRect(from, 8, view.toX(found.high[middle]) - from, picture.clientHeight - 34);
+    const from = view.toX(answer.low[middle]);
+    view.context.fillRect(from, 8, view.toX(answer.high[middle]) - from, picture.clientHeight - 34);
     view.context.globalAlpha = 1;
-    view.line([[found.x[middle], reach.y[0]], [found.x[middle], reach.y[1]]], view.ink.attention, 1, [3, 3]);
-    view.line(found.x.map((x) => [x, truth(x)]), view.ink.truth, 1.5);
+    view.line([[answer.x[middle], reach.y[0]], [answer.x[middle], reach.y[1]]], view.ink.attention, 1, [3, 3]);
+    view.line(answer.x.map((x) => [x, truth(x)]), view.ink.truth, 1.5);
     view.dots(samples, view.ink.samples, samples.length > 300 ? 2 : 3.5, state.chosen);
-    view.line(found.x.map((x, index) => [x, found.y[index]]), view.ink.attention, 2.5);
+    view.line(answer.x.map((x, index) => [x, answer.y[index]]), view.ink.attention, 2.5);
     drawWeights();
-    numbers.textContent = `bandwidth ${found.bandwidth.toPrecision(3)} (w = ${(1 / found.bandwidth).toPrecision(3)}) · `
-      + `${found.effective[middle].toFixed(1)} samples count for the middle · error ${found.error.toFixed(3)} on the `
-      + `samples, ${found.left_out_error.toFixed(3)} on samples left out`;
-    numbers.dataset.bandwidth = String(found.bandwidth);
+    numbers.textContent = `bandwidth ${answer.bandwidth.toPrecision(3)} (w = ${(1 / answer.bandwidth).toPrecision(3)}) · `
+      + `${answer.effective[middle].toFixed(1)} samples count for the middle · error ${answer.error.toFixed(3)} on the `
+      + `samples, ${answer.loo_error.toFixed(3)} on samples left out`;
+    numbers.dataset.bandwidth = String(answer.bandwidth);
     if (data.open) fill();
     picture.dataset.drawn = String(Number(picture.dataset.drawn || 0) + 1);
   }
@@ -122,44 +122,44 @@ export function curveTab(root, page) {
 
   function drawWeights() {
     const side = weights.clientWidth || 260;
-    weights.width = found.keys.length;
-    weights.height = found.queries.length;
+    weights.width = answer.keys.length;
+    weights.height = answer.queries.length;
     weights.style.height = `${side}px`;
-    const all = found.weights.flat();
-    const most = all.reduce((one, two) => Math.max(one, two), 1e-12);
+    const all = answer.weights.flat();
+    const largest = all.reduce((one, two) => Math.max(one, two), 1e-12);
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const shades = Array.from({ length: SHADES }, (_, step) => [...colour(step / (SHADES - 1), dark), 255]);
-    const image = new ImageData(found.keys.length, found.queries.length);
-    all.forEach((weight, index) => image.data.set(shades[Math.round(Math.sqrt(weight / most) * (SHADES - 1))], 4 * index));
+    const image = new ImageData(answer.keys.length, answer.queries.length);
+    all.forEach((weight, index) => image.data.set(shades[Math.round(Math.sqrt(weight / largest) * (SHADES - 1))], 4 * index));
     weights.getContext("2d").putImageData(image, 0, 0);
   }
 
   function fill() {
-    const every = Math.ceil(found.x.length / 20);
-    const rows = found.x.filter((_, index) => index % every === 0).map((x, index) => {
+    const every = Math.ceil(answer.x.length / 20);
+    const rows = answer.x.filter((_, index) => index % every === 0).map((x, index) => {
       const at = index * every;
-      return [x, found.y[at], found.low[at], found.high[at], found.effective[at]].map((value) => value.toFixed(2));
+      return [x, answer.y[at], answer.low[at], answer.high[at], answer.effective[at]].map((value) => value.toFixed(2));
     });
     data.lastChild.replaceChildren(
       table("The curve and its window", ["x", "curve", "90 % from", "to", "samples that count"], rows),
     );
   }
-  data.addEventListener("toggle", () => data.open && found && fill());
+  data.addEventListener("toggle", () => data.open && answer && fill());
 
   const nearest = (event) => {
     const box = picture.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     let best = -1;
     let least = 18 ** 2;
-    samples.forEach((own, index) => {
-      const far = (view.toX(own[0]) - x) ** 2 + (view.toY(own[1]) - y) ** 2;
-      if (far < least) [best, least] = [index, far];
+    samples.forEach((sample, index) => {
+      const distance = (view.toX(sample[0]) - x) ** 2 + (view.toY(sample[1]) - y) ** 2;
+      if (distance < least) [best, least] = [index, distance];
     });
     return best;
   };
   const move = (index, x, y) => {
     samples[index] = [x, y];
-    const moved = (page.values.get("moved") ?? "").split(";").filter((own) => own && !own.startsWith(`${index},`));
+    const moved = (page.values.get("moved") ?? "").split(";").filter((entry) => entry && !entry.startsWith(`${index},`));
     page.set({ moved: [...moved, `${index},${x.toFixed(3)},${y.toFixed(3)}`].slice(-40).join(";") });
     request();
   };

@@ -1,4 +1,4 @@
-// The formula, step by step, on tables that one can edit.
+// The formula, step by step, on tables that can be edited.
 
 import { element, latest } from "./app.js";
 import { colour, readable } from "./maps.js";
@@ -16,7 +16,7 @@ const written = (rows) => rows.map((row) => row.join(",")).join(";");
 const read = (text) => text.split(";").map((row) => row.split(",").map(Number));
 
 export function formulaTab(root, page) {
-  const get = (name, other) => page.values.get(name) ?? other;
+  const get = (name, fallback) => page.values.get(name) ?? fallback;
   const tables = Object.fromEntries(Object.entries(START).map(([name, rows]) => {
     const given = page.values.has(name) ? read(page.values.get(name)) : rows;
     return [name, given.flat().every(Number.isFinite) && given.length <= 12 ? given : rows];
@@ -31,28 +31,28 @@ export function formulaTab(root, page) {
   });
   const length = element("input", { id: "length", type: "number", min: "0", max: "12", value: get("length", "2"),
     oninput: request });
-  const told = element("output", { id: "temperature-told", for: "temperature" });
+  const shownTemperature = element("output", { id: "temperature-value", for: "temperature" });
   const given = element("div", { class: "tables" });
   const results = element("div", { class: "tables", id: "results" });
   root.append(
     element("p", { class: "lead" }, "output = Σ softmax( score(query, key) restricted by mask ) · value. Change any number."),
     element("div", { class: "controls" },
       element("label", { for: "score" }, "score "), score,
-      element("label", { for: "temperature" }, "temperature "), temperature, told,
+      element("label", { for: "temperature" }, "temperature "), temperature, shownTemperature,
       element("label", { for: "mask" }, "mask "), mask,
       element("label", { for: "length" }, "keys that count "), length),
     given, results,
   );
 
-  const ask = latest("formula", (found, asked) => {
-    const keys = asked.k.map((_, index) => `key ${index}`);
-    const queries = asked.q.map((_, index) => `query ${index}`);
-    const hidden = found.scores.map((row, i) => row.map((value, j) => (found.seen[i][j] ? value : null)));
+  const ask = latest("formula", (answer, sent) => {
+    const keys = sent.k.map((_, index) => `key ${index}`);
+    const queries = sent.q.map((_, index) => `query ${index}`);
+    const restricted = answer.scores.map((row, i) => row.map((value, j) => (answer.visible[i][j] ? value : null)));
     results.replaceChildren(
-      shown("scores", queries, keys, found.scores),
-      shown("restricted by the mask", queries, keys, hidden),
-      shown("weights", queries, keys, found.weights, true),
-      shown("output", queries, asked.v[0].map((_, index) => `value ${index}`), found.output),
+      shown("scores", queries, keys, answer.scores),
+      shown("restricted by the mask", queries, keys, restricted),
+      shown("weights", queries, keys, answer.weights, true),
+      shown("output", queries, sent.v[0].map((_, index) => `value ${index}`), answer.output),
     );
   });
 
@@ -61,7 +61,7 @@ export function formulaTab(root, page) {
       ...tables, score: score.value, mask: mask.value, temperature: 10 ** Number(temperature.value),
       length: Math.min(tables.k.length, Math.max(0, Math.round(Number(length.value)) || 0)),
     };
-    told.textContent = fields.temperature.toFixed(2);
+    shownTemperature.textContent = fields.temperature.toFixed(2);
     length.disabled = mask.value !== "lengths";
     page.set({
       score: score.value, mask: mask.value, temperature: fields.temperature.toPrecision(3),
@@ -99,8 +99,8 @@ export function formulaTab(root, page) {
   }
 
   function resize(name, by) {
-    for (const own of name === "q" ? ["q"] : ["k", "v"]) { // a key has a value
-      const rows = tables[own];
+    for (const table of name === "q" ? ["q"] : ["k", "v"]) { // a key has a value
+      const rows = tables[table];
       if (by > 0 && rows.length < 12) rows.push(rows[0].map(() => 0));
       if (by < 0 && rows.length > 1) rows.pop();
     }

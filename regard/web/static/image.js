@@ -1,4 +1,4 @@
-// A picture, what the models take it for, and where they look: the ViT by layer and head, the ResNet beside it.
+// A picture, its class by each model, and where they look: the ViT by layer and head, the ResNet beside it.
 
 import { ask, element } from "./app.js";
 import { colour } from "./maps.js";
@@ -8,10 +8,10 @@ import { offer } from "./offer.js";
 const SIDE = 240; // pixels
 
 export async function imageTab(root, page) {
-  root.append(element("p", { class: "lead" }, "Choose a picture, or drop one: what each model takes it for, and where it looks."));
+  root.append(element("p", { class: "lead" }, "Choose a picture, or drop one: its class by each model, and where each looks."));
   const offered = await ask("models", {});
   if (!offered) return;
-  const models = offered.models.filter((own) => own.kind === "images").map((own) => own.name);
+  const models = offered.models.filter(({ kind }) => kind === "images").map(({ name }) => name);
   if (!models.length) {
     offer(root, "images", () => { root.replaceChildren(); imageTab(root, page); });
     return;
@@ -26,11 +26,11 @@ export async function imageTab(root, page) {
       element("label", { for: "layer" }, "layer "), layer, element("label", { for: "head" }, "head "), head),
     examples, results,
   );
-  let found = [];
+  let answers = []; // one for each model
 
-  const shown = await ask("examples", {});
-  if (!shown) return;
-  examples.append(...shown.pictures.map((url, number) => {
+  const offeredPictures = await ask("examples", {});
+  if (!offeredPictures) return;
+  examples.append(...offeredPictures.pictures.map((url, number) => {
     const button = element("button", { type: "button", "aria-label": `the digit ${number}`, onclick: () => {
       page.set({ example: number }, { step: true });
       look(url);
@@ -38,23 +38,23 @@ export async function imageTab(root, page) {
     return button;
   }));
 
-  function take(chosen) {
-    if (!chosen) return;
+  function take(picked) {
+    if (!picked) return;
     const reader = new FileReader();
     reader.addEventListener("load", () => { page.set({ example: null }); look(reader.result); });
-    reader.readAsDataURL(chosen);
+    reader.readAsDataURL(picked);
   }
   root.addEventListener("dragover", (event) => event.preventDefault());
   root.addEventListener("drop", (event) => { event.preventDefault(); take(event.dataTransfer.files[0]); });
 
   async function look(picture) {
-    const answers = [];
+    const newer = [];
     for (const model of models) {
       const answer = await ask("picture", { model, picture });
       if (!answer) return;
-      answers.push(answer);
+      newer.push(answer);
     }
-    found = answers;
+    answers = newer;
     options();
     draw();
   }
@@ -66,33 +66,34 @@ export async function imageTab(root, page) {
   }
 
   function options() {
-    const layers = Math.max(...found.map((own) => own.layers.length));
-    const at = page.values.get("layer") ?? "";
-    layer.replaceChildren(option("", "all of them", at), ...numbers(layers).map((own) => option(own, own, at)));
-    const heads = at === "" ? 0 : Math.max(...found.map((own) => own.heads[Number(at)]?.length ?? 0));
-    const head_at = page.values.get("head") ?? "";
-    head.replaceChildren(option("", "their mean", head_at), ...numbers(heads).map((own) => option(own, own, head_at)));
+    const [chosenLayer, chosenHead] = chosen();
+    const layers = Math.max(...answers.map((answer) => answer.layers.length));
+    layer.replaceChildren(option("", "all of them", chosenLayer), ...numbers(layers).map((n) => option(n, n, chosenLayer)));
+    const heads = chosenLayer === "" ? 0 : Math.max(...answers.map((answer) => answer.heads[chosenLayer]?.length ?? 0));
+    head.replaceChildren(option("", "their mean", chosenHead), ...numbers(heads).map((n) => option(n, n, chosenHead)));
     head.disabled = heads === 0;
   }
   const numbers = (count) => Array.from({ length: Math.max(0, count) }, (_, index) => String(index));
-  const option = (value, text, at) => element("option", { value, selected: value === at }, text);
+  const option = (value, text, selected) => element("option", { value, selected: value === selected }, text);
+  const chosen = () => [page.values.get("layer") ?? "", page.values.get("head") ?? ""];
 
   function draw() {
-    const [at, of] = [page.values.get("layer") ?? "", page.values.get("head") ?? ""];
-    results.replaceChildren(...found.map((own) => {
-      const places = at === "" || !own.layers[Number(at)] ? own.whole
-        : of === "" ? own.layers[Number(at)] : own.heads[Number(at)][Number(of)];
-      const what = at === "" || !own.layers.length ? own.kind : `layer ${at}${of === "" ? "" : `, head ${of}`}`;
-      const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": `${own.model}: ${what}` });
-      overlay(canvas, own.picture, places);
+    const [chosenLayer, chosenHead] = chosen();
+    results.replaceChildren(...answers.map(({ all_layers, heads, kind, label, layers, model, picture, probability }) => {
+      const whole = chosenLayer === "" || !layers[chosenLayer]; // a ResNet has no layers to choose
+      const places = whole ? all_layers : chosenHead === "" ? layers[chosenLayer] : heads[chosenLayer][chosenHead];
+      const what = whole ? kind : `layer ${chosenLayer}${chosenHead === "" ? "" : `, head ${chosenHead}`}`;
+      const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": `${model}: ${what}` });
+      overlay(canvas, picture, places);
       const rows = places.map((row) => row.map((value) => value.toFixed(3)));
       return element("figure", {}, canvas,
-        element("figcaption", {}, element("b", {}, own.label), ` ${(100 * own.probability).toFixed(0)} % · ${own.model} · ${what}`),
+        element("figcaption", {}, element("b", {}, label), ` ${(100 * probability).toFixed(0)} % · ${model} · ${what}`),
         element("details", {}, element("summary", {}, "the numbers"), table(what, rows[0].map((_, index) => index), rows)));
     }));
   }
 
-  const first = shown.pictures[Number(page.values.get("example") ?? 3)] ?? shown.pictures[0];
+  const { pictures } = offeredPictures;
+  const first = pictures[Number(page.values.get("example") ?? 3)] ?? pictures[0];
   look(first);
 }
 
@@ -102,10 +103,10 @@ function overlay(canvas, url, places) {
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
     context.drawImage(picture, 0, 0, SIDE, SIDE);
-    const most = Math.max(...places.flat(), 1e-12);
+    const largest = Math.max(...places.flat(), 1e-12);
     const [down, across] = [SIDE / places.length, SIDE / places[0].length];
     places.forEach((row, i) => row.forEach((value, j) => {
-      const share = value / most;
+      const share = value / largest;
       context.globalAlpha = 0.2 + 0.55 * share;
       context.fillStyle = `rgb(${colour(share, false)})`;
       context.fillRect(j * across, i * down, across + 0.5, down + 0.5);

@@ -1,4 +1,4 @@
-// A text, what a model makes of it, and what it looks at: for translators, language models, and any folder.
+// A text, what a model makes of it, and what it attends to: for translators, language models, and any folder.
 
 import { ask, element, latest } from "./app.js";
 import { colour, inflatedBytes, readable, showMaps } from "./maps.js";
@@ -20,13 +20,13 @@ export async function textTab(root, page, tab) {
   root.append(element("p", { class: "lead" }, LEADS[tab]));
   const offered = await ask("models", {});
   if (!offered) return;
-  const fits = offered.models.filter((own) => (tab === "model" ? own.kind !== "images" : own.kind === tab));
-  if (!fits.length) {
+  const models = offered.models.filter(({ kind }) => (tab === "model" ? kind !== "images" : kind === tab));
+  if (!models.length) {
     offer(root, tab === "model" ? "language" : tab, () => { root.replaceChildren(); textTab(root, page, tab); });
     return;
   }
-  const model = element("select", { id: "model", onchange: () => request(true) }, ...fits.map((own) =>
-    element("option", { value: own.name, selected: own.name === page.values.get("model") }, own.name)));
+  const model = element("select", { id: "model", onchange: () => request(true) }, ...models.map(({ name }) =>
+    element("option", { value: name, selected: name === page.values.get("model") }, name)));
   const text = element("textarea", { id: "text", rows: "2", maxlength: "20000", oninput: () => soon() });
   text.value = page.values.get("text") ?? START[tab];
   const result = element("div", { id: "result", "aria-live": "polite" });
@@ -34,20 +34,20 @@ export async function textTab(root, page, tab) {
   root.append(element("div", { class: "controls" }, element("label", { for: "model" }, "model "), model),
     element("label", { for: "text" }, "text"), text, result, maps);
 
-  const show = latest("text", (found) => {
-    result.replaceChildren(...told(found));
+  const show = latest("text", (answer) => {
+    result.replaceChildren(...outputs(answer));
     const packs = new Map();
     const source = {
-      ...found,
+      ...answer,
       weights(layer, head) {
         const name = `${layer}.${head}`;
         if (!packs.has(name)) {
-          packs.set(name, ask("weights", { display: found.display, layer, head }).then((bytes) => inflatedBytes(bytes)));
+          packs.set(name, ask("weights", { display: answer.display, layer, head }).then((bytes) => inflatedBytes(bytes)));
         }
         return packs.get(name);
       },
     };
-    const number = (name, other) => (page.values.has(name) ? Number.parseInt(page.values.get(name), 10) || 0 : other);
+    const number = (name, fallback) => (page.values.has(name) ? Number.parseInt(page.values.get(name), 10) || 0 : fallback);
     showMaps(maps, source, {
       state: { layer: number("layer", 0), head: number("head", 0), row: number("row", null) },
       changed: ({ layer, head, row }) => page.set({ layer, head, row }),
@@ -67,13 +67,14 @@ export async function textTab(root, page, tab) {
   request();
 }
 
-function told(found) {
+/** The translation, its alignment, and the next words, where the answer has them. */
+function outputs(answer) {
   const parts = [];
-  if (found.translation !== undefined) parts.push(element("p", { class: "translation" }, found.translation));
-  if (found.alignment) parts.push(aligned(found.alignment));
-  if (found.next) {
+  if (answer.translation !== undefined) parts.push(element("p", { class: "translation" }, answer.translation));
+  if (answer.alignment) parts.push(aligned(answer.alignment));
+  if (answer.next) {
     parts.push(element("table", { class: "next" }, element("caption", {}, "what may come next"),
-      ...found.next.slice(0, NEXT).map(({ word, probability }) => {
+      ...answer.next.slice(0, NEXT).map(({ word, probability }) => {
         const bar = element("span", { class: "bar" });
         bar.style.width = `${Math.round(160 * probability)}px`;
         return element("tr", {}, element("td", {}, JSON.stringify(word).slice(1, -1)),
@@ -83,16 +84,16 @@ function told(found) {
   return parts;
 }
 
-/** Which words looked at which: a row for each word of the translation, marked where it looked most. */
+/** Which words looked at which: a row for each word of the translation, its largest weight in bold. */
 function aligned({ source, target, weights }) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   return element("div", { class: "scrolled" }, element("table", { class: "aligned" },
     element("caption", {}, "words: who looked at whom, over all layers and heads"),
     element("tr", {}, element("td"), ...source.map((word) => element("th", { scope: "col" }, word))),
     ...target.map((word, i) => {
-      const most = Math.max(...weights[i]);
+      const largest = Math.max(...weights[i]);
       return element("tr", {}, element("th", { scope: "row" }, word), ...weights[i].map((weight) => {
-        const cell = element("td", weight === most ? { class: "most" } : {}, weight.toFixed(2));
+        const cell = element("td", weight === largest ? { class: "largest" } : {}, weight.toFixed(2));
         cell.style.background = `rgb(${colour(weight, dark)})`;
         cell.style.color = readable(weight, dark);
         return cell;

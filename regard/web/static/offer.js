@@ -8,16 +8,16 @@ const WHAT = {
   images: ["a ViT and a ResNet, on handwritten digits", "two minutes"],
 };
 
-/** Offer to train; `done` is called when it is. */
+/** Offer to train a model; `done` is called when there is one. */
 export function offer(root, kind, done) {
-  const [what, long] = WHAT[kind];
+  const [what, duration] = WHAT[kind];
   const bar = element("progress", { max: "1", value: "0", hidden: true, "aria-label": "training" });
-  const told = element("output", { "aria-live": "polite" });
+  const status = element("output", { "aria-live": "polite" });
   const button = element("button", { type: "button", id: "train", onclick: begin }, "train it now");
   const box = element("div", { class: "offer" },
     element("p", {}, "This needs a trained model, and none was given. The page can train one itself, ", what,
-      `, on this machine: it takes about ${long}, and is kept for later.`),
-    button, bar, told);
+      `, on this machine: it takes about ${duration}, and the model is kept for later.`),
+    button, bar, status);
   root.append(box);
 
   async function begin() {
@@ -28,18 +28,18 @@ export function offer(root, kind, done) {
   }
 
   async function watch() {
-    if (!box.isConnected) return; // somebody went to another tab; coming back shows where it is
-    const found = await ask("training", {});
-    if (!found) return;
-    if (found.running) {
+    if (!box.isConnected) return; // another tab is open; coming back calls `watch` again
+    const run = await ask("training", {});
+    if (!run) return;
+    if (run.running) {
       button.disabled = true;
       bar.hidden = false;
-      if (found.steps) bar.value = found.step / found.steps;
-      const loss = found.loss === null ? "" : `, loss ${found.loss.toFixed(3)}`;
-      told.textContent = found.steps ? `${found.name}: step ${found.step} of ${found.steps}${loss}` : `${found.name}: reading`;
+      if (run.steps) bar.value = run.step / run.steps;
+      const loss = run.loss === null ? "" : `, loss ${run.loss.toFixed(3)}`;
+      status.textContent = run.steps ? `${run.name}: step ${run.step} of ${run.steps}${loss}` : `${run.name}: reading`;
       setTimeout(watch, 700);
-    } else if (found.trouble) {
-      told.textContent = found.trouble;
+    } else if (run.error) {
+      status.textContent = run.error;
       button.disabled = false;
     } else if (bar.hidden === false) {
       done();

@@ -1,4 +1,4 @@
-"""`regard look`, as it is typed."""
+"""`regard look`."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
+from regard import ViT
 from regard.cli import main
 from tests.web.serving import folders
 
@@ -14,6 +15,8 @@ from tests.web.serving import folders
 def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("models")
     folders(home)
+    labels = [str(number) for number in range(10)]
+    ViT(8, 2, 24, 2, 3, 10, channels=1, pooling="class", labels=labels).save(home / "class-token")
     Image.fromarray(torch.arange(64, dtype=torch.uint8).view(8, 8).numpy() * 4).save(home / "picture.png")
     (home / "broken.png").write_bytes(b"\x89PNG nothing")
     return home
@@ -27,10 +30,13 @@ def test_in_the_terminal(home, capsys, model):
     assert "effective" in out
 
 
-@pytest.mark.parametrize("model", ["vit", "resnet"])
-def test_pictures_in_the_terminal(home, capsys, model):
+@pytest.mark.parametrize("model", ["vit", "class-token", "resnet"])
+def test_pictures_in_the_terminal_as_classify_shows_them(home, capsys, model):
     assert main(["look", str(home / model), str(home / "picture.png")]) == 0
-    assert "as a share of the most" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "rows and columns of the image" in shown
+    assert main(["classify", str(home / model), str(home / "picture.png"), "--show"]) == 0
+    assert capsys.readouterr().err == shown
 
 
 @pytest.mark.parametrize("model", ["translator", "rnn", "language", "vit", "resnet"])
@@ -44,8 +50,7 @@ def test_files(home, capsys, tmp_path, model, ending):
     assert captured.out == ""
     assert captured.err == f"wrote {out}\n"
     if ending == "json":
-        found = json.loads(out.read_text())
-        assert ("places" in found) == (model in ("vit", "resnet"))
+        assert ("heatmap" in json.loads(out.read_text())) == (model in ("vit", "resnet"))
 
 
 def test_one_layer_in_json(home, tmp_path, capsys):
@@ -57,23 +62,24 @@ def test_one_layer_in_json(home, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("model", "given", "options", "message"),
     [
-        (["nowhere", "the cat"], "found none"),
-        (["language", " "], "text: expected some words"),
-        (["language", "a" * 1_000_000], "text: expected at most 100,000 characters, got 1,000,000"),
-        (["language", "the cat", "--layer", "9"], "layer: expected one of 0, 1, got 9"),
-        (["language", "the cat", "--head", "9"], "head: expected one of 0, 1, 2, got 9"),
-        (["language", "the cat", "--out", "looks.gif"], "--out: expected a name that ends in"),
-        (["vit", "broken.png"], "broken.png"),
-        (["vit", "gone.png"], "gone.png"),
-        (["resnet", "picture.png", "--layer", "0"], "no attention"),
+        ("nowhere", "the cat", [], "found none"),
+        ("language", " ", [], "text: expected some words"),
+        ("language", "a" * 1_000_000, [], "text: expected at most 100,000 characters, got 1,000,000"),
+        ("language", "the cat", ["--layer", "9"], "layer: expected one of 0, 1, got 9"),
+        ("language", "the cat", ["--head", "9"], "head: expected one of 0, 1, 2, got 9"),
+        ("language", "the cat", ["--out", "looks.gif"], "--out: expected a name that ends in"),
+        ("language", "the cat", ["--out", "nowhere/looks.png"], "there is no folder"),
+        ("language", "picture.png", [], "reads text, and"),
+        ("vit", "broken.png", [], "broken.png"),
+        ("vit", "gone.png", [], "expected the path of one"),
+        ("resnet", "picture.png", ["--layer", "0"], "no attention"),
     ],
 )
-def test_what_does_not_fit_is_one_line(home, capsys, arguments, message):
-    model, given, *more = arguments
+def test_what_does_not_fit_is_one_line(home, capsys, model, given, options, message):
     given = str(home / given) if given.endswith(".png") else given
-    assert main(["look", str(home / model), given, *more]) == 2
+    assert main(["look", str(home / model), given, *options]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert message in err
@@ -82,22 +88,6 @@ def test_what_does_not_fit_is_one_line(home, capsys, arguments, message):
 def test_a_place_that_cannot_be_written(home, capsys):
     assert main(["look", str(home / "language"), "the cat", "--out", "/sys/looks.png"]) == 1  # not even by root
     assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("model", "given", "out", "message"),
-    [
-        ("language", "picture.png", None, "reads text, and"),
-        ("vit", "no-such.png", None, "expected the path of one"),
-        ("language", "the cat", "nowhere/looks.png", "there is no folder"),
-    ],
-)
-def test_what_does_not_fit_is_told(home, capsys, model, given, out, message):
-    given = str(home / given) if given.endswith(".png") else given
-    assert main(["look", str(home / model), given, *(["--out", str(home / out)] if out else [])]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("forbidden", [False, True])

@@ -1,0 +1,84 @@
+"""`regard data list` and `regard data fetch`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regard.cli.options import json_flag
+
+if TYPE_CHECKING:
+    from regard.cli.progress import ProgressBar
+    from regard.data.catalog import Archive
+
+
+@click.group("data", no_args_is_help=False)
+def command() -> None:
+    """List real data sets and weights that can be fetched, or fetch one."""
+
+
+@command.command("list")
+@json_flag
+def list_sets(as_json: bool) -> None:
+    """What there is, how large, and under which licence."""
+    from regard.data.catalog import SETS
+    from regard.data.fetching import cache, is_fetched, megabytes
+
+    if as_json:
+        print(json.dumps([_facts(name) for name in SETS], indent=2, ensure_ascii=False))
+        return
+    rows = [("NAME", "USE", "DOWNLOAD", "HERE", "LICENCE")]
+    rows += [
+        (name, row.use, megabytes(row.size), "yes" if is_fetched(name) else "-", row.licence)
+        for name, row in SETS.items()
+    ]
+    for name, use, size, here, licence in rows:
+        print(f"{name:<16}{use:<26}{size:>8}  {here:<5}{licence}")
+    print(f"\n`regard data fetch NAME` brings one into {cache()}.")
+
+
+@command.command("fetch")
+@click.argument("name", help="As `regard data list` shows it.")
+@json_flag
+def fetch_set(name: str, as_json: bool) -> None:
+    """Fetch one into the cache folder, and print where it is."""
+    from regard.cli.progress import ProgressBar
+    from regard.data.fetching import fetch
+
+    with ProgressBar() as bar:
+        folder = fetch(name, FetchBar(bar) if bar.is_terminal else None)
+    print(json.dumps(_facts(name), ensure_ascii=False) if as_json else folder)
+
+
+def _facts(name: str) -> dict[str, Any]:
+    from regard.data.catalog import SETS
+    from regard.data.fetching import folder, is_fetched
+
+    row = SETS[name]
+    return {
+        "name": name,
+        "use": row.use,
+        "download": row.size,
+        "licence": row.licence,
+        "fetched": is_fetched(name),
+        "folder": str(folder(name)),
+        "files": list(row.files),
+    }
+
+
+class FetchBar:
+    """How a fetch goes, as a bar on the terminal."""
+
+    def __init__(self, bar: ProgressBar) -> None:
+        self.bar, self.size, self.note = bar, 0, bar.note
+
+    def begin(self, archive: Archive, number: int, count: int) -> None:
+        """An archive, by its number and how many there are."""
+        self.size = archive.size
+        self.bar.stage(f"{number}/{count} {archive.request}")
+
+    def grown(self, size: int) -> None:
+        """How many bytes of it are here."""
+        self.bar.update(min(size, self.size), self.size)

@@ -1,0 +1,38 @@
+"""`regard evaluate`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from regard.cli.options import PATH, json_flag
+
+
+@click.command("evaluate", epilog="Example: regard evaluate regard-translate")
+@click.argument("model", type=PATH, help="A model folder.")
+@click.argument("data", type=PATH, required=False, help="A file or folder, as for `regard train`.")
+@click.argument("target", type=PATH, required=False, help="The target's file, for a translator.")
+@click.option("--text", metavar="COL", help="The column of the texts; default: text.")
+@click.option("--label", metavar="COL", help="The column of their classes; default: label.")
+@click.option("--beam-size", metavar="N", type=int, help="Hypotheses at once, for a translator; default: 1.")
+@json_flag
+def command(
+    model: Path,
+    data: Path | None,
+    target: Path | None,
+    text: str | None,
+    label: str | None,
+    beam_size: int | None,
+    as_json: bool,
+) -> None:
+    """Measure a model on the test part of its data, or on other data."""
+    from regard.training.evaluate import evaluate
+    from regard.training.report import told
+
+    metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size)
+    if as_json:
+        print(json.dumps(metrics, ensure_ascii=False))
+        return
+    print(told(metrics))
+    if "signature" in metrics:
+        print(f"sacreBLEU {metrics['signature']}")

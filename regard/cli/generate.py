@@ -1,0 +1,42 @@
+"""`regard generate`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from regard.cli.options import input_lines, load_as, model_and_inputs
+
+
+@click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
+@model_and_inputs("PROMPT")
+@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Tokens to generate.")
+@click.option("--temperature", metavar="X", type=float, default=0.0, help="0 takes the likeliest token each time.")
+@click.option("--top-k", metavar="N", type=int, help="Sample among the likeliest N tokens.")
+@click.option("--top-p", metavar="X", type=float, help="Sample among the likeliest tokens that hold this probability.")
+@click.option("--seed", metavar="N", type=int, default=0, help="Of the sampling.")
+def command(
+    model: Path, inputs: Sequence[str], show: bool, as_json: bool, max_new_tokens: int, **sampling: Any
+) -> None:
+    """Let a language model continue prompts, or the lines of stdin."""
+    from regard.models.generation import Sampling
+    from regard.models.language_model import LanguageModel
+
+    writer = load_as(model, LanguageModel, "writes: train one with `regard train language`")
+    choice = Sampling(**sampling)
+    for prompt in input_lines(inputs):
+        text = ""
+        if not as_json:
+            print(prompt, end="", flush=True)
+        for piece in writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=choice):
+            if not as_json:
+                print(piece, end="", flush=True)
+            text += piece
+        print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) if as_json else "", flush=True)
+        if show and (prompt + text).strip():
+            from regard.view.look import look, print_attention
+
+            print_attention(look(writer, prompt + text), file=sys.stderr)

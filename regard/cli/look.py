@@ -1,0 +1,42 @@
+"""`regard look`."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from regard.cli.options import PATH
+
+ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
+
+
+@click.command("look", epilog='Example: regard look regard-translate "the cat is on the mat" --out attention.html')
+@click.argument("model", type=PATH, help="A model folder, regard's or Hugging Face's.")
+@click.argument("given", metavar="TEXT", help="To read or to translate; for a ViT or a ResNet, a picture.")
+@click.option("--layer", metavar="N", type=int, help="One layer; default: the last one, in pictures all.")
+@click.option("--head", metavar="N", type=int, help="One head of it; default: their mean, in pictures all.")
+@click.option("--out", metavar="FILE", type=PATH, help="Write .html (a page), .png, .svg, .pdf or .json.")
+def command(model: Path, given: str, layer: int | None, head: int | None, out: Path | None) -> None:
+    """Show what a model attends to, in the terminal or as a picture."""
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        raise click.UsageError(f"--out: expected a name that ends in {', '.join(ENDINGS)}, got {out}")
+    if out is not None and not out.parent.is_dir():
+        raise click.UsageError(f"--out: there is no folder {out.parent}; make it first")
+    from regard import files
+    from regard.models.folders import load
+    from regard.view.attention import AttentionDisplay
+    from regard.view.look import as_record, look, print_attention
+
+    display = look(load(model), given)
+    if out is None:
+        if isinstance(display, AttentionDisplay):
+            display.summary().print()  # first, because it may be long: what was asked for stays in sight
+            print()
+        print_attention(display, layer, head)
+        return
+    if out.suffix.lower() == ".json":
+        files.write(out, json.dumps(as_record(display, layer, head), ensure_ascii=False) + "\n")
+    else:
+        display.save(out, layer, head)
+    print(f"wrote {out}", file=sys.stderr)

@@ -1,0 +1,47 @@
+"""How far a command has come: a bar on stderr where that is a terminal, nothing elsewhere."""
+
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+__all__ = ["ProgressBar"]
+
+
+class ProgressBar:
+    """One line that says what is going on, how much of it is done, and for how long it has been going on."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self.is_terminal = console.is_terminal
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
+        # stdout stays the real one: libraries that are imported meanwhile, such as colorama, keep the one they find.
+        self._progress = Progress(
+            *columns, console=console, transient=True, redirect_stdout=False, disable=not self.is_terminal
+        )
+        self._task = self._progress.add_task("", total=None, visible=False)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def stage(self, text: str) -> None:
+        """What begins now."""
+        self._progress.reset(self._task, total=None, description=text, visible=True)
+        self._progress.refresh()  # it may be over before the next refresh
+
+    def update(self, done: int, total: int) -> None:
+        """How many parts of how many are done."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,108 @@
+"""`regard train TASK`: options are the fields of the task's dataclass in regard/training/options.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regard.cli.options import PATH
+from regard.training.options import EMBEDDED, TASKS, Options, kind_of
+
+if TYPE_CHECKING:
+    from regard.training.run import Trained
+
+POSITIONAL = ("data", "target")
+ABOUT = {
+    "translate": "Learn to translate, from a TSV file (source, tab, target), or from two text files side by side.",
+    "language": "Learn a language, from a text file or a folder of them.",
+    "text": "Learn to classify texts, from a CSV, TSV or JSONL file with named columns.",
+    "images": "Learn to classify images, from a folder for each class, idx files or an npz file.",
+}
+EPILOG = (
+    "The run is kept in --out: the best model so far (for regard.load and the other commands), log.jsonl, "
+    "training.yaml with all options, and checkpoints. Ctrl-C saves; --resume goes on as if nothing had happened. "
+    "Several processes: torchrun --nproc-per-node N -m regard train …"
+)
+
+
+@click.group("train", no_args_is_help=False, subcommand_metavar="TASK [ARGS]...")
+def command() -> None:
+    """Train a translator, a language model, or a classifier of texts or images."""
+
+
+def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: bool, **flags: Any) -> None:
+    from regard.training.memory import keep_memory
+    from regard.training.options import OptionError, read_yaml
+    from regard.training.run import train
+
+    keep_memory()
+    options = {} if config is None else read_yaml(config)
+    if options.pop("task", task) != task:
+        raise OptionError(f"{config}: is for another task")
+    for name in ("out", "resume", "quiet"):
+        if name in options:
+            raise OptionError(f"{config}: {name}: no option of {task}")
+    options |= {name: value for name, value in flags.items() if value is not None}
+    trained = train(task, out=out, resume=resume, quiet=False, **options)
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first prints
+        results = {"folder": str(trained.folder), **trained.results}
+        print(json.dumps(results, ensure_ascii=False) if as_json else _text(trained))
+
+
+def _text(trained: Trained) -> str:
+    from regard.training.report import told
+
+    results = trained.results
+    signature = results["test"].get("signature")
+    return "\n".join(
+        [
+            f"test: {told(results['test'])}",
+            *([] if signature is None else [f"      sacreBLEU {signature}"]),
+            f"{results['steps']:,} steps, {results['seconds']:,.0f} s of training at "
+            f"{results['tokens_per_second']:,.0f} {results['unit']}/s; best at step {results['best_step']:,}",
+            f"the model is in {trained.folder}",
+        ]
+    )
+
+
+def _task_command(task: str, options: type[Options]) -> click.Command:
+    """`regard train TASK`, from the fields of the task's options."""
+    parameters = [_parameter(field, options, EMBEDDED[task]) for field in dataclasses.fields(options)]
+    parameters += [
+        click.Option(["--out"], metavar="DIR", type=PATH, default=f"regard-{task}", help="The model folder to make."),
+        click.Option(["--config"], metavar="YAML", type=PATH, help="A file with options; flags override it."),
+        click.Option(["--resume"], is_flag=True, help="Go on with the run in --out."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Results for a program to read."),
+    ]
+    return click.Command(task, callback=partial(_train, task), params=parameters, help=ABOUT[task], epilog=EPILOG)
+
+
+def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: dict[str, Any]) -> click.Parameter:
+    """A field as an argument or an option. Its default is None, so that a YAML file may decide what no flag does."""
+    kind, _ = kind_of(field, owner)
+    text = field.metadata["help"]
+    if field.metadata["only"]:
+        text = f"for {field.metadata['only']}: {text}"
+    text = text[0].upper() + text[1:] + ("." if text[-1].isalnum() else "")
+    if field.name in POSITIONAL:
+        metavar = f"[{field.name.upper()}]" if embedded else field.name.upper()  # what is embedded may be left out
+        return click.Argument([field.name], metavar=metavar, type=click.Path(), required=False, help=text)
+    if field.default is not None and kind is not bool:
+        other = f"; {embedded[field.name]} for the embedded data" if field.name in embedded else ""
+        text += f"  [default: {field.default}{other}]"
+    flag = "--" + field.name.replace("_", "-")
+    if kind is bool:
+        return click.Option([f"{flag}/{flag.replace('--', '--no-', 1)}"], default=None, help=text)
+    if field.metadata["choices"]:
+        return click.Option([flag], type=click.Choice(field.metadata["choices"]), help=text)
+    return click.Option([flag], type=kind, metavar={int: "N", float: "X", str: "NAME"}[kind], help=text)
+
+
+for _task, _options in TASKS.items():
+    command.add_command(_task_command(_task, _options))

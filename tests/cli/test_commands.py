@@ -1,0 +1,183 @@
+"""The command line as a whole: its commands and options, its help, its errors and exit codes."""
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import regard
+from regard.cli import COMMANDS, main
+from regard.errors import RegardError
+from regard.view import machine
+
+# Users build on these; whoever changes them says so in CHANGELOG.md.
+OPTIONS = {
+    "tour": "--full --json --language --no-cache --only --out",
+    "curve": "--bandwidth --degree --json --kernel --picture --predictions --x --y",
+    "search": "--json --model --top",
+    "train": "",
+    "translate": "--beam-size --json --max-new-tokens --show",
+    "generate": "--json --max-new-tokens --seed --show --temperature --top-k --top-p",
+    "classify": "--json --show",
+    "evaluate": "--beam-size --json --label --text",
+    "look": "--head --layer --out",
+    "explore": "--port",
+    "data": "",
+    "data list": "--json",
+    "data fetch": "--json",
+    "doctor": "--json",
+}
+# Of every task of `regard train`, and those that only one has.
+TRAINING = """--accumulate --batch --clip --config --device --dropout --evaluate-every --freeze --init-from --json
+    --layer-decay --learning-rate --minutes --out --patience --resume --save-every --schedule --seed --shard --smoothing
+    --steps --tensorboard --threads --warmup --weight-decay --widths"""
+TASKS = {
+    "translate": """--attention --cell --evaluate-pairs --heads --hidden --language --layers --lowercase --max-length
+    --model --size --tokenizer --vocab-size""",
+    "language": "--context --heads --layers --model --positions --size --tokenizer --vocab-size",
+    "text": "--examples --heads --label --layers --max-length --size --text --tokenizer --vocab-size",
+    "images": """--augment --depths --examples --flip --heads --image-size --layers --model --patch --size --width""",
+}
+OPTIONS |= {f"train {task}": f"{TRAINING} {options}" for task, options in TASKS.items()}
+
+
+@pytest.fixture
+def help_of(capsys, monkeypatch):
+    """The help of a command, in 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(command):
+        assert main([*command.split(), "--help"]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_commands_are_frozen(help_of):
+    listed = re.findall(r"^  ([a-z]+)  ", help_of("").partition("Commands:")[2], re.MULTILINE)
+    assert listed == list(COMMANDS) == [command for command in OPTIONS if " " not in command]
+    assert "--version" in help_of("")
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_names_the_options_within_80_columns(help_of, command):
+    text = help_of(command)
+    options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.MULTILINE))
+    assert options == {"--help", *OPTIONS[command].split()}
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    if command in COMMANDS:
+        assert " ".join(text.split()).partition(COMMANDS[command])[1], "it says something else than `regard --help`"
+
+
+@pytest.mark.parametrize("command", ["", "curve", "train translate", "data fetch"])
+def test_help_answers_at_once(command):
+    """It takes 0.1 s; with torch imported it would take 2. The bound leaves room for a busy machine."""
+    program = "import sys; from regard.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    elapsed = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program, *command.split(), "--help"], check=True, capture_output=True)
+        elapsed.append(time.perf_counter() - start)
+    assert min(elapsed) < 0.6
+
+
+def test_the_shell_completes_commands_and_options(monkeypatch, capsys):
+    monkeypatch.setenv("_REGARD_COMPLETE", "bash_complete")
+    for words, completions in {"regard tr": ["train", "translate"], "regard train text --sch": ["--schedule"]}.items():
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        with pytest.raises(SystemExit):
+            main([])
+        assert capsys.readouterr().out.split() == [f"plain,{completion}" for completion in completions]
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"regard {regard.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "Missing command"),
+        ("explor", "Did you mean 'explore'?"),
+        ("nonsense", "No such command 'nonsense'"),
+        ("tour --langauge en", "Did you mean '--language'?"),
+        ("tour --language fr", "'fr' is not one of 'en', 'zh'"),
+        ("tour --only 3,x", "expected numbers joined by commas, got '3,x'"),
+        ("train", "Missing command"),
+        ("train txt", "Did you mean 'text'?"),
+        ("train text --steps many", "'many' is not a valid integer"),
+        ("train text a.csv --steps 3 third", "unexpected extra argument (third)"),
+        ("data lst", "Did you mean 'list'?"),
+        ("search notes.txt", "Missing argument 'QUESTION'"),
+    ],
+)
+def test_a_command_that_is_typed_wrongly_is_one_line_and_exit_2(arguments, message, capsys):
+    assert main(arguments.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert re.fullmatch(r"regard: .*Try 'regard.* --help'\.\n", output.err)
+    assert message in output.err
+
+
+class LostError(RegardError):
+    """Some error of a room."""
+
+    exit_code = 7
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (LostError("the map:\n  is gone"), 7, "the map: is gone"),
+        (RegardError("no"), 2, "no"),
+        (ValueError("layer: expected 0, got 1"), 2, "layer: expected 0, got 1"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "[Errno 2] No such file: 'x'"),
+        (KeyboardInterrupt(), 130, "stopped"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(error, code, line, monkeypatch, capsys):
+    def fail(progress):
+        raise error
+
+    monkeypatch.setattr(machine, "examine", fail)
+    assert main(["doctor"]) == code
+    assert capsys.readouterr().err.lstrip("\n") == f"regard: {line}\n"
+
+
+@pytest.mark.parametrize("error", [TypeError, EOFError])
+def test_a_bug_keeps_its_traceback(error, monkeypatch):
+    def fail(progress):
+        raise error("a bug")
+
+    monkeypatch.setattr(machine, "examine", fail)
+    with pytest.raises(error):
+        main(["doctor"])
+
+
+def test_a_reader_that_leaves_is_no_error():
+    command = [sys.executable, "-m", "regard", "data", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        child.stdout.close()
+        assert (child.wait(60), child.stderr.read()) == (1, "")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_on_stderr_and_for_terminals(terminal, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORCE_COLOR", "1") if terminal else monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert main(["curve"]) == 0
+    output = capsys.readouterr()
+    assert ("reading" in output.err, output.err == "") == (terminal, not terminal)
+    assert output.out.startswith("data ")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["tour", "--out", str(tmp_path / "file")]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert re.fullmatch(r"regard: .*file.*\n", output.err)
