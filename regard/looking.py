@@ -71,7 +71,7 @@ def _shown(request: Request, model: Model) -> None:
         return
     display.summary().print()  # first: it may be long, and what is asked for should not scroll away
     print()
-    display.print(-1 if request.layer is None else request.layer, request.head, most=SHOWN)
+    display.print(-1 if request.layer is None else request.layer, request.head, last=SHOWN)
 
 
 def _written(request: Request, out: Path, model: Model) -> None:
@@ -86,18 +86,14 @@ def _written(request: Request, out: Path, model: Model) -> None:
 def _record(request: Request, display: AttentionDisplay | ImageAttentionDisplay) -> dict[str, Any]:
     """For a program to read."""
     if isinstance(display, ImageAttentionDisplay):
-        places = display.place(request.layer, request.head).tolist()
-        return {"label": display.label, "probability": display.chance, "kind": display.kind, "places": places}
+        heatmap = display.heatmap(request.layer, request.head).tolist()
+        return {"label": display.label, "probability": display.probability, "kind": display.kind, "heatmap": heatmap}
     layers = [
         {
-            "layer": own.look.layer,
-            "name": own.look.name,
-            "kind": own.look.kind,
-            "queries": own.rows,
-            "keys": own.columns,
-            "weights": {str(head): own.weights[place].tolist() for place, head in enumerate(own.look.heads)},
+            **layer.to_dict(),
+            "weights": {str(head): rows for head, rows in zip(layer.heads, layer.weights[0].tolist(), strict=True)},
         }
-        for own in display.maps
-        if request.layer in (None, own.look.layer)
+        for layer in display.maps
+        if request.layer in (None, layer.layer)
     ]
     return {"layers": layers}

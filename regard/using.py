@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from regard.attention.observers import AttentionCall, watching
 from regard.data.image_files import ImageError
 from regard.errors import RegardError
 from regard.models.alignment import align
@@ -23,10 +21,8 @@ from regard.models.generation import Sampling
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.models.tensors import FolderError
-from regard.models.texts import tokens
 from regard.models.translator import Translator
-from regard.models.vision import ViT
-from regard.view.terminal import print_map, shown
+from regard.view.terminal import print_map
 
 __all__ = ["UseError", "loaded", "run_classify", "run_generate", "run_translate"]
 
@@ -96,7 +92,7 @@ def run_generate(request: Request) -> int:
                 written += piece
             _tell(request, {"prompt": prompt, "text": written}, "")
             if request.show:
-                _show_looks(model, prompt + written)
+                _show_attention(model, prompt + written)
 
     return _guarded(work)
 
@@ -125,7 +121,7 @@ def run_classify(request: Request) -> int:
                 line = f"{label}\t{max(row):.1%}\t{given}"
                 _tell(request, {"input": given, "label": label, "probabilities": chances}, line)
                 if request.show:
-                    _show_looks(model, given)
+                    _show_attention(model, given)
 
     return _guarded(work)
 
@@ -184,33 +180,12 @@ def _lines(inputs: Sequence[str]) -> Iterator[str]:
 # ----------------------------------------------------------------------------------------------------------- showing
 
 
-def _show_looks(model: Model, given: str) -> None:
-    """What the last layer looks at: the mean over its heads, of the last tokens, or over the places of an image."""
-    looks: list[Tensor] = []
+def _show_attention(model: Model, given: str) -> None:
+    """As `regard look` shows it: the last layer's heads on average, over the last tokens, or where in the image."""
+    from regard.view.images import ImageAttentionDisplay
+    from regard.view.reading import read
 
-    def see(look: AttentionCall) -> None:
-        looks[:] = [look.weights().mean((0, 1))]  # (n, m), of the last one
-
-    with torch.no_grad(), watching(see):
-        if isinstance(model, ImageClassifier):
-            model.probabilities([given])
-            names: list[str] = []
-        else:
-            tokenizer = model.need_tokenizer()
-            (ids,) = tokens(tokenizer, [given], model.config["max_positions"])
-            names = [shown(tokenizer.decode([number], skip_special_tokens=False)) for number in ids]
-            model(torch.tensor([ids]))
-    if not looks:
-        raise UseError(f"a {type(model).__name__} has no attention to show")
-    (weights,) = looks
-    if isinstance(model, ViT):
-        _print_patches(model, weights)
+    if isinstance(model, ImageClassifier):
+        ImageAttentionDisplay.from_model(model, given).print(file=sys.stderr)
     else:
-        print_map(weights[-SHOWN:, -SHOWN:], names[-SHOWN:], names[-SHOWN:], file=sys.stderr)
-
-
-def _print_patches(model: ViT, weights: Tensor) -> None:
-    """How much each place of an image is looked at, as a share of the most."""
-    received = weights.mean(0)[0 if model.token is None else 1 :].unflatten(0, model.grid)
-    rows, columns = (list(map(str, range(count))) for count in model.grid)
-    print_map(received / received.max(), rows, columns, legend="rows and columns of the image", file=sys.stderr)
+        read(model, given).print(last=SHOWN, file=sys.stderr)

@@ -45,7 +45,7 @@ def test_files(home, capsys, tmp_path, model, ending):
     assert captured.err == f"wrote {out}\n"
     if ending == "json":
         found = json.loads(out.read_text())
-        assert ("places" in found) == (model in ("vit", "resnet"))
+        assert ("heatmap" in found) == (model in ("vit", "resnet"))
 
 
 def test_one_layer_in_json(home, tmp_path, capsys):

@@ -33,17 +33,17 @@ def answer(shelf: Shelf, asked: Asked) -> dict[str, Any]:
     picture = _read(model, asked.text("picture", LONGEST))
     display = ImageAttentionDisplay.from_model(model, picture)
     heads = [
-        [display.place(layer, head).tolist() for head in range(look.weights.shape[1])]
-        for layer, look in enumerate(display.looks)
+        [display.heatmap(number, head).tolist() for head in range(len(layer.heads))]
+        for number, layer in enumerate(display.maps)
     ]
     return {
         "model": name,
         "label": display.label,
-        "probability": display.chance,
+        "probability": display.probability,
         "kind": display.kind,
         "picture": _url(picture),
-        "whole": display.place().tolist(),
-        "layers": [display.place(layer).tolist() for layer in range(len(display.looks))],
+        "whole": display.heatmap().tolist(),
+        "layers": [display.heatmap(number).tolist() for number in range(len(display.maps))],
         "heads": heads,
     }
 

@@ -12,7 +12,6 @@ from regard.models.language_model import LanguageModel
 from regard.models.model import evaluation
 from regard.models.texts import tokens
 from regard.models.translator import Translator
-from regard.view.attention import AttentionDisplay
 from regard.view.page import packed
 from regard.view.reading import read
 from regard.web.model_store import Shelf
@@ -40,30 +39,16 @@ def answer(shelf: Shelf, asked: Asked) -> dict[str, Any]:
         display = read(model, text)
     if isinstance(model, LanguageModel):
         found["next"] = _next(model, text)
-    return {**found, **_layers(display), "display": shelf.keep(display)}
+    layers = [layer.to_dict() for layer in display.maps]
+    return {**found, "levels": LEVELS, "layers": layers, "display": shelf.keep(display)}
 
 
 def weights(shelf: Shelf, asked: Asked) -> bytes:
     """The weights of one head, packed."""
     display = shelf.display(asked.whole("display", 0, 10**9))
     layer = asked.whole("layer", 0, len(display.maps) - 1)
-    head = asked.whole("head", 0, len(display.maps[layer].weights) - 1)
-    return packed(display.maps[layer].weights[head], LEVELS)
-
-
-def _layers(display: AttentionDisplay) -> dict[str, Any]:
-    layers = [
-        {
-            "number": own.look.layer,
-            "name": own.look.name,
-            "kind": own.look.kind,
-            "heads": list(own.look.heads),
-            "rows": own.rows,
-            "columns": own.columns,
-        }
-        for own in display.maps
-    ]
-    return {"levels": LEVELS, "layers": layers}
+    head = asked.whole("head", 0, len(display.maps[layer].heads) - 1)
+    return packed(display.maps[layer].weights[0, head], LEVELS)
 
 
 def _next(model: LanguageModel, text: str) -> list[dict[str, Any]]:
