@@ -10,7 +10,7 @@ from regard.data.grammar import corpus
 from regard.data.words import split
 from regard.tour import labels
 from regard.tour.labels import LABELS, chinese, in_chinese
-from regard.view import fonts
+from tests.fonts import system_font
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,10 @@ def test_titles_ticks_and_legends(monkeypatch):
     assert {"weights", "truth", "loss"} <= texts(figure())
 
 
-@pytest.mark.parametrize("found", [True, False])
-def test_fonts_have_every_letter_or_there_are_none(monkeypatch, found):
-    others = ["Only One"] if found else []
-    everything = frozenset("".join(LABELS.values()))
-    monkeypatch.setattr(fonts, "_others", lambda: others)
-    monkeypatch.setattr(fonts, "_letters", lambda name: everything if name == "Only One" else frozenset())
-    assert labels.fonts.__wrapped__() == (["DejaVu Sans", "Only One"] if found else None)
+@pytest.mark.parametrize("letters", ["".join(LABELS.values()), ""])
+def test_fonts_have_every_letter_or_there_are_none(tmp_path, letters):
+    with system_font(tmp_path, letters):
+        assert labels.fonts.__wrapped__() == (["DejaVu Sans", "Only One"] if letters else None)
 
 
 def test_without_a_font_they_stay_english(monkeypatch):
