@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it, so that ``regard --help`` a
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -193,6 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, late = parser.parse_known_args(arguments)
     if late:
         _take_late(parser, options, late)
+    # At its first run matplotlib reads all fonts of the system, and would say so.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     try:
         code: int = options.run(options)
         sys.stdout.flush()

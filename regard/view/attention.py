@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard import files
-from regard.attention.capture import AttentionMap, by_layer
+from regard.attention.capture import AttentionMap
 from regard.view import fonts, page, pictures
+from regard.view.capture import Capture
 from regard.view.summary import Summary
 from regard.view.terminal import print_map, shown
 
@@ -29,7 +30,7 @@ GAP = 0.03  # between the maps of a grid, of a map
 class AttentionDisplay:
     """Attention maps, for one entry of their batch. `plot` draws one head, or the mean of a layer's; `plot_grid` all.
 
-    maps: a capture, or AttentionMaps
+    maps: a capture, whose steps are joined by layer, or maps of layers
     tokens: texts of the queries; by default those of the maps, or their positions
     key_tokens: texts of the keys of cross-attention; layers of self-attention that read them have them on both axes
     entry: which one of the batch
@@ -61,7 +62,8 @@ class AttentionDisplay:
         if not maps:
             raise ValueError("maps: expected one or more, got none")
         self.title, self.signed = title, False
-        self.maps = [_entry(layer, entry, tokens, key_tokens) for layer in by_layer(maps)]  # weights (1, heads, n, m)
+        layers = maps.by_layer() if isinstance(maps, Capture) else maps
+        self.maps = [_entry(layer, entry, tokens, key_tokens) for layer in layers]  # weights (1, heads, n, m)
 
     def __sub__(self, other: AttentionDisplay) -> AttentionDisplay:
         """What changed from the other to this one, layer by layer."""
@@ -141,8 +143,8 @@ class AttentionDisplay:
             axes.set_xticks([column + 0.5 for column in range(len(heads))], [str(head) for head in heads])
             axes.set_yticks([row + 0.5 for row in range(len(self.maps))], [str(layer.layer) for layer in self.maps])
             axes.set(xlim=(0, len(heads)), ylim=(len(self.maps), 0), xlabel="head", ylabel="layer", aspect="equal")
-            axes_of_each = "in each map: rows look (queries), columns are looked at (keys)"
-            title = axes.set_title("\n".join([self.title, axes_of_each] if self.title else [axes_of_each]), fontsize=9)
+            lines = [self.title, "in each map: rows look (queries), columns are looked at (keys)"]
+            title = axes.set_title("\n".join(filter(None, lines)), fontsize=9)
             title.set_in_layout(False)  # or a long text would leave the maps no room
             figure.colorbar(image, ax=axes, label="change" if self.signed else "weight", shrink=0.8)
         return figure
@@ -187,7 +189,7 @@ class AttentionDisplay:
 
     def _chosen(self, layer: int, head: int | None) -> tuple[AttentionMap, Tensor]:
         """A layer by its number, negative ones from the end, and the weights (n, m) of a head or their mean."""
-        numbers = [each.layer for each in self.maps]
+        numbers = [other.layer for other in self.maps]
         if layer < 0 and -layer <= len(numbers):
             layer = numbers[layer]
         if layer not in numbers:

@@ -5,7 +5,7 @@ What the model computes does not change, in no bit. Only what is chosen is compu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import overload
@@ -68,9 +68,6 @@ class Capture(Sequence[AttentionMap]):
     def __len__(self) -> int:
         return len(self._maps)
 
-    def __iter__(self) -> Iterator[AttentionMap]:
-        return iter(self._maps)
-
     def by_layer(self) -> list[AttentionMap]:
         """One map for each layer: the steps of a decoder, which attends anew for each token, are joined."""
         return by_layer(self._maps)
@@ -83,12 +80,7 @@ class Capture(Sequence[AttentionMap]):
         return f"Capture of {type(self.model).__name__}: {len(self)} maps of {len(self._recorder.names)} layers"
 
 
-def capture(
-    model: nn.Module,
-    layers: Layers = None,
-    heads: Indices = None,
-    queries: Indices = None,
-) -> Capture:
+def capture(model: nn.Module, layers: Layers = None, heads: Indices = None, queries: Indices = None) -> Capture:
     """The attention of any model, while it runs: `with capture(model) as seen: model(…)`.
 
     seen[i] is an AttentionMap: `weights` (batch, heads, n, m), the `name` of the module that computed them, their

@@ -5,6 +5,7 @@ a figure; it is called within the theme in which its picture is wanted.
 """
 
 import base64
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -133,7 +134,7 @@ def frame(axes: Axes, row: int, column: int, *, width: int = 1) -> None:
 
 def png(drawing: Drawing, theme: str) -> bytes:
     """The picture in one of the THEMES, whatever the user's matplotlib settings are."""
-    with style.context(["default", THEMES[theme]]), _no_glyph_warnings():
+    with style.context(["default", THEMES[theme]]), _quiet_fonts():
         file = BytesIO()
         canvas: Any = FigureCanvasAgg(drawing())  # Any: print_png has no types
         canvas.print_png(file, metadata={"Software": None})  # unlike savefig, this draws once and not twice
@@ -145,11 +146,17 @@ SVG = {"svg.hashsalt": "regard", "svg.fonttype": "path"}
 
 
 @contextmanager
-def _no_glyph_warnings() -> Iterator[None]:
-    """matplotlib would warn of each letter that no font has; fonts.py has done so once for all of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
+def _quiet_fonts() -> Iterator[None]:
+    """Without what matplotlib says of fonts while it draws: that a letter is in none of them, of which fonts.py has
+    warned already, and which weight it takes of a font that has no normal one."""
+    logger, is_error = logging.getLogger("matplotlib.font_manager"), lambda record: record.levelno >= logging.ERROR
+    logger.addFilter(is_error)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            yield
+    finally:
+        logger.removeFilter(is_error)
 
 
 def write(drawing: Drawing, path: str | Path) -> Path:
@@ -165,7 +172,7 @@ def write(drawing: Drawing, path: str | Path) -> Path:
     else:
         file = BytesIO()
         undated = {"CreationDate": None} if ending == ".pdf" else {"Date": None}  # the same picture is the same file
-        with style.context(["default", THEMES["light"], SVG]), _no_glyph_warnings():
+        with style.context(["default", THEMES["light"], SVG]), _quiet_fonts():
             drawing().savefig(file, format=ending[1:], metadata=undated)
         content = file.getvalue()
     files.write(path, content)
