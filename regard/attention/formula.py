@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
-from torch import softmax as softmax_over  # bound here, so that nobody who listens to PyTorch hears ours as well
+from torch import softmax as softmax_over  # bound here: view/intercept.py must not take ours for a model's
 
 from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention.bound import Tile
@@ -24,12 +24,12 @@ from regard.attention.dropout import dropout
 from regard.attention.fused import additive_mask, fused_attention, plain_attention
 from regard.attention.layout import Layout, layout_of
 from regard.attention.masks import Mask
-from regard.attention.observers import tell
+from regard.attention.observers import notify
 from regard.attention.recompute import full_precision, recompute
 from regard.attention.scores import Score
 from regard.attention.tiling import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
 
-__all__ = ["attend", "attended", "masked_softmax", "weights"]
+__all__ = ["attend", "attend_in", "masked_softmax", "weights"]
 
 
 @overload
@@ -80,12 +80,29 @@ def attend(
     """
     if not isinstance(need_weights, bool):
         raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
-    found: Tensor | tuple[Tensor, Tensor] = attended(query, key, value, score, mask, dropout, need_weights)
-    tell(None, query, key, score, mask)
-    return found
+    result: Tensor | tuple[Tensor, Tensor] = _attend(query, key, value, score, mask, dropout, need_weights)
+    notify(None, query, key, score, mask)
+    return result
 
 
-def attended(
+def attend_in(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+    cross: bool | None = None,
+) -> Tensor:
+    """`attend` for a layer: observers get to know which module attends, and whether to another sequence (`cross`)."""
+    output: Tensor = _attend(query, key, value, score, mask, dropout)
+    notify(module, query, key, score, mask, cross=cross)
+    return output
+
+
+def _attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -94,7 +111,7 @@ def attended(
     dropout: float,
     need_weights: bool = False,
 ) -> Any:
-    """`attend`, of which nobody is told."""
+    """`attend`, without notifying observers."""
     if mask is None and not need_weights and type(dropout) is float and not dropout:
         output = plain_attention(query, key, value, score)
         if output is not None:

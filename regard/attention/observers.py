@@ -1,6 +1,7 @@
-"""The one road by which attention weights leave a model: somebody watches, and is told of every look.
+"""How attention weights leave a model: observers are called with an `AttentionCall` whenever attention is computed.
 
-Nothing is computed for a watcher that the watcher does not ask for, and nothing of what the model computes changes.
+`attend` and regard's layers notify them; for attention that other libraries compute, view/intercept.py does. Weights
+are computed only where an observer asks for them, and nothing that the model computes changes.
 """
 
 from __future__ import annotations
@@ -9,50 +10,132 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 
-__all__ = ["AttentionCall", "tell", "watching"]
+__all__ = ["AttentionCall", "Observer", "notify", "observe", "observed"]
+
+Indices = Sequence[int] | None  # None: all
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """One call of `attend`: who looked, from where, at what."""
+    """One computation of attention: in which module, from which queries, over which keys.
 
-    layer: nn.Module | None  # None: not one of regard's layers
-    query: Tensor  # (…, n, query size), in layers (batch, heads, n, query size)
-    key: Tensor  # (…, m, key size)
-    score: nn.Module | None
-    mask: Mask | None
+    module: the module that attends; None: not known
+    query, key: (…, n, query size) and (…, m, key size), in layers (batch, heads, …); of size 0 if only `known` is known
+    score, mask: as `attend` was given them
+    cross: whether the keys are of another sequence than the queries; None: not known
+    within: path from the module to the part of it that attends, if that part is not called itself
+    known: weights (batch, heads, n, m) that the model computed by itself, without any function for attention
+    """
 
-    def weights(self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Tensor:
-        """The weights (…, n, m) of this look, or of some rows and heads, computed now."""
-        from regard.attention.formula import weights  # which tells of looks
+    module: nn.Module | None
+    query: Tensor
+    key: Tensor
+    score: nn.Module | None = None
+    mask: Mask | None = None
+    cross: bool | None = None
+    within: str = ""
+    known: Tensor | None = None
 
-        return weights(self.query, self.key, score=self.score, mask=self.mask, rows=rows, heads=heads)
+    @property
+    def heads(self) -> int:
+        """How many heads there are; queries of up to three dimensions have one."""
+        return int(self.query.shape[-3]) if self.query.dim() > 3 else 1
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are; of packed sequences, those of the longest."""
+        sequences = self._sequences
+        return int(self.query.shape[-2]) if sequences is None else max(_counts(sequences[0]), default=0)
+
+    def weights(self, queries: Indices = None, heads: Indices = None) -> Tensor:
+        """The weights (batch, heads, n, m), of all or some queries and heads, computed now and without gradients.
+
+        Sequences that are packed end to end come as the padded batch that they were, with zeros for padding.
+        Computing them notifies no observer.
+        """
+        sequences, token = self._sequences, _observers.set(())
+        try:
+            with torch.no_grad():
+                if sequences is None:
+                    return self._weights(queries, heads)
+                return self._unpacked(*sequences, range(self.queries) if queries is None else queries, heads)
+        finally:
+            _observers.reset(token)
+
+    @property
+    def _sequences(self) -> tuple[list[int], list[int]] | None:
+        """Where packed sequences end, among the queries and among the keys; None: they are not packed."""
+        return None if self.mask is None else self.mask.sequences
+
+    def _weights(self, queries: Indices, heads: Indices) -> Tensor:
+        if self.known is not None:
+            chosen = self.known if heads is None else self.known[:, list(heads)]
+            return (chosen if queries is None else chosen[:, :, list(queries)]).clone()  # the model may write into it
+        from regard.attention.formula import weights  # which imports this module
+
+        has_heads = self.query.dim() > 3
+        computed = weights(
+            self.query, self.key, score=self.score, mask=self.mask, rows=queries, heads=heads if has_heads else None
+        )
+        return computed.flatten(0, -4) if has_heads else computed.reshape(-1, 1, *computed.shape[-2:])
+
+    def _unpacked(self, ends: list[int], key_ends: list[int], queries: Sequence[int], heads: Indices) -> Tensor:
+        counts, key_counts = _counts(ends), _counts(key_ends)
+        batch = []
+        for end, count, key_end, key_count in zip(ends, counts, key_ends, key_counts, strict=True):
+            rows = [row for row, query in enumerate(queries) if query < count]
+            block = self._weights([end - count + queries[row] for row in rows], heads)  # (1, heads, rows, all keys)
+            padded = block.new_zeros(*block.shape[:2], len(queries), max(key_counts))
+            padded[:, :, rows, :key_count] = block[..., key_end - key_count : key_end]
+            batch.append(padded)
+        return torch.cat(batch)
 
 
-_watchers: ContextVar[tuple[Callable[[AttentionCall], None], ...]] = ContextVar("watchers", default=())
+def _counts(ends: list[int]) -> list[int]:
+    """How long sequences with these ends are."""
+    return [end - start for start, end in pairwise([0, *ends])]
+
+
+Observer = Callable[[AttentionCall], None]
+_observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
 
 
 @contextmanager
-def watching(see: Callable[[AttentionCall], None]) -> Iterator[None]:
-    """Within this block `see` is told of every look in this thread."""
-    token = _watchers.set((*_watchers.get(), see))
+def observe(observer: Observer) -> Iterator[None]:
+    """Within this block the observer is called with every AttentionCall of this thread."""
+    token = _observers.set((*_observers.get(), observer))
     try:
         yield
     finally:
-        _watchers.reset(token)
+        _observers.reset(token)
 
 
-def tell(
-    layer: nn.Module | None, query: Tensor, key: Tensor, score: nn.Module | None = None, mask: Mask | None = None
+def observed() -> bool:
+    """Whether there is an observer in this thread."""
+    return bool(_observers.get())
+
+
+def notify(
+    module: nn.Module | None,
+    query: Tensor,
+    key: Tensor,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    *,
+    cross: bool | None = None,
+    within: str = "",
+    known: Tensor | None = None,
 ) -> None:
-    """Tell whoever watches."""
-    watchers = _watchers.get()
-    if watchers:
-        look = AttentionCall(layer, query, key, score, mask)
-        for see in watchers:
-            see(look)
+    """Call the observers, if there are any."""
+    observers = _observers.get()
+    if observers:
+        call = AttentionCall(module, query, key, score, mask, cross, within, known)
+        for observer in observers:
+            observer(call)

@@ -7,6 +7,7 @@ that `regard --help`, the help of a command and completion in the shell wait for
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Rooms refuse arguments by ValueError and IndexError, so these become lines as well, with exit code 2. Any other
     error is a bug and keeps its traceback; `python -X dev -m regard …` shows every traceback.
     """
+    # At its first run matplotlib reads all fonts of the system, and would say so.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     try:
         code: int | None = commands.main(arguments, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()

@@ -1,9 +1,10 @@
-"""Which words of a translation look at which words of the source."""
+"""Which words of a translation attend to which words of the source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,84 +17,97 @@ from regard.models.translator import Translator
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-__all__ = ["Alignment", "align", "align_heads"]
+__all__ = ["Alignment", "Links", "align", "align_heads"]
 
-LEAST = 0.1  # weight with which a source word has to be looked at, to be linked for that alone
+LEAST = 0.1  # weight that a source word needs, to be linked to the target word that attends to it most
+Links = frozenset[tuple[int, int]]  # (source word, target word)
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How much each word of the target looks at each word of the source."""
+    """How much each word of the target attends to each word of the source."""
 
     source: list[str]
     target: list[str]
     weights: Tensor  # (target words, source words)
 
     @property
-    def links(self) -> frozenset[tuple[int, int]]:
-        """(source word, target word): where a target word looks most, and by whom a source word is looked at most.
+    def links(self) -> Links:
+        """Each target word with the source word that it attends to most, and each source word with the target word
+        that attends to it most.
 
-        The latter counts from LEAST on; it finds the second of two words that are translated by one.
+        The latter only from LEAST on; they include the second of two source words that are translated by one.
         """
         if not self.weights.numel():
             return frozenset()
-        most, lookers = self.weights.max(0)
-        seen = [(place, looker) for place, looker in enumerate(lookers.tolist()) if float(most[place]) >= LEAST]
-        return frozenset([*zip(self.weights.argmax(1).tolist(), range(len(self.target)), strict=True), *seen])
+        largest = zip(*(column.tolist() for column in self.weights.max(0)), strict=True)  # of each source word
+        by_source = [(source, target) for source, (weight, target) in enumerate(largest) if weight >= LEAST]
+        by_target = zip(self.weights.argmax(1).tolist(), range(len(self.target)), strict=True)
+        return frozenset([*by_target, *by_source])
 
 
 def align(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
     """The alignments of translations, by the model's attention (the mean over layers and heads of a Transformer)."""
-    return [found[()] for found in align_heads(model, sources, targets, each=False)]
+    return [tokens.by_words(weights.mean((0, 1))) for weights, tokens in _attention(model, sources, targets)]
 
 
 def align_heads(
-    model: Translator, sources: Sequence[str], targets: Sequence[str], *, each: bool = True
+    model: Translator, sources: Sequence[str], targets: Sequence[str]
 ) -> list[dict[tuple[int, ...], Alignment]]:
-    """For each translation its alignments: by every (layer, head), and under () by the mean of all; or that alone."""
-    if not sources:
-        return []
-    read = plain(model.need_tokenizer()).encode_batch(list(sources))
-    written = plain(model.need_target_tokenizer()).encode_batch(list(targets), add_special_tokens=False)
-    begin, longest = model.config["bos"], model.config.get("max_positions")
-    if longest is not None:
-        for own in (*read, *written):
-            own.truncate(longest - 1)
-    source, lengths = padded([own.ids for own in read])
-    target, _ = padded([[begin, *own.ids] for own in written])
-    device = next(model.parameters()).device
-    looks = model.align(source.to(device), target.to(device), lengths).cpu()  # (batch, …, n, m)
-    looks = looks if looks.dim() > 3 else looks[:, None, None]  # (batch, layers, heads, n, m)
+    """For each translation its alignments: by the mean of all heads under (), and by each one under (layer, head)."""
     return [
-        {place: _by_words(table, *texts, *tokens) for place, table in _chosen(own, each=each).items()}
-        for own, texts, tokens in zip(
-            looks, zip(sources, targets, strict=True), zip(read, written, strict=True), strict=True
-        )
+        {
+            (): tokens.by_words(weights.mean((0, 1))),
+            **{head: tokens.by_words(weights[head]) for head in product(*map(range, weights.shape[:2]))},
+        }
+        for weights, tokens in _attention(model, sources, targets)
     ]
 
 
-def _chosen(looks: Tensor, *, each: bool) -> dict[tuple[int, ...], Tensor]:
-    """Looks (layers, heads, n, m) by layer and head, and their mean."""
-    layers, heads = looks.shape[:2]
-    single = [(layer, head) for layer in range(layers) for head in range(heads)] if each else []
-    return {(): looks.mean((0, 1)), **{place: looks[place] for place in single}}
+@dataclass(frozen=True)
+class _Tokens:
+    """A source and its translation, as texts and as tokens."""
+
+    source: str
+    target: str
+    source_tokens: Encoding
+    target_tokens: Encoding
+
+    def by_words(self, weights: Tensor) -> Alignment:
+        """Weights (n, m) of tokens to those of words: a source word gets the weights of its tokens, a target word the
+        mean weights of its tokens."""
+        columns = _membership(self.source, self.source_tokens)  # (source words, m)
+        rows = _membership(self.target, self.target_tokens)  # (target words, n)
+        rows = rows / rows.sum(1, keepdim=True).clamp(min=1)
+        # Row t holds the weights with which token t was predicted.
+        words = rows @ weights[: rows.shape[1], : columns.shape[1]] @ columns.T
+        return Alignment(split(self.source), split(self.target), words)
 
 
-def _by_words(looks: Tensor, source: str, target: str, read: Encoding, written: Encoding) -> Alignment:
-    """Tokens to words: a word gets what its tokens get, and looks where its tokens look on average."""
-    columns = _membership(source, read)  # (source words, m)
-    rows = _membership(target, written)  # (target words, n)
-    rows = rows / rows.sum(1, keepdim=True).clamp(min=1)
-    weights = rows @ looks[: rows.shape[1], : columns.shape[1]] @ columns.T  # row t is the look that wrote token t
-    return Alignment(split(source), split(target), weights)
+def _attention(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[Tensor, _Tokens]]:
+    """For each translation the cross-attention (layers, heads, n, m) between its tokens."""
+    if not sources:
+        return
+    read = plain(model.need_tokenizer()).encode_batch(list(sources))
+    written = plain(model.need_target_tokenizer()).encode_batch(list(targets), add_special_tokens=False)
+    limit = model.config.get("max_positions")
+    if limit is not None:
+        for encoding in (*read, *written):
+            encoding.truncate(limit - 1)
+    source, lengths = padded([encoding.ids for encoding in read])
+    target, _ = padded([[model.config["bos"], *encoding.ids] for encoding in written])
+    device = next(model.parameters()).device
+    weights = model.align(source.to(device), target.to(device), lengths).cpu()
+    weights = weights if weights.dim() > 3 else weights[:, None, None]  # (batch, layers, heads, n, m)
+    yield from zip(weights, map(_Tokens, sources, targets, read, written), strict=True)
 
 
 def _membership(text: str, encoding: Encoding) -> Tensor:
-    """1 where a token (column) belongs to a word (row) of the text; marks belong to none."""
+    """1 where a token (column) belongs to a word (row) of the text; special tokens belong to none."""
     words = spans(text)
     table = torch.zeros(len(words), len(encoding.ids))
     for token, (start, end) in enumerate(encoding.offsets):
-        shared = [min(end, last) - max(start, first) for first, last in words]
-        if shared and max(shared) > 0 and not encoding.special_tokens_mask[token]:
-            table[shared.index(max(shared)), token] = 1
+        overlaps = [min(end, last) - max(start, first) for first, last in words]
+        if overlaps and max(overlaps) > 0 and not encoding.special_tokens_mask[token]:
+            table[overlaps.index(max(overlaps)), token] = 1
     return table

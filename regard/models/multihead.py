@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from regard.arguments import check_choice, check_dropout, check_sizes, shape_text
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
+from regard.attention.formula import attend_in
 from regard.models.cache import KVCache
 from regard.models.decode_kernels import Linear, product
 from regard.models.packing import Places
 from regard.models.positions import RotaryTable, apply_rotary
-from regard.models.watch import regarded
 
 __all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
 
@@ -65,7 +65,7 @@ class Attention(nn.Module):
         self.score = make_score(score, key_size, key_size)
 
     def forward(self, query: Tensor, source: Tensor, *, mask: Mask | None = None) -> Tensor:
-        return regarded(self, query, self.key(source), self.value(source), score=self.score, mask=mask)
+        return attend_in(self, query, self.key(source), self.value(source), score=self.score, mask=mask)
 
 
 class Linears(nn.ModuleList):
@@ -183,7 +183,7 @@ class MultiHead(nn.Module):
     def _answer(self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None) -> Tensor:
         """What queries find by keys in values, (batch, heads, rows, head size) each; all heads mixed."""
         dropout = self.dropout if self.training else 0.0
-        found = regarded(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
+        found = attend_in(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
         return self.out_proj(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
 
     def _project(self, rows: Tensor, parts: slice, turn: RotaryTable | None = None) -> list[Tensor]:

@@ -29,14 +29,15 @@ from regard.arguments import (
 )
 from regard.attention import Mask, Score
 from regard.attention import lengths as valid_lengths
-from regard.attention.observers import AttentionCall, tell, watching
+from regard.attention.capture import AttentionMap, Recorder, by_layer
+from regard.attention.formula import attend_in
+from regard.attention.observers import notify, observe
 from regard.attention.scores import require_score
 from regard.models.block import dropped
 from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
 from regard.models.translator import Translator
-from regard.models.watch import regarded
 
 __all__ = ["Seq2Seq"]
 
@@ -148,18 +149,14 @@ class Seq2Seq(Translator):
 
     @evaluated
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """How much each target place looks at each source word: weights (batch, n, m)."""
+        """How much each target token attends to each source token: weights (batch, n, m)."""
         if self.score is None:
             raise ValueError("this Seq2Seq has no attention, so nothing is aligned: make it with attention='additive'")
-        found: list[Tensor] = []
-
-        def see(look: AttentionCall) -> None:
-            if look.layer is self:
-                found.append(look.weights())
-
-        with torch.no_grad(), watching(see):
+        steps: list[AttentionMap] = []
+        with torch.no_grad(), observe(Recorder(self, steps.append)):
             self(source, target, source_lengths)
-        return torch.cat(found, 1)
+        (attention,) = by_layer(steps)
+        return attention.weights[:, 0]
 
     def _score(self) -> Score:
         return require_score(self.score)
@@ -180,13 +177,13 @@ class Seq2Seq(Translator):
             fast = attentive_gru(self.decoder, self.score, words, first, state.keys, state.values, mask)
             if fast is not None:
                 queries = torch.cat([first[:, None], fast[0][:, :-1]], 1)  # the state before each step
-                tell(self, queries, state.keys, score, mask)
+                notify(self, queries, state.keys, score, mask, cross=True)
                 return self._beside(*fast), replace(state, hidden=(fast[0][:, -1][None],))
         looks: list[Tensor] = []
         found: list[Tensor] = []
         for word in words.split(1, 1):
             query = hidden[0][-1][:, None]  # (batch, 1, hidden): the state of the top layer asks
-            context = regarded(self, query, state.keys, state.values, score=score, mask=mask)
+            context = attend_in(self, query, state.keys, state.values, score=score, mask=mask, cross=True)
             row, hidden = self._run(torch.cat([word, context], -1), hidden)
             looks.append(context)
             found.append(row)

@@ -27,7 +27,8 @@ from regard.arguments import (
 )
 from regard.attention import Mask, causal
 from regard.attention import lengths as valid_lengths
-from regard.attention.observers import AttentionCall, watching
+from regard.attention.capture import AttentionMap, Recorder
+from regard.attention.observers import observe
 from regard.models.block import NORMS, dropped, make_blocks
 from regard.models.cache import Cache, KVCache
 from regard.models.decode_kernels import product
@@ -184,17 +185,11 @@ class Transformer(Translator):
 
     @evaluated
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """How much each target place looks at each source word: weights (batch, layers, heads, n, m)."""
-        crosses = self._crosses()
-        found: dict[nn.Module, Tensor] = {}
-
-        def see(look: AttentionCall) -> None:
-            if look.layer in crosses:
-                found[look.layer] = look.weights()
-
-        with torch.no_grad(), watching(see):
+        """How much each target token attends to each source token: weights (batch, layers, heads, n, m)."""
+        maps: list[AttentionMap] = []
+        with torch.no_grad(), observe(Recorder(self, maps.append, layers="decoder_blocks.*.cross")):
             self(source, target, source_lengths)
-        return torch.stack([found[cross] for cross in crosses], 1)
+        return torch.stack([layer.weights for layer in maps], 1)
 
     def _crosses(self) -> list[MultiHead]:
         return [block.cross for block in self.decoder_blocks if block.cross is not None]

@@ -1,4 +1,4 @@
-"""Who looked at whom in a translation, by words; and which head aligns best."""
+"""Which words of a translation attend to which words of its source; and which head aligns best."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 
 from regard.data.pairs import Pair
-from regard.models.alignment import Alignment, align, align_heads
+from regard.models.alignment import Alignment, Links, align, align_heads
 from regard.models.translator import Translator
 from regard.training.metrics import alignment_error_rate
 from regard.view import fonts, pictures
@@ -19,22 +19,22 @@ from regard.view.terminal import print_map
 
 __all__ = ["AlignmentDisplay", "heads_by_alignment"]
 
-TOGETHER = 64  # sentences
+BATCH = 64  # sentences
 
 
 class AlignmentDisplay(Display):
-    """The words of a translation and those of its source: how much each looked at each, and the links that follow.
+    """The words of a translation and those of its source: how much each attends to each, and the links that follow.
 
-    Made by `from_model`. Rings mark the links; squares those that are right, where that is known (`gold`).
+    Made by `from_model`. Rings mark the links; squares the right ones, where they are known (`gold`).
 
     >>> import regard, torch
     >>> from regard.models.alignment import Alignment
-    >>> found = Alignment(["on", "the", "mat"], ["sur", "le", "tapis"], torch.eye(3))
-    >>> regard.AlignmentDisplay(found).to_frame().shape  # words of the translation × words of its source
+    >>> alignment = Alignment(["on", "the", "mat"], ["sur", "le", "tapis"], torch.eye(3))
+    >>> regard.AlignmentDisplay(alignment).to_frame().shape  # words of the translation × words of its source
     (3, 3)
     """
 
-    def __init__(self, alignment: Alignment, gold: frozenset[tuple[int, int]] | None = None) -> None:
+    def __init__(self, alignment: Alignment, gold: Links | None = None) -> None:
         self.alignment, self.gold = alignment, gold
         self.height = 1.6 + 0.28 * len(alignment.target)
 
@@ -45,13 +45,13 @@ class AlignmentDisplay(Display):
         source: str,
         target: str | None = None,
         *,
-        gold: frozenset[tuple[int, int]] | None = None,
+        gold: Links | None = None,
         ax: Axes | None = None,
     ) -> AlignmentDisplay:
         """Translate, unless the translation is given, and draw."""
-        written = model.translate(source) if target is None else target
-        (found,) = align(model, [source], [written])
-        return cls(found, gold).plot(ax=ax)
+        translation = model.translate(source) if target is None else target
+        (alignment,) = align(model, [source], [translation])
+        return cls(alignment, gold).plot(ax=ax)
 
     @property
     def error_rate(self) -> float | None:
@@ -62,25 +62,23 @@ class AlignmentDisplay(Display):
         """A pandas DataFrame: a row for each word of the translation, a column for each of the source."""
         import pandas
 
-        own = self.alignment
-        return pandas.DataFrame(own.weights.tolist(), index=own.target, columns=own.source)
+        words = self.alignment
+        return pandas.DataFrame(words.weights.tolist(), index=words.target, columns=words.source)
 
     def print(self) -> None:
         """The heat map in the terminal."""
         print_map(self.alignment.weights, self.alignment.target, self.alignment.source)
 
     def _draw(self, axes: Axes) -> None:
-        own = self.alignment
-        with rc_context({"font.family": fonts.families([*own.source, *own.target])}):
-            image = pictures.heat(axes, own.weights)
-            axes.set_xticks(range(len(own.source)), own.source, rotation=90)
-            axes.set_yticks(range(len(own.target)), own.target)
+        words = self.alignment
+        with rc_context({"font.family": fonts.families([*words.source, *words.target])}):
+            image = pictures.heat(axes, words.weights)
+            axes.set_xticks(range(len(words.source)), words.source, rotation=90)
+            axes.set_yticks(range(len(words.target)), words.target)
             axes.set(xlabel="source (looked at)", ylabel="translation (looks)")
-        ring: dict[str, Any] = {"marker": "o", "facecolors": "none", "edgecolors": pictures.TRUTH, "s": 60}
-        axes.scatter(*_places(own.links), label="linked", **ring)
+        _mark(axes, words.links, marker="o", edgecolors=pictures.TRUTH, s=60, label="linked")
         if self.gold is not None:
-            square: dict[str, Any] = {"marker": "s", "facecolors": "none", "edgecolors": pictures.OTHER, "s": 130}
-            axes.scatter(*_places(self.gold), label="right", **square)
+            _mark(axes, self.gold, marker="s", edgecolors=pictures.OTHER, s=130, label="right")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, columnspacing=1.4, borderaxespad=0.2)
         figure = axes.get_figure(root=True)
         if figure is not None:
@@ -89,20 +87,20 @@ class AlignmentDisplay(Display):
 
 def heads_by_alignment(model: Translator, pairs: Sequence[Pair]) -> dict[tuple[int, ...], float]:
     """The alignment error rate of each (layer, head), the best first; () is the mean of all. Pairs have gold links."""
-    gold = [pair.alignment for pair in pairs]
-    if not pairs or any(own is None for own in gold):
+    gold = [pair.alignment for pair in pairs if pair.alignment is not None]
+    if not pairs or len(gold) < len(pairs):
         raise ValueError("pairs: expected one or more, each with its alignment")
-    found: dict[tuple[int, ...], list[frozenset[tuple[int, int]]]] = {}
+    links: dict[tuple[int, ...], list[Links]] = {}
     with torch.inference_mode():
-        for start in range(0, len(pairs), TOGETHER):
-            some = pairs[start : start + TOGETHER]
-            for own in align_heads(model, [pair.source for pair in some], [pair.target for pair in some]):
-                for place, alignment in own.items():
-                    found.setdefault(place, []).append(alignment.links)
-    rates = {place: alignment_error_rate(links, [own or frozenset() for own in gold]) for place, links in found.items()}
-    return dict(sorted(rates.items(), key=lambda own: own[1]))
+        for start in range(0, len(pairs), BATCH):
+            batch = pairs[start : start + BATCH]
+            for heads in align_heads(model, [pair.source for pair in batch], [pair.target for pair in batch]):
+                for head, alignment in heads.items():
+                    links.setdefault(head, []).append(alignment.links)
+    rates = {head: alignment_error_rate(by_pair, gold) for head, by_pair in links.items()}
+    return dict(sorted(rates.items(), key=lambda rate: rate[1]))
 
 
-def _places(links: frozenset[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def _mark(axes: Axes, links: Links, **style: Any) -> None:
     ordered = sorted(links)
-    return [source for source, _ in ordered], [target for _, target in ordered]
+    axes.scatter([source for source, _ in ordered], [target for _, target in ordered], facecolors="none", **style)

@@ -14,7 +14,7 @@ __all__ = ["Display"]
 
 
 class Display(ABC):
-    """Computed once; `plot` draws it on axes, `save` into a file."""
+    """Something that is computed once; `plot` draws it on axes, `save` into a file."""
 
     ax_: Axes
     figure_: Figure | None
@@ -22,10 +22,10 @@ class Display(ABC):
 
     @abstractmethod
     def _draw(self, axes: Axes) -> None:
-        """Draw it."""
+        """Draw on these axes."""
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw on these axes, or on a figure of its own; sets `ax_` and `figure_`."""
+        """Draw on these axes, or on those of a new figure; sets `ax_` and `figure_`."""
         axes = self._figure().axes[0] if ax is None else ax
         if ax is not None:
             self._draw(ax)

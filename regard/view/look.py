@@ -56,7 +56,7 @@ def print_attention(
             display.print(layer, head)
         else:
             tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
-            display.print(-1 if layer is None else layer, head, most=tokens)
+            display.print(-1 if layer is None else layer, head, last=tokens)
 
 
 def as_record(
@@ -64,18 +64,14 @@ def as_record(
 ) -> dict[str, Any]:
     """A display as a dictionary for JSON: all layers of a text or one of them; of a picture one heat map."""
     if isinstance(display, ImageAttentionDisplay):
-        heatmap = display.place(layer, head).tolist()
-        return {"label": display.label, "probability": display.chance, "kind": display.kind, "heatmap": heatmap}
+        heatmap = display.heatmap(layer, head).tolist()
+        return {"label": display.label, "probability": display.probability, "kind": display.kind, "heatmap": heatmap}
     layers = [
         {
-            "layer": attention.look.layer,
-            "name": attention.look.name,
-            "kind": attention.look.kind,
-            "queries": attention.rows,
-            "keys": attention.columns,
-            "weights": dict(zip(map(str, attention.look.heads), attention.weights.tolist(), strict=True)),
+            **attention.to_dict(),
+            "weights": dict(zip(map(str, attention.heads), attention.weights[0].tolist(), strict=True)),
         }
         for attention in display.maps
-        if layer in (None, attention.look.layer)
+        if layer in (None, attention.layer)
     ]
     return {"layers": layers}

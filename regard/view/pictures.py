@@ -1,10 +1,11 @@
-"""How our pictures look: a theme for light pages, one for dark ones, and what several sections draw.
+"""The style of all pictures: a theme for light pages, one for dark ones, and what several of them draw.
 
-Figures are made without pyplot, so nothing here has a state, needs a display or asks for a font that matplotlib does
-not bring along. Labels are English in both languages for the same reason.
+Figures are made without pyplot: there is no global state, and no display is needed. A drawing is a function that makes
+a figure; it is called within the theme in which its picture is wanted.
 """
 
 import base64
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,12 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
-from numpy import ma
+from numpy import ma, ndenumerate
 from torch import Tensor
+
+from regard import files
+
+Drawing = Callable[[], Figure]
 
 # The notes draw samples yellow, the truth blue and attention red; so do we. Each name stands for a colour of the theme.
 SAMPLES, TRUTH, ATTENTION, POOLED, OTHER = "C0", "C1", "C2", "C3", "C4"
@@ -53,10 +58,10 @@ _SHAPE = {
 
 def _theme(name: str, paper: str, ink: str, faint: str, colours: Sequence[str], heat: Sequence[str]) -> dict[str, Any]:
     colormaps.register(LinearSegmentedColormap.from_list(f"regard-{name}", heat), force=True)
-    inked = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
+    texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
     return {
         **_SHAPE,
-        **dict.fromkeys(inked, ink),
+        **dict.fromkeys(texts, ink),
         **dict.fromkeys(("grid.color", "axes.edgecolor"), faint),
         **dict.fromkeys(("figure.facecolor", "axes.facecolor"), paper),
         "axes.prop_cycle": cycler(color=colours),
@@ -86,13 +91,14 @@ def figure(height: float = 3.0, width: float = 6.4) -> Figure:
 
 
 def legend(figure: Figure) -> None:
-    """What the colours mean, above the axes, where it hides nothing."""
+    """The legend of a figure, above its axes, where it hides nothing."""
     figure.legend(loc="outside upper left", ncols=4, columnspacing=1.4, handlelength=1.6)
 
 
 def heat(axes: Axes, weights: Tensor, *, largest: float = 1.0, digits: int | None = None) -> AxesImage:
-    """Weights (n, m) as a heat map: a row for each query, a column for each key, and the bare paper where a weight is
-    exactly 0. With `digits`, the numbers are written into the cells."""
+    """Weights (n, m) as a heat map: a row for each query, a column for each key, and no colour where a weight is
+    exactly 0. largest: the weight of the darkest colour; digits: write the numbers into the cells, to so many places.
+    """
     shown = ma.masked_equal(weights.detach().double().numpy(), 0.0)
     image = axes.imshow(shown, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
     axes.grid(False)
@@ -100,18 +106,18 @@ def heat(axes: Axes, weights: Tensor, *, largest: float = 1.0, digits: int | Non
     axes.set_xticks(range(shown.shape[1]))
     axes.set_yticks(range(shown.shape[0]))
     if digits is not None:
-        for (row, column), weight in zip(_cells(shown.shape), shown.filled(0).flat, strict=True):
+        for (row, column), weight in ndenumerate(shown.filled(0)):
             red, green, blue, _ = image.to_rgba(weight)
             dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.55
             colour = rcParams["grid.color"] if weight == 0 else "#ffffff" if dark else "#30353d"
             text = "0" if weight == 0 else f"{weight:.{digits}f}".lstrip("0")
-            written = axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-            written.set_in_layout(False)  # it lies inside the axes, and measuring hundreds of them takes a second
+            label = axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+            label.set_in_layout(False)  # it lies inside the axes, and measuring hundreds of them takes a second
     return image
 
 
 def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
-    """A matrix of both signs: blue below 0, the paper at 0, red above."""
+    """A matrix of both signs: blue below 0, the background at 0, red above; darkest at ± `largest`."""
     colours = LinearSegmentedColormap.from_list("signed", [TRUTH, rcParams["axes.facecolor"], ATTENTION])
     image = axes.imshow(matrix.detach().double().numpy(), cmap=colours, vmin=-largest, vmax=largest)
     axes.grid(False)
@@ -123,17 +129,12 @@ def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
 
 def frame(axes: Axes, row: int, column: int, *, width: int = 1) -> None:
     """A frame around a cell of a heat map, or around several side by side."""
-    place = (column - 0.5, row - 0.5)
-    axes.add_patch(Rectangle(place, width, 1, fill=False, edgecolor=TRUTH, linewidth=1.4))
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), width, 1, fill=False, edgecolor=TRUTH, linewidth=1.4))
 
 
-def _cells(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    return [(row, column) for row in range(shape[0]) for column in range(shape[1])]
-
-
-def png(drawing: Callable[[], Figure], theme: str) -> bytes:
-    """The picture in one of the THEMES, whatever the user's own matplotlib settings are."""
-    with style.context(["default", THEMES[theme]]), _told_once():
+def png(drawing: Drawing, theme: str) -> bytes:
+    """The picture in one of the THEMES, whatever the user's matplotlib settings are."""
+    with style.context(["default", THEMES[theme]]), _quiet_fonts():
         file = BytesIO()
         canvas: Any = FigureCanvasAgg(drawing())  # Any: print_png has no types
         canvas.print_png(file, metadata={"Software": None})  # unlike savefig, this draws once and not twice
@@ -145,40 +146,41 @@ SVG = {"svg.hashsalt": "regard", "svg.fonttype": "path"}
 
 
 @contextmanager
-def _told_once() -> Iterator[None]:
-    """Letters that no font has are told of once, by fonts.py, and not again by matplotlib for each of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
+def _quiet_fonts() -> Iterator[None]:
+    """Without what matplotlib says of fonts while it draws: that a letter is in none of them, of which fonts.py has
+    warned already, and which weight it takes of a font that has no normal one."""
+    logger, is_error = logging.getLogger("matplotlib.font_manager"), lambda record: record.levelno >= logging.ERROR
+    logger.addFilter(is_error)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            yield
+    finally:
+        logger.removeFilter(is_error)
 
 
-def write(drawing: Callable[[], Figure], path: str | Path) -> Path:
-    """The picture as a file, whose name's ending says how; it appears whole or not at all."""
+def write(drawing: Drawing, path: str | Path) -> Path:
+    """The picture as a file, in the format of its ending."""
     path = Path(path)
-    if path.suffix.lower() not in ENDINGS:
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
         raise ValueError(f"path: expected a name that ends in {', '.join(ENDINGS)}, got {str(path)!r}")
-    if path.suffix.lower() == ".html":
+    if ending == ".html":
         content = f"<!doctype html><meta charset=utf-8><title>{escape(path.stem)}</title>{html(drawing)}".encode()
-    elif path.suffix.lower() == ".png":
+    elif ending == ".png":
         content = png(drawing, "light")
     else:
         file = BytesIO()
-        with style.context(["default", THEMES["light"], SVG]), _told_once():
-            figure = drawing()
-            date = {"CreationDate": None} if path.suffix.lower() == ".pdf" else {"Date": None}
-            figure.savefig(file, format=path.suffix.lower()[1:], metadata=date)
+        undated = {"CreationDate": None} if ending == ".pdf" else {"Date": None}  # the same picture is the same file
+        with style.context(["default", THEMES["light"], SVG]), _quiet_fonts():
+            drawing().savefig(file, format=ending[1:], metadata=undated)
         content = file.getvalue()
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    files.write(path, content)
     return path
 
 
-def html(drawing: Callable[[], Figure]) -> str:
-    """The picture for a page, light or dark as the reader's."""
+def html(drawing: Drawing) -> str:
+    """The picture as an element of a page, for light and dark ones."""
     light, dark = (base64.b64encode(png(drawing, theme)).decode() for theme in ("light", "dark"))
     kind = "data:image/png;base64,"
     return (

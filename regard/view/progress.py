@@ -1,4 +1,4 @@
-"""How wide the heads of a model look while it learns, from the log of a run that was trained with --widths."""
+"""How wide the heads of a model attend while it learns, from the log of a run that was trained with --widths."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ __all__ = ["TrainingWidthsDisplay"]
 class TrainingWidthsDisplay(Display):
     """A line for each head: its effective width, in keys, by the steps of training; made by `from_run`.
 
+    steps: of the evaluations
+    widths: path of a layer → a list for each evaluation → a number for each head
+
     >>> import regard
     >>> display = regard.TrainingWidthsDisplay([0, 100], {"blocks.0.mixer": [[7.0, 7.1], [6.5, 1.2]]})
     >>> display.to_frame().query("step == 100")["width"].tolist()
@@ -23,18 +26,17 @@ class TrainingWidthsDisplay(Display):
     """
 
     def __init__(self, steps: list[int], widths: dict[str, list[list[float]]]) -> None:
-        self.steps = steps
-        self.widths = widths  # layer → a list for each step → a number for each head
+        self.steps, self.widths = steps, widths
 
     @classmethod
     def from_run(cls, folder: str | Path, *, ax: Axes | None = None) -> TrainingWidthsDisplay:
         """Read a run's log, and draw."""
-        records = [own for own in read_log(Path(folder)) if own.get("widths")]
+        records = [record for record in read_log(Path(folder)) if record.get("widths")]
         if not records:
             raise ValueError(f"{folder}: its log has no widths: train with --widths")
         layers = list(records[0]["widths"])
-        widths = {layer: [own["widths"][layer] for own in records] for layer in layers}
-        return cls([own["step"] for own in records], widths).plot(ax=ax)
+        widths = {layer: [record["widths"][layer] for record in records] for layer in layers}
+        return cls([record["step"] for record in records], widths).plot(ax=ax)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame: step, layer, head, width."""
@@ -42,17 +44,17 @@ class TrainingWidthsDisplay(Display):
 
         rows = [
             {"step": step, "layer": layer, "head": head, "width": width}
-            for layer, each in self.widths.items()
-            for step, own in zip(self.steps, each, strict=True)
-            for head, width in enumerate(own)
+            for layer, by_step in self.widths.items()
+            for step, heads in zip(self.steps, by_step, strict=True)
+            for head, width in enumerate(heads)
         ]
         return pandas.DataFrame(rows)
 
     def _draw(self, axes: Axes) -> None:
-        for number, (layer, each) in enumerate(self.widths.items()):
-            for head in range(len(each[0])):
-                label = f"{layer}, {len(each[0])} heads" if head == 0 else None
-                axes.plot(self.steps, [own[head] for own in each], color=f"C{number % 10}", linewidth=1.2, label=label)
+        for number, (layer, by_step) in enumerate(self.widths.items()):
+            for head, widths in enumerate(zip(*by_step, strict=True)):
+                label = f"{layer}, {len(by_step[0])} heads" if head == 0 else None
+                axes.plot(self.steps, widths, color=f"C{number % 10}", linewidth=1.2, label=label)
         axes.set(xlabel="step", ylabel="effective width (keys)")
         axes.set_ylim(bottom=0)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, columnspacing=1.4, borderaxespad=0)

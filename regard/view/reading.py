@@ -1,4 +1,4 @@
-"""What a model of regard's looks at while it reads a text, or reads it and writes its translation."""
+"""The attention of one of regard's models to a text, or to a text and its translation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LONGEST = 100_000  # characters; what is longer is not tokenized only to be cut
 
 
 def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> AttentionDisplay:
-    """The looks of a language model, an encoder or a translator at a text, of which it reads as much as it can.
+    """The attention of a language model, an encoder or a translator in reading a text, cut at the model's limit.
 
-    A translator looks while it writes `target`, by default its own translation. chosen: layers, heads and queries, as
-    for `capture`.
+    target: what a translator writes meanwhile, by default its translation
+    chosen: layers, heads and queries, as for `capture`
     """
     if not text.strip():
         raise ValueError("text: expected some words, got none")
@@ -43,24 +43,24 @@ def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> A
 
 def _translated(model: Translator, text: str, target: str, chosen: dict[str, Any]) -> AttentionDisplay:
     reader, writer = model.need_tokenizer(), model.need_target_tokenizer()
-    most = model.config.get("max_positions")
-    (source,) = tokens(reader, [text], most)
-    written = plain(writer).encode(target, add_special_tokens=False).ids[: None if most is None else most - 1]
+    limit = model.config.get("max_positions")
+    (source,) = tokens(reader, [text], limit)
+    written = plain(writer).encode(target, add_special_tokens=False).ids[: None if limit is None else limit - 1]
     device = next(model.parameters()).device
-    ids = (torch.tensor([own], device=device) for own in (source, [model.config["bos"], *written]))
+    inputs = (torch.tensor([ids], device=device) for ids in (source, [model.config["bos"], *written]))
     with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
-        model(*ids)
-    # The row of a word is the look with which it was written, so it stands one place before the word is read.
-    rows = [*_names(writer, written), "(end)"]
-    return AttentionDisplay(seen, rows, _names(reader, source), title=f"{_short(text)} → {_short(target)}")
+        model(*inputs)
+    # A token is predicted one position before it is read, so the row there is named after it.
+    queries = [*_names(writer, written), "(end)"]
+    return AttentionDisplay(seen, queries, _names(reader, source), title=f"{_short(text)} → {_short(target)}")
 
 
 def _names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Tokens as a reader knows them; a part of a letter as the tokenizer has it."""
-    found = [tokenizer.decode([number], skip_special_tokens=False) for number in ids]
+    """The texts of tokens; of a part of a letter, which has none, the tokenizer's name for it."""
+    texts = [tokenizer.decode([number], skip_special_tokens=False) for number in ids]
     return [
         tokenizer.id_to_token(number) or "" if "\ufffd" in text or not text else text
-        for number, text in zip(ids, found, strict=True)
+        for number, text in zip(ids, texts, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""A kernel regression to look at: samples and curve, the window of every query, the heat map of the weights."""
+"""A kernel regression as pictures: samples and curve, the window of every query, the heat map of the weights."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ CELLS = 100  # rows and columns of a heat map; with more samples, neighbours sha
 class Curve:
     """A regressor along one feature, computed once."""
 
-    x: Array  # (g,)
+    x: Array  # (points,)
     predicted: Array
     effective: Array
     low: Array
     high: Array
-    weights: Array  # (CELLS, columns): rows are queries evenly spaced on x, columns samples or groups of them in order
-    edges: Array  # (columns + 1,) where the columns begin and end on x
+    weights: Array  # (CELLS, columns): a row for each of some queries, a column for each sample or group of neighbours
+    edges: Array  # (columns + 1,): where the columns begin and end on x
     bandwidth: float
 
 
@@ -46,8 +46,13 @@ class KernelRegressionDisplay:
 
     Make it with `from_estimator`, which draws it as well. Then `plot(kind=…)` draws it as a "curve", as the "window" of
     every query (effective number of samples and the interval with 90 % of the weight), or as the heat map of the
-    "weights"; `save`, `to_frame` and `print` give it away. With `before=`, another regressor (say, before learning) is
-    drawn beside it.
+    "weights".
+
+    curve: of the regressor; before: of another one (say, before learning), to be drawn beside it
+    x, y: the samples that are drawn; samples: of so many
+    truth: the true curve at curve.x, where it is known
+    x_name, y_name: labels of the axes
+    others: how many features there are besides this one
 
     >>> import numpy as np, regard
     >>> x = np.linspace(0, 5, 50)
@@ -91,8 +96,8 @@ class KernelRegressionDisplay:
         ax: Axes | None = None,
     ) -> KernelRegressionDisplay:
         """Compute and draw. `truth`, where it is known, is a function of X; `y` has one output."""
-        both: dict[str, object] = {"estimator": estimator, "before": before}
-        for name, given in both.items():
+        estimators: dict[str, object] = {"estimator": estimator, "before": before}
+        for name, given in estimators.items():
             if given is not None and not isinstance(given, KernelRegressor):
                 hint = "; pass the last step of a pipeline, and X as it gets it" if hasattr(given, "steps") else ""
                 raise TypeError(f"{name}: expected a fitted KernelRegressor, got {type(given).__name__}{hint}")
@@ -102,15 +107,15 @@ class KernelRegressionDisplay:
             raise ValueError(f"y: expected one number per row of X, ({len(points)},), got shape {values.shape}")
         index, name = _feature(estimator, feature, points.shape[1])
         x = numpy.linspace(points[:, index].min(), points[:, index].max(), 301)
-        asked = numpy.tile(numpy.median(points, axis=0), (len(x), 1))
-        asked[:, index] = x
+        queries = numpy.tile(numpy.median(points, axis=0), (len(x), 1))
+        queries[:, index] = x
         shown = numpy.unique(numpy.linspace(0, len(points) - 1, min(len(points), SHOWN)).astype(int))
         display = cls(
-            _curve(estimator, asked, index),
+            _curve(estimator, queries, index),
             points[shown, index],
             values[shown],
-            before=None if before is None else _curve(before, asked, index),
-            truth=None if truth is None else numpy.asarray(truth(asked), dtype=numpy.float64).reshape(len(x)),
+            before=None if before is None else _curve(before, queries, index),
+            truth=None if truth is None else numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x)),
             x_name=name,
             y_name=str(getattr(y, "name", None) or "y"),
             samples=len(points),
@@ -119,18 +124,18 @@ class KernelRegressionDisplay:
         return display.plot(kind, ax=ax)
 
     def plot(self, kind: Kind = "curve", *, ax: Axes | None = None) -> KernelRegressionDisplay:
-        """Draw on these axes, or on a figure of its own; sets `ax_` and `figure_`."""
+        """Draw on these axes, or on those of a new figure; sets `ax_` and `figure_`."""
         if kind not in KINDS:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
-        if ax is None:
-            ax = pictures.figure(3.6).subplots()
-        {"curve": self._draw_curve, "window": self._draw_window, "weights": self._draw_weights}[kind](ax)
-        self.ax_, self.figure_, self._kind = ax, ax.get_figure(root=True), kind
+        axes = self._figure(kind).axes[0] if ax is None else ax
+        if ax is not None:
+            self._draw(ax, kind)
+        self.ax_, self.figure_, self._kind = axes, axes.get_figure(root=True), kind
         return self
 
     def save(self, path: str | Path, kind: Kind | None = None) -> Path:
-        """Write the picture: .png, .svg, .pdf or .html (a page for light and dark rooms), by the name's ending."""
-        return pictures.write(lambda: self._drawn(kind or self._kind), path)
+        """Write the picture: .png, .svg, .pdf or .html (light or dark as the reader's), by the name's ending."""
+        return pictures.write(lambda: self._figure(kind or self._kind), path)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row for each point of the curve."""
@@ -153,14 +158,17 @@ class KernelRegressionDisplay:
         Console().print(table)
 
     def _repr_html_(self) -> str:
-        return pictures.html(lambda: self._drawn(self._kind))
+        return pictures.html(lambda: self._figure(self._kind))
 
     # ------------------------------------------------------------------------------------------------------- drawing
 
-    def _drawn(self, kind: Kind) -> Figure:
+    def _figure(self, kind: Kind) -> Figure:
         figure = pictures.figure(3.6)
-        getattr(self, f"_draw_{kind}")(figure.subplots())
+        self._draw(figure.subplots(), kind)
         return figure
+
+    def _draw(self, axes: Axes, kind: Kind) -> None:
+        {"curve": self._draw_curve, "window": self._draw_window, "weights": self._draw_weights}[kind](axes)
 
     def _draw_curve(self, axes: Axes) -> None:
         size = 5 if len(self.x) <= 200 else 2.5
@@ -182,10 +190,10 @@ class KernelRegressionDisplay:
         )
 
     def _draw_window(self, axes: Axes) -> None:
-        shown = [(self.curve, pictures.ATTENTION, "90 % of the weight")]
+        curves = [(self.curve, pictures.ATTENTION, "90 % of the weight")]
         if self.before is not None:
-            shown.insert(0, (self.before, pictures.POOLED, "before"))
-        for curve, colour, name in shown:
+            curves.insert(0, (self.before, pictures.POOLED, "before"))
+        for curve, colour, name in curves:
             label = f"{name}; {numpy.median(curve.effective):.3g} samples count"
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0, label=label)
             for end in (curve.low, curve.high):
@@ -210,30 +218,31 @@ class KernelRegressionDisplay:
         figure.colorbar(mesh, ax=axes, label=f"weight per unit of {self.x_name}")
 
 
-def _curve(estimator: KernelRegressor, asked: Array, index: int) -> Curve:
-    effective, low, high = estimator.window(_named(estimator, asked))
+def _curve(estimator: KernelRegressor, queries: Array, index: int) -> Curve:
+    """The regressor at queries that differ in one feature, at this index."""
+    effective, low, high = estimator.window(_named(estimator, queries))
     low, high = (ends if ends.ndim == 1 else ends[:, index] for ends in (low, high))
     points = estimator.samples_.points[:, index]
     order = numpy.argsort(points, kind="stable")
     groups = numpy.array_split(order, min(CELLS, len(order)))
-    rows = asked[numpy.linspace(0, len(asked) - 1, CELLS).astype(int)]
-    found = estimator._weights(rows, degree=0)
-    weights = numpy.stack([found[:, group].sum(1) for group in groups], axis=1)
+    rows = queries[numpy.linspace(0, len(queries) - 1, CELLS).astype(int)]
+    by_sample = estimator._weights(rows, degree=0)
+    weights = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
     middles = numpy.array([points[group].mean() for group in groups])
     between = (middles[1:] + middles[:-1]) / 2
     edges = numpy.concatenate([[points.min()], between, [points.max()]])
-    # Samples at the same place still get a column that can be seen.
+    # Samples with the same x still get a column of a visible width.
     least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
     edges = numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges))
-    predicted = numpy.asarray(estimator.predict(_named(estimator, asked)), dtype=numpy.float64)
+    predicted = numpy.asarray(estimator.predict(_named(estimator, queries)), dtype=numpy.float64)
     if predicted.ndim != 1:
         raise ValueError(f"estimator: expected one output, got {predicted.shape[1]}")
     bandwidth = float(estimator.bandwidth_[index])
-    return Curve(asked[:, index], predicted, effective, low, high, weights, edges, bandwidth)
+    return Curve(queries[:, index], predicted, effective, low, high, weights, edges, bandwidth)
 
 
 def _named(estimator: KernelRegressor, rows: Array) -> Any:
-    """Rows with the names that the estimator was fitted with, where it was: it would warn of rows without them."""
+    """Rows with the feature names that the estimator was fitted with, if it was: it would warn of rows without."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         return rows

@@ -1,15 +1,16 @@
-"""How wide every head looks, as a table and as a picture."""
+"""How wide every head attends, as a table and as a picture."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import numbers
+from regard.attention.capture import AttentionMap
 from regard.view.display import Display
-from regard.view.seen import Seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ __all__ = ["HeadNumbers", "Summary"]
 
 @dataclass(frozen=True)
 class HeadNumbers:
-    """One head, on average over the queries that it was seen with."""
+    """One head, on average over its queries."""
 
     name: str
     kind: str
@@ -28,7 +29,7 @@ class HeadNumbers:
     entropy: float  # of the weights, in nats
     width: float  # exp of it: how many keys share the weight
     spread: float  # keys from the first to the last of those that hold the middle 90 %
-    distance: float  # how far it looks; NaN where queries and keys are different sequences
+    distance: float  # from the query to the keys, on average; NaN where they are of different sequences
     sink: float  # the weight of the first key
 
 
@@ -36,10 +37,10 @@ HEADS = ("layer", "head", "kind", "effective width", "90 % within", "mean distan
 
 
 class Summary(Display, Sequence[HeadNumbers]):
-    """The numbers of every head that was seen. `plot` draws the widths by layer, a dot for each head."""
+    """The numbers of every head that was captured. `plot` draws the widths by layer, a dot for each head."""
 
-    def __init__(self, looks: Sequence[Seen]) -> None:
-        self.heads = [head for look in looks for head in _heads(look)]
+    def __init__(self, maps: Sequence[AttentionMap]) -> None:
+        self.heads = [head for layer in maps for head in _heads(layer)]
 
     def __getitem__(self, number: Any) -> Any:
         return self.heads[number]
@@ -65,8 +66,8 @@ class Summary(Display, Sequence[HeadNumbers]):
 
     def __str__(self) -> str:
         rows = [HEADS, *self._rows()]
-        wide = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
-        return "\n".join("  ".join(cell.rjust(size) for cell, size in zip(row, wide, strict=True)) for row in rows)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=True)) for row in rows)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEADS)
@@ -76,44 +77,45 @@ class Summary(Display, Sequence[HeadNumbers]):
     def _rows(self) -> list[list[str]]:
         return [
             [
-                str(own.layer),
-                str(own.head),
-                own.kind,
-                f"{own.width:.2f}",
-                f"{own.spread:.1f}",
-                "" if own.distance != own.distance else f"{own.distance:.2f}",
-                f"{own.sink:.1%}",
-                own.name,
+                str(head.layer),
+                str(head.head),
+                head.kind,
+                f"{head.width:.2f}",
+                f"{head.spread:.1f}",
+                "" if math.isnan(head.distance) else f"{head.distance:.2f}",
+                f"{head.sink:.1%}",
+                head.name,
             ]
-            for own in self.heads
+            for head in self.heads
         ]
 
     def _draw(self, axes: Axes) -> None:
         from regard.view import pictures
 
-        layers = sorted({own.layer for own in self.heads})
-        axes.plot([own.layer for own in self.heads], [own.width for own in self.heads], "o", color=pictures.TRUTH,
-                  alpha=0.7, markeredgewidth=0, label="a head")  # fmt: skip
-        means = [[own.width for own in self.heads if own.layer == layer] for layer in layers]
-        axes.plot(layers, [sum(own) / len(own) for own in means], color=pictures.ATTENTION, label="mean of the heads")
+        dots: dict[str, Any] = {"color": pictures.TRUTH, "alpha": 0.7, "markeredgewidth": 0, "label": "a head"}
+        axes.plot([head.layer for head in self.heads], [head.width for head in self.heads], "o", **dots)
+        layers = sorted({head.layer for head in self.heads})
+        widths = [[head.width for head in self.heads if head.layer == layer] for layer in layers]
+        means = [sum(layer) / len(layer) for layer in widths]
+        axes.plot(layers, means, color=pictures.ATTENTION, label="mean of the heads")
         axes.set(xlabel="layer", ylabel="effective width (keys)", xticks=layers)
         axes.set_ylim(bottom=0)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, columnspacing=1.4, borderaxespad=0)
 
 
-def _heads(look: Seen) -> list[HeadNumbers]:
-    weights = look.weights
+def _heads(layer: AttentionMap) -> list[HeadNumbers]:
+    weights = layer.weights
     low, high = numbers.interval(weights)
-    far = numbers.distance(weights, look.queries)
-    rows = {
+    distance = numbers.distance(weights, layer.queries)
+    by_query = {  # (batch, heads, n)
         "entropy": numbers.entropy(weights),
         "width": numbers.width(weights),
         "spread": (high - low + 1).double(),
-        "distance": far if look.kind != "cross" else far * float("nan"),
+        "distance": distance if layer.kind != "cross" else distance * math.nan,
         "sink": numbers.sink(weights),
     }
-    means = {name: numbers.mean_of_rows(values, weights).tolist() for name, values in rows.items()}
+    means = {name: numbers.mean_of_rows(values, weights).tolist() for name, values in by_query.items()}
     return [
-        HeadNumbers(look.name, look.kind, look.layer, head, **{name: own[place] for name, own in means.items()})
-        for place, head in enumerate(look.heads)
+        HeadNumbers(layer.name, layer.kind, layer.layer, head, **{name: mean[index] for name, mean in means.items()})
+        for index, head in enumerate(layer.heads)
     ]

@@ -31,19 +31,19 @@ def answer(store: ModelStore, params: Params) -> dict[str, Any]:
         raise ValueError(f"model: {name} reads no pictures")
     picture = _decode(model, params.text("picture", MAX_LENGTH))
     display = ImageAttentionDisplay.from_model(model, picture)
-    layers = range(len(display.looks))
+    heads = [
+        [display.heatmap(number, head).tolist() for head in range(len(layer.heads))]
+        for number, layer in enumerate(display.maps)
+    ]
     return {
         "model": name,
         "label": display.label,
-        "probability": display.chance,
+        "probability": display.probability,
         "kind": display.kind,
         "picture": _data_url(picture),
-        "all_layers": display.place().tolist(),
-        "layers": [display.place(layer).tolist() for layer in layers],
-        "heads": [
-            [display.place(layer, head).tolist() for head in range(display.looks[layer].weights.shape[1])]
-            for layer in layers
-        ],
+        "all_layers": display.heatmap().tolist(),
+        "layers": [display.heatmap(number).tolist() for number in range(len(display.maps))],
+        "heads": heads,
     }
 
 

@@ -42,17 +42,7 @@ def answer(store: ModelStore, params: Params) -> dict[str, Any]:
     if isinstance(model, LanguageModel):
         result["next"] = _next_tokens(model, text)
     display = read(model, text, translation)
-    layers = [
-        {
-            "number": attention.look.layer,
-            "name": attention.look.name,
-            "kind": attention.look.kind,
-            "heads": list(attention.look.heads),
-            "rows": attention.rows,
-            "columns": attention.columns,
-        }
-        for attention in display.maps
-    ]
+    layers = [layer.to_dict() for layer in display.maps]
     return {**result, "levels": LEVELS, "layers": layers, "display": store.add_display(display)}
 
 
@@ -60,7 +50,7 @@ def weights(store: ModelStore, params: Params) -> bytes:
     """The weights of one head, packed."""
     maps = store.display(params.integer("display", 0, 10**9)).maps
     layer = maps[params.integer("layer", 0, len(maps) - 1)]
-    return packed(layer.weights[params.integer("head", 0, len(layer.weights) - 1)], LEVELS)
+    return packed(layer.weights[0, params.integer("head", 0, len(layer.heads) - 1)], LEVELS)
 
 
 def _next_tokens(model: LanguageModel, text: str) -> list[dict[str, Any]]:

@@ -92,6 +92,14 @@ def test_classify_images(home, run, tmp_path):
     assert "rows and columns of the image" in err
 
 
+def test_classify_shows_where_a_class_token_attends_as_look_does(run, tmp_path):
+    Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).save(tmp_path / "one.png")
+    regard.ViT(8, 2, 24, 2, 3, 5, channels=1, pooling="class", labels=list("abcde")).save(tmp_path / "vit")
+    _, shown, _ = run("look", tmp_path / "vit", tmp_path / "one.png")
+    code, _, err = run("classify", tmp_path / "vit", tmp_path / "one.png", "--show")
+    assert (code, err) == (0, shown)
+
+
 @pytest.mark.parametrize("task", list(tiny.SHAPES))
 def test_evaluate_finds_what_the_run_found(home, run, task):
     """On the test part of the data that the run was trained on."""

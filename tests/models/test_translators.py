@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard import Additive
-from regard.attention.observers import watching
+from regard.attention.observers import observe
 from regard.models import Seq2Seq, Transformer, recurrence
 from regard.models.multihead import SCORES
 from tests.models.test_layers import block_state
@@ -114,9 +114,9 @@ def test_looking_changes_no_bit_in_training_either(model, source, target):
     if isinstance(model, Seq2Seq) and model.score is None:
         return
     plain, seen = model(source, target, LENGTHS), []
-    with watching(seen.append):
+    with observe(seen.append):
         assert torch.equal(model(source, target, LENGTHS), plain)
-    looks = [look.weights() for look in seen if look.layer is model]
+    looks = [call.weights()[:, 0] for call in seen if call.module is model]
     if looks:
         same(torch.cat(looks, 1), model.align(source, target, LENGTHS))
 

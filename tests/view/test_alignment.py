@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 import regard
 from regard.data.grammar import corpus
@@ -17,21 +16,20 @@ PAIRS = corpus("fr").test[:7]
 
 @pytest.fixture(params=["rnn", "transformer"])
 def model(request):
-    torch.manual_seed(0)
-    reader, writer = (
-        train_tokenizer([getattr(pair, side) for pair in PAIRS], "word", 200) for side in ("source", "target")
-    )
-    counts = reader.get_vocab_size(), writer.get_vocab_size()
-    made = regard.Seq2Seq(*counts, 12, 14) if request.param == "rnn" else regard.Transformer(*counts, 24, 2, 3)
-    made.tokenizer, made.target_tokenizer = reader, writer
-    return made.eval()
+    texts = zip(*((pair.source, pair.target) for pair in PAIRS), strict=True)
+    tokenizers = [train_tokenizer(list(side), "word", 200) for side in texts]
+    sizes = [tokenizer.get_vocab_size() for tokenizer in tokenizers]
+    model = regard.Seq2Seq(*sizes, 12, 14) if request.param == "rnn" else regard.Transformer(*sizes, 24, 2, 3)
+    model.tokenizer, model.target_tokenizer = tokenizers
+    return model.eval()
 
 
 def test_every_head_is_judged(model):
     rates = heads_by_alignment(model, PAIRS)
     assert len(rates) == (2 if isinstance(model, regard.Seq2Seq) else 1 + 2 * 3)
     assert list(rates.values()) == sorted(rates.values())
-    links = [own.links for own in align(model, [pair.source for pair in PAIRS], [pair.target for pair in PAIRS])]
+    alignments = align(model, [pair.source for pair in PAIRS], [pair.target for pair in PAIRS])
+    links = [alignment.links for alignment in alignments]
     assert rates[()] == alignment_error_rate(links, [pair.alignment for pair in PAIRS])
 
 
@@ -43,8 +41,7 @@ def test_a_picture_with_links_and_gold(model, tmp_path):
     assert len(drawn.get_offsets()) == len(display.alignment.links)
     assert len(right.get_offsets()) == len(pair.alignment)
     assert display.to_frame().shape == (len(display.alignment.target), len(display.alignment.source))
-    for ending in ("png", "svg", "pdf", "html"):
-        assert display.save(tmp_path / f"alignment.{ending}").stat().st_size > 1_000
+    assert display.save(tmp_path / "alignment.png").stat().st_size > 1_000
 
 
 def test_pairs_without_gold_are_refused(model):

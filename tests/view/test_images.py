@@ -1,4 +1,4 @@
-"""Where in an image a model looks."""
+"""Where in an image a model attends."""
 
 import numpy
 import pytest
@@ -15,16 +15,15 @@ def picture(side=8, channels=1, seed=0):
 
 @pytest.fixture(params=["class", "mean"])
 def vit(request):
-    torch.manual_seed(0)
     return regard.ViT(8, 2, 24, 3, 3, 5, channels=1, pooling=request.param).eval()
 
 
-def test_places_add_up(vit):
+def test_heatmaps_add_up(vit):
     display = ImageAttentionDisplay.from_model(vit, picture())
-    for given in ((), (0,), (2, 1), (-1,)):
-        places = display.place(*given)
-        assert places.shape == (4, 4)
-        assert float(places.sum()) == pytest.approx(1, abs=1e-5)
+    for chosen in ((), (0,), (2, 1), (-1,)):
+        heatmap = display.heatmap(*chosen)
+        assert heatmap.shape == (4, 4)
+        assert float(heatmap.sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_layer_is_what_its_heads_are(vit):
@@ -33,32 +32,30 @@ def test_a_layer_is_what_its_heads_are(vit):
         vit(vit.prepared(picture()[None]))
     weights = seen[1].weights[0].mean(0)
     row = weights.mean(0) if vit.token is None else weights[0, 1:]
-    torch.testing.assert_close(display.place(1).flatten(), row / row.sum())
+    torch.testing.assert_close(display.heatmap(1).flatten(), row / row.sum())
 
 
 def test_class_activation_adds_up_to_the_logit():
-    """Before what speaks against the class is left out, the mean over all places is the logit, but for the bias."""
-    torch.manual_seed(0)
+    """Before what speaks against the class is left out, the mean over all positions is the logit, but for the bias."""
     model = regard.ResNet([1, 1], 5, width=4, stem="cifar", channels=1).eval()
     with torch.no_grad():
-        model.classifier.weight.abs_()  # then nothing speaks against any class, for what blocks say is never negative
+        model.classifier.weight.abs_()  # then nothing speaks against any class, as features are never negative
         logits = model(model.prepared(picture()[None]))[0]
     display = ImageAttentionDisplay.from_model(model, picture())
     best = int(logits.argmax())
     assert display.kind == "class activation"
-    assert float(display.place().mean()) == pytest.approx(
+    assert float(display.heatmap().mean()) == pytest.approx(
         float(logits[best] - model.classifier.bias[best].detach()), rel=1e-4
     )
     with pytest.raises(IndexError, match="no attention"):
-        display.place(0)
+        display.heatmap(0)
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
-def test_files(vit, tmp_path, ending):
+def test_files(vit, tmp_path):
     Image.fromarray(picture()[0].numpy()).save(tmp_path / "digit.png")
     display = ImageAttentionDisplay.from_model(vit, tmp_path / "digit.png")
-    for given in ((), (1,), (1, 2)):
-        assert display.save(tmp_path / f"looks.{ending}", *given).stat().st_size > 1_000
+    for name, chosen in (("grid.png", ()), ("layer.svg", (1,)), ("head.html", (1, 2))):
+        assert display.save(tmp_path / name, *chosen).stat().st_size > 1_000
     assert display.to_frame(0).shape == (4, 4)
 
 
@@ -71,7 +68,7 @@ def test_the_overlay_lies_on_the_image(vit):
     assert over.get_extent() == [-0.5, 7.5, 7.5, -0.5]
 
 
-@pytest.mark.parametrize(("given", "message"), [((3,), "below 3, got 3"), ((0, 3), "below 3, got 3")])
-def test_wrong_layers_and_heads(vit, given, message):
-    with pytest.raises(IndexError, match=message):
-        ImageAttentionDisplay.from_model(vit, picture()).place(*given)
+@pytest.mark.parametrize("chosen", [(3,), (0, 3)])
+def test_wrong_layers_and_heads(vit, chosen):
+    with pytest.raises(IndexError, match="below 3, got 3"):
+        ImageAttentionDisplay.from_model(vit, picture()).heatmap(*chosen)

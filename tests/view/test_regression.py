@@ -5,6 +5,7 @@ import io
 import numpy
 import pandas
 import pytest
+from IPython.core.formatters import HTMLFormatter
 from matplotlib import image
 from matplotlib.figure import Figure
 from sklearn.pipeline import make_pipeline
@@ -49,14 +50,15 @@ def test_axes_have_names_and_a_legend(display, kind):
     assert kind == "weights" or any("before" in text for text in texts)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
-def test_every_kind_in_every_format(display, tmp_path, kind, ending):
-    first, second = (display.save(tmp_path / f"{name}.{ending}", kind) for name in "ab")
-    assert len(first.read_bytes()) > 3000
-    if ending != "html":  # its title is the file's name
-        assert first.read_bytes() == second.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{ending}", f"b.{ending}"]
+@pytest.mark.parametrize(
+    ("kind", "ending"), [*((kind, "png") for kind in KINDS), ("curve", "svg"), ("weights", "pdf"), ("window", "html")]
+)
+def test_the_same_picture_is_the_same_file(display, tmp_path, kind, ending):
+    path = tmp_path / f"a.{ending}"
+    first, second = (display.save(path, kind).read_bytes() for _ in range(2))
+    assert len(first) > 3000
+    assert first == second
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_picture_shows_something(display, tmp_path):
@@ -66,7 +68,7 @@ def test_the_picture_shows_something(display, tmp_path):
 
 
 def test_in_a_notebook_as_a_table_and_in_a_terminal(display, capsys):
-    assert display._repr_html_().startswith("<picture>")
+    assert HTMLFormatter()(display).startswith("<picture>")
     frame = display.to_frame()
     assert list(frame.columns) == ["x", "predicted", "effective", "low", "high", "truth"]
     display.print()
@@ -106,12 +108,10 @@ def test_wrong_calls_are_refused_by_name(change, message):
         KernelRegressionDisplay.from_estimator(model, **({"X": X, "y": y} | change))
 
 
-def test_a_pipeline_is_told_what_to_do():
+def test_the_error_for_a_pipeline_says_what_to_do():
     X, y = data()
     pipeline = make_pipeline(KernelRegressor(bandwidth=0.2)).fit(X, y)
-    with pytest.raises(
-        TypeError, match="estimator: expected a fitted KernelRegressor, got Pipeline; pass the last step"
-    ):
+    with pytest.raises(TypeError, match="expected a fitted KernelRegressor, got Pipeline; pass the last step"):
         KernelRegressionDisplay.from_estimator(pipeline, X, y)
 
 
@@ -120,8 +120,3 @@ def test_samples_that_are_not_drawn_are_counted():
     model = KernelRegressor(bandwidth=0.2).fit(X, y)
     display = KernelRegressionDisplay.from_estimator(model, X, y)
     assert display.ax_.get_legend().get_texts()[0].get_text() == "2000 of 2503 samples"
-
-
-def test_an_unknown_ending(display, tmp_path):
-    with pytest.raises(ValueError, match=r"path: expected a name that ends in \.png, \.svg, \.pdf, \.html"):
-        display.save(tmp_path / "a.gif")

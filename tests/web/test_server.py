@@ -207,7 +207,7 @@ def test_texts_and_their_weights(server, model):
             status, packed = server.ask("weights", display=answer["display"], layer=number, head=head)
             assert status == 200
             steps = numpy.frombuffer(zlib.decompress(packed, -15), numpy.uint8)
-            rows = (steps.reshape(len(layer["rows"]), len(layer["columns"])) / answer["levels"]) ** 2
+            rows = (steps.reshape(len(layer["tokens"]), len(layer["key_tokens"])) / answer["levels"]) ** 2
             numpy.testing.assert_allclose(rows.sum(1), 1, atol=0.05)
 
 

@@ -1,29 +1,30 @@
-// Weights to look around in: layers × heads → one head → one token.
+// Attention maps to explore: layers × heads → one head → one token.
 //
-// A source has `levels`, `layers` ({number, name, kind, heads, rows, columns}) and `weights(layer, head)`, a promise of
-// a Uint8Array with round(√w · levels) for every query and key, row by row. Tokens are text and never markup.
+// A source has `levels`, `layers` ({layer, name, kind, heads, tokens, key_tokens}) and `weights(index, head)`, a promise
+// of a Uint8Array with round(√w · levels) for every query and key, row by row. Tokens are text and never markup.
 
 const LIGHT = [[253, 243, 230], [251, 203, 146], [238, 108, 75], [163, 18, 29]];
 const DARK = [[43, 43, 54], [122, 44, 76], [228, 88, 75], [255, 214, 129]];
 const THUMB = 72; // pixels
-const LABELLED = 72; // tokens on an axis that all get their names
+const LABELLED = 72; // tokens on an axis that all get labels
 const TOP = 12; // keys in the table
 
 /** The source that a page of one file carries. */
 export function fromPage(document) {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const kept = new Map();
+  const cache = new Map();
   return {
     ...data,
-    weights(layer, head) {
-      const name = `${layer}.${head}`;
-      if (!kept.has(name)) kept.set(name, inflated(data.layers[layer].weights[head]));
-      return kept.get(name);
+    weights(index, head) {
+      const name = `${index}.${head}`;
+      if (!cache.has(name)) {
+        const text = atob(data.layers[index].weights[head]);
+        cache.set(name, inflatedBytes(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
+      }
+      return cache.get(name);
     },
   };
 }
-
-const inflated = (text) => inflatedBytes(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)));
 
 /** Bytes that were deflated. */
 export async function inflatedBytes(bytes) {
@@ -33,12 +34,12 @@ export async function inflatedBytes(bytes) {
 
 export const weightOf = (step, levels) => (step / levels) ** 2;
 
-/** The colour of a weight between 0 and 1, for light rooms and dark ones. */
+/** The colour of a weight between 0 and 1, on light pages and on dark ones. */
 export function colour(weight, dark) {
   const stops = dark ? DARK : LIGHT;
-  const place = Math.min(Math.max(weight, 0), 1) * (stops.length - 1);
-  const low = Math.min(Math.floor(place), stops.length - 2);
-  return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * (place - low)));
+  const position = Math.min(Math.max(weight, 0), 1) * (stops.length - 1);
+  const low = Math.min(Math.floor(position), stops.length - 2);
+  return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * (position - low)));
 }
 
 /** The colour of letters that can be read on it. */
@@ -72,7 +73,7 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Show a source in an element. `state` is {layer, head, row}; `changed` hears of every new one. */
+/** Show a source in an element. `state` is {layer, head, row}, by index; `changed` is called with every new one. */
 export function showMaps(root, source, { state = fromHash(), changed = toHash } = {}) {
   const view = { layer: 0, head: 0, row: null, ...state };
   const grid = element("div", { class: "maps-grid", role: "group", "aria-label": "layers and heads" });
@@ -88,7 +89,7 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     view.layer = Math.min(Math.max(view.layer, 0), source.layers.length - 1);
     const layer = source.layers[view.layer];
     view.head = Math.min(Math.max(view.head, 0), layer.heads.length - 1);
-    if (view.row !== null) view.row = Math.min(Math.max(view.row, 0), layer.rows.length - 1);
+    if (view.row !== null) view.row = Math.min(Math.max(view.row, 0), layer.tokens.length - 1);
     return layer;
   };
 
@@ -99,16 +100,17 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     draw();
   };
 
-  source.layers.forEach((layer, number) => {
-    const row = element("div", { class: "maps-row" }, element("span", { title: layer.name }, String(layer.number)));
-    buttons.push(layer.heads.map((head, place) => {
+  source.layers.forEach((layer, index) => {
+    const row = element("div", { class: "maps-row" }, element("span", { title: layer.name }, String(layer.layer)));
+    buttons.push(layer.heads.map((head, column) => {
       const small = element("canvas", { width: THUMB, height: THUMB, "aria-hidden": "true" });
-      const label = `layer ${layer.number}, head ${head}`;
+      const label = `layer ${layer.layer}, head ${head}`;
       const button = element("button", { type: "button", "aria-label": label, title: label }, small);
-      button.addEventListener("click", () => go({ layer: number, head: place, row: null }));
+      button.addEventListener("click", () => go({ layer: index, head: column, row: null }));
       row.append(button);
-      whenSeen(button, async () => {
-        const image = painted(await source.weights(number, place), layer.rows.length, layer.columns.length, source.levels);
+      whenVisible(button, async () => {
+        const steps = await source.weights(index, column);
+        const image = painted(steps, layer.tokens.length, layer.key_tokens.length, source.levels);
         small.getContext("2d").drawImage(image, 0, 0, THUMB, THUMB);
       });
       return button;
@@ -129,10 +131,10 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     const layer = inside();
     const mine = (turn += 1);
     const steps = await source.weights(view.layer, view.head);
-    if (mine !== turn) return; // somebody has gone on meanwhile
+    if (mine !== turn) return; // another head was chosen meanwhile
     buttons.flat().forEach((button) => button.removeAttribute("aria-current"));
     buttons[view.layer][view.head].setAttribute("aria-current", "true");
-    title.textContent = `layer ${layer.number}, head ${layer.heads[view.head]} · ${layer.kind} · ${layer.name}`;
+    title.textContent = `layer ${layer.layer}, head ${layer.heads[view.head]} · ${layer.kind} · ${layer.name}`;
     drawHead(canvas, layer, steps, source.levels, view.row);
     canvas.setAttribute("aria-label", `${title.textContent}: queries (look) as rows, keys (looked at) as columns`);
     showRow(words, table, layer, steps, source.levels, view.row);
@@ -140,15 +142,15 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
 
   canvas.addEventListener("click", (event) => {
     const layer = source.layers[view.layer];
-    const place = placeOf(canvas, event, layer);
-    if (place) go({ row: place.row === view.row ? null : place.row });
+    const cell = cellAt(canvas, event, layer);
+    if (cell) go({ row: cell.row === view.row ? null : cell.row });
   });
   canvas.addEventListener("mousemove", async (event) => {
     const layer = source.layers[view.layer];
-    const place = placeOf(canvas, event, layer);
+    const cell = cellAt(canvas, event, layer);
     const steps = await source.weights(view.layer, view.head);
-    const weight = place && weightOf(steps[place.row * layer.columns.length + place.column], source.levels);
-    canvas.title = place ? `${layer.rows[place.row]} → ${layer.columns[place.column]}: ${weight.toFixed(3)}` : "";
+    const weight = cell && weightOf(steps[cell.row * layer.key_tokens.length + cell.column], source.levels);
+    canvas.title = cell ? `${layer.tokens[cell.row]} → ${layer.key_tokens[cell.column]}: ${weight.toFixed(3)}` : "";
   });
   root.addEventListener("keydown", (event) => {
     const moves = {
@@ -168,7 +170,7 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
   return { go, state: () => ({ ...view }) };
 }
 
-function whenSeen(button, work) {
+function whenVisible(button, work) {
   new IntersectionObserver((entries, observer) => {
     if (entries.some((entry) => entry.isIntersecting)) {
       observer.disconnect();
@@ -177,14 +179,14 @@ function whenSeen(button, work) {
   }, { rootMargin: "200px" }).observe(button);
 }
 
-/** How a head is laid out on its canvas: the size of a cell and the room for names. */
+/** The layout of a head on its canvas: the size of a cell, and the room for tokens. */
 function layout(layer) {
-  const n = layer.rows.length;
-  const m = layer.columns.length;
+  const n = layer.tokens.length;
+  const m = layer.key_tokens.length;
   const cell = Math.max(1, Math.min(26, Math.floor(720 / Math.max(n, m, 1))));
   const named = cell >= 9 && Math.max(n, m) <= LABELLED;
   const room = (tokens) => (named ? 12 + 7 * Math.min(14, Math.max(...tokens.map(widthOf), 1)) : 16);
-  return { n, m, cell, named, left: room(layer.rows), top: room(layer.columns) };
+  return { n, m, cell, named, left: room(layer.tokens), top: room(layer.key_tokens) };
 }
 
 const widthOf = (text) => [...text].reduce((sum, letter) => sum + (letter.codePointAt(0) > 0x2e80 ? 2 : 1), 0);
@@ -206,11 +208,11 @@ function drawHead(canvas, layer, steps, levels, row) {
   context.drawImage(painted(steps, n, m, levels), left, top, m * cell, n * cell);
   if (named) {
     context.textAlign = "right";
-    layer.rows.forEach((token, place) => context.fillText(short(token), left - 5, top + (place + 0.5) * cell));
+    layer.tokens.forEach((token, query) => context.fillText(short(token), left - 5, top + (query + 0.5) * cell));
     context.textAlign = "left";
-    layer.columns.forEach((token, place) => {
+    layer.key_tokens.forEach((token, key) => {
       context.save();
-      context.translate(left + (place + 0.5) * cell, top - 5);
+      context.translate(left + (key + 0.5) * cell, top - 5);
       context.rotate(-Math.PI / 2);
       context.fillText(short(token), 0, 0);
       context.restore();
@@ -223,7 +225,8 @@ function drawHead(canvas, layer, steps, levels, row) {
   }
 }
 
-function placeOf(canvas, event, layer) {
+/** The row and the column that a mouse event is on, or null. */
+function cellAt(canvas, event, layer) {
   const { n, m, cell, left, top } = layout(layer);
   const box = canvas.getBoundingClientRect();
   const zoom = (left + m * cell + 2) / box.width;
@@ -232,9 +235,9 @@ function placeOf(canvas, event, layer) {
   return row >= 0 && row < n && column >= 0 && column < m ? { row, column } : null;
 }
 
-/** One query in words: what it looks at, and as a table the most of it. */
+/** One query: its weights as the colours of the tokens, and the largest as a table. */
 function showRow(words, table, layer, steps, levels, row) {
-  const m = layer.columns.length;
+  const m = layer.key_tokens.length;
   if (row === null) {
     words.textContent = "Choose a row to see what one token looks at: click it, or press Enter and the arrow keys.";
     table.replaceChildren();
@@ -242,10 +245,10 @@ function showRow(words, table, layer, steps, levels, row) {
   }
   const weights = Array.from({ length: m }, (_, key) => weightOf(steps[row * m + key], levels));
   words.replaceChildren(
-    element("b", {}, layer.rows[row]),
+    element("b", {}, layer.tokens[row]),
     " looks at ",
     ...weights.map((weight, key) => {
-      const word = element("span", { title: weight.toFixed(3) }, layer.columns[key]);
+      const word = element("span", { title: weight.toFixed(3) }, layer.key_tokens[key]);
       word.style.background = `rgb(${colour(weight, isDark())})`;
       word.style.color = readable(weight, isDark());
       return word;
@@ -253,9 +256,9 @@ function showRow(words, table, layer, steps, levels, row) {
   );
   const order = weights.map((weight, key) => [weight, key]).sort((one, two) => two[0] - one[0]).slice(0, TOP);
   table.replaceChildren(
-    element("caption", {}, `What “${layer.rows[row]}” looks at most`),
-    element("tr", {}, element("th", {}, "key"), element("th", {}, "place"), element("th", {}, "weight")),
-    ...order.map(([weight, key]) => element("tr", {}, element("td", {}, layer.columns[key]),
+    element("caption", {}, `What “${layer.tokens[row]}” looks at most`),
+    element("tr", {}, element("th", {}, "key"), element("th", {}, "position"), element("th", {}, "weight")),
+    ...order.map(([weight, key]) => element("tr", {}, element("td", {}, layer.key_tokens[key]),
       element("td", {}, String(key)), element("td", {}, weight.toFixed(3)))),
   );
 }
