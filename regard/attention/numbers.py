@@ -60,8 +60,8 @@ def similarity(weights: Tensor) -> Tensor:
 
 
 def rollout(layers: Sequence[Tensor]) -> Tensor:
-    """Attention through all layers, (batch, n, n), by Abnar and Zuidema (2020): in each layer a position takes half from
-    itself, and half by the mean weights of the heads. layers: weights (batch, heads, n, n), in their order.
+    """Attention through all layers, (batch, n, n), by Abnar and Zuidema (2020): in each layer a position takes half
+    from itself, half by the mean weights of the heads. layers: weights (batch, heads, n, n), in their order.
     """
     if not layers:
         raise ValueError("layers: expected the weights of one layer or more, got none")

@@ -163,7 +163,7 @@ class MultiHead(nn.Module):
         """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
         query, keys, values = self._project(rows, ALL, places.turn)
         past = KVCache(keys, values) if past is None else past.append(keys, values)
-        return self._answer(query, past.keys, past.values, mask=places.mask), past
+        return self._answer(query, past.keys, past.values, mask=places.mask, cross=False), past
 
     def project_kv(self, source: Tensor) -> KVCache:
         """Keys and values of (batch, m, key size), projected once, for any number of looks."""
@@ -177,13 +177,15 @@ class MultiHead(nn.Module):
         """
         queries = query.reshape(len(source.keys), -1, query.shape[-1])  # (sources, sharers · n, query size)
         (rows,) = self._project(queries, QUERY)
-        answers = self._answer(rows, source.keys, source.values, mask=mask)
+        answers = self._answer(rows, source.keys, source.values, mask=mask, cross=True)
         return answers.reshape(*query.shape[:-1], -1)
 
-    def _answer(self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None) -> Tensor:
+    def _answer(
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None, cross: bool | None = None
+    ) -> Tensor:
         """What queries find by keys in values, (batch, heads, rows, head size) each; all heads mixed."""
         dropout = self.dropout if self.training else 0.0
-        found = attend_in(self, query, key, value, score=self.score, mask=mask, dropout=dropout)
+        found = attend_in(self, query, key, value, score=self.score, mask=mask, dropout=dropout, cross=cross)
         return self.out_proj(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
 
     def _project(self, rows: Tensor, parts: slice, turn: RotaryTable | None = None) -> list[Tensor]:
