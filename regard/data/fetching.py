@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from regard.data.catalog import Archive, Row, UnknownSetError, find
 from regard.data.packages import FetchError, download
-from regard.files import digest, new_folder, write
+from regard.files import digest, new_folder, sync, write
 
 __all__ = [
     "FetchError",
@@ -136,7 +136,7 @@ def _archives(row: Row, work: Path, report: FetchReport) -> list[Path]:
     store.mkdir(exist_ok=True)
     absent = [archive for archive in row.archives if not _is_stored(archive, store / archive.file, report)]
     needed, free = 2 * sum(archive.size for archive in absent), shutil.disk_usage(store).free
-    if free < needed:  # for the archives, and for what is unpacked from them
+    if free < needed:  # for the archives, and about as much for what is unpacked from them
         raise FetchError(f"{store}: expected {megabytes(needed)} of free space, got {megabytes(free)}")
     work.mkdir()
     for number, archive in enumerate(row.archives, 1):
@@ -154,7 +154,7 @@ def _is_stored(archive: Archive, path: Path, report: FetchReport) -> bool:
     sha256, record = digest(path), _record(path)
     if sha256 == archive.sha256:
         return True
-    recorded = record.read_text(encoding="utf-8").split() if record.exists() else []
+    recorded = record.read_text(encoding="utf-8", errors="replace").split() if record.exists() else []
     if sha256 not in recorded:
         report.note(f"{path}: is not what was fetched once, and is fetched again")
         return False
@@ -173,7 +173,9 @@ def _store(archive: Archive, downloaded: Path, path: Path, report: FetchReport) 
             raise FetchError(f"{archive.request}: expected SHA-256 {archive.sha256}, got {sha256}; it is not used")
         write(_record(path), f"{sha256}  {downloaded.name}\n")
         _note_version(archive, downloaded.name, report)
-    write(path, downloaded.replace)
+    sync(downloaded)
+    downloaded.replace(path)
+    sync(path.parent)
 
 
 def _record(path: Path) -> Path:
