@@ -1,4 +1,5 @@
 # The public names, once: `import regard` reads this file, and imports a module when one of its names is first used.
+from .attention.additive import Additive as Additive
 from .attention.formula import (
     attend as attend,
     masked_softmax as masked_softmax,
@@ -8,19 +9,20 @@ from .attention.kernels import Kernel as Kernel
 from .attention.masks import (
     Mask as Mask,
     bias as bias,
-    causal as causal,
     drop as drop,
     keep as keep,
-    lengths as lengths,
-    segments as segments,
-    window as window,
 )
 from .attention.pooling import (
     average_pool as average_pool,
     max_pool as max_pool,
 )
+from .attention.position_masks import (
+    causal as causal,
+    lengths as lengths,
+    segments as segments,
+    window as window,
+)
 from .attention.scores import (
-    Additive as Additive,
     Bilinear as Bilinear,
     Cosine as Cosine,
     Dot as Dot,

@@ -1,10 +1,12 @@
 """The formula: scores, masks, attend, and the engines that make it fast."""
 
+from regard.attention.additive import Additive
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
-from regard.attention.masks import Mask, bias, causal, drop, keep, lengths, segments, window
+from regard.attention.masks import Mask, bias, drop, keep
 from regard.attention.pooling import average_pool, max_pool
-from regard.attention.scores import Additive, Bilinear, Cosine, Dot, Score
+from regard.attention.position_masks import causal, lengths, segments, window
+from regard.attention.scores import Bilinear, Cosine, Dot, Score
 
 __all__ = [
     "Additive",

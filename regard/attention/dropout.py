@@ -1,6 +1,6 @@
 """Dropout: a share of the numbers becomes 0, and the others grow by as much as is lost.
 
-    kept_i = x_i / (1 − share)  or  0
+    output_i = x_i / (1 − share)  or  0
 
 PyTorch's own draws a float for each number, which on a CPU takes longer than the products around it; 16 bits of a
 random word are enough to decide.
@@ -18,7 +18,7 @@ VALUES = 1 << 16  # of 16 bits: the share is a multiple of 1 / VALUES
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
-    """x with a share of it, chosen by chance, set to 0."""
+    """x with a random share of its numbers set to 0."""
     if not x.is_cpu or torch.compiler.is_compiling():
         return functional.dropout(x, share)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)

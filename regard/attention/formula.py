@@ -1,33 +1,37 @@
-"""The one formula of this project, and the only softmax over scores in it:
+"""The one formula of this project, and the only softmax over attention scores in it:
 
     output_i = Σ_j softmax_j( score(query_i, key_j) restricted by mask ) · value_j
 
-`attend` checks the call, folds it to (B, R, n, …) (layout.py), cuts it into pieces that fit in cache (tiling.py), and
-solves each: as PyTorch's fused attention where the score is a dot product (fused.py), else by the three lines of
-`_solve`. When gradients are wanted, a streamed piece is computed again in the backward pass instead of being kept.
+The way of a call, from `attend` to the kernel:
+
+    layout.py   checks the shapes against each other and folds the leading dimensions to (B, R)
+    masks.py    ties the mask to these shapes
+    tiling.py   cuts the scores (B, R, n, m) into tiles that fit in cache, and joins what comes out of them
+    fused.py    solves a tile by PyTorch's fused kernel, where the score is a dot product
+    here        `_solve` solves any other tile by the formula as it stands above
+
+When gradients are wanted, a tile is computed again in the backward pass instead of being kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 from torch import softmax as softmax_over  # bound here: view/intercept.py must not take ours for a model's
 
 from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
-from regard.attention.bound import Tile
-from regard.attention.call import Call, working
 from regard.attention.dropout import dropout
-from regard.attention.fused import additive_mask, fused_attention, plain_attention
-from regard.attention.layout import Layout, layout_of
-from regard.attention.masks import Mask
+from regard.attention.fused import solve_fused, unmasked_dot_attention
+from regard.attention.layout import Layout, Tile, check_layout, prepare
+from regard.attention.masks import BoundMask, Mask, check_mask, zero_hidden
 from regard.attention.observers import notify
-from regard.attention.recompute import full_precision, recompute
-from regard.attention.scores import Score
-from regard.attention.tiling import Cut, fused_cut, only_causal, shifted, size, streamed_cut, whole
+from regard.attention.scores import Score, require_score
+from regard.attention.tiling import full_precision, fused_tiles, recompute, solve_tiles, streamed_tiles
 
 __all__ = ["attend", "attend_in", "masked_softmax", "weights"]
 
@@ -113,20 +117,20 @@ def _attend(
 ) -> Any:
     """`attend`, without notifying observers."""
     if mask is None and not need_weights and type(dropout) is float and not dropout:
-        output = plain_attention(query, key, value, score)
+        output = unmasked_dot_attention(query, key, value, score)
         if output is not None:
             return output
-    frame = layout_of(query, key, value)
-    call = Call.of(frame, score, mask, check_dropout(dropout))
+    layout = check_layout(query, key, value)
+    call = _Call.of(layout, score, mask, check_dropout(dropout))
     call.score.check(query, key)
-    with full_precision(frame.device):
-        rows, keys = call.project(working(query), working(key))
-        folded = rows, keys, frame.spread(working(value))
+    with full_precision(layout.device):
+        rows, keys = call.project(query, key)
+        values = layout.spread(prepare(value))
         if need_weights:
-            output, found = _with_weights(call, *folded)
-            return frame.unfold(output).to(query.dtype), frame.unfold(found).to(query.dtype)
-        output = _without_weights(call, *folded, whole(frame.folded[0], frame.n, frame.m))
-        return frame.unfold(output).to(query.dtype)
+            output, weights = _with_weights(call, rows, keys, values)
+            return layout.unfold(output).to(query.dtype), layout.unfold(weights).to(query.dtype)
+        output = _without_weights(call, rows, keys, values)
+        return layout.unfold(output).to(query.dtype)
 
 
 def weights(
@@ -147,20 +151,20 @@ def weights(
     >>> regard.weights(query, key)  # (1, 1) × (3, 1) → (1, 3)
     tensor([[0.4683, 0.4683, 0.0634]])
     """
-    frame = layout_of(query, key)
+    layout = check_layout(query, key)
     if rows is not None:
-        frame = replace(frame, positions=check_indices("rows", rows, frame.n))
+        layout = replace(layout, positions=check_indices("rows", rows, layout.n))
     if heads is not None:
-        if not frame.batch:
+        if not layout.batch:
             raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
-        chosen = check_indices("heads", heads, frame.batch[-1])
-        frame = replace(frame, heads=torch.tensor(chosen, dtype=torch.long, device=frame.device))
-    call = Call.of(frame, score, mask, 0.0)
+        chosen = check_indices("heads", heads, layout.batch[-1])
+        layout = replace(layout, heads=torch.tensor(chosen, dtype=torch.long, device=layout.device))
+    call = _Call.of(layout, score, mask, 0.0)
     call.score.check(query, key)
-    with full_precision(frame.device):
-        folded = call.project(working(query), working(key))
-        _, found = _with_weights(call, *folded, folded[1][..., :0])
-        return frame.unfold(found).to(query.dtype)
+    with full_precision(layout.device):
+        projected_query, projected_key = call.project(query, key)
+        no_values = projected_key[..., :0]
+        return layout.unfold(_with_weights(call, projected_query, projected_key, no_values)[1]).to(query.dtype)
 
 
 def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
@@ -176,220 +180,199 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """
     check_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
-    frame = Layout(tuple(batch), n, m, 1, scores.device, range(n))
-    call = Call.of(frame, None, mask, 0.0)
-    piece = whole(frame.folded[0], n, m)
-    folded = frame.spread(working(scores))
-    return frame.unfold(_softmax(_restricted(folded, *call.mask_of(piece)))).to(scores.dtype)
+    layout = Layout(tuple(batch), n, m, 1, scores.device, range(n))
+    allowed, bias = _Call.of(layout, None, mask, 0.0).restrictions(Tile.whole(layout.folded[0], n, m))
+    folded = layout.spread(prepare(scores))
+    return layout.unfold(_softmax(_restrict(folded, allowed, bias))).to(scores.dtype)
 
 
 # ------------------------------------------------------------------------------------------------- the formula itself
 
 
-def _restricted(scores: Tensor, allowed: Tensor | None, added: Tensor | None) -> Tensor:
+@dataclass(frozen=True)
+class _Call:
+    """What all tiles of one call share."""
+
+    layout: Layout
+    score: Score
+    mask: BoundMask | None
+    dropout: float
+
+    @classmethod
+    def of(cls, layout: Layout, score: nn.Module | None, mask: Mask | None, dropout: float) -> _Call:
+        bound = None if mask is None else check_mask("mask", mask).bind(layout)
+        return cls(layout, require_score(score), bound, dropout)
+
+    def project(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """What the score computes once per row, before heads are spread: (…, n, size) → (B, R, n, inner size)."""
+        query, key = self.layout.select(prepare(query), rows=True), self.layout.select(prepare(key), rows=False)
+        rows, keys = _project(self.score.project_query, query), _project(self.score.project_key, key)
+        return self.layout.spread(rows), self.layout.spread(keys)
+
+    def needs_grad(self, *tensors: Tensor) -> bool:
+        learned = (*tensors, *self.score.parameters())
+        return torch.is_grad_enabled() and (self.learns_bias or any(tensor.requires_grad for tensor in learned))
+
+    @property
+    def learns_bias(self) -> bool:
+        return self.mask is not None and self.mask.learned
+
+    def restrictions(self, tile: Tile) -> tuple[Tensor | None, Tensor | None]:
+        """Which pairs of the tile are allowed and what is added to their scores; None for all and for nothing."""
+        if self.mask is None or self.mask.allows_all(tile):
+            return None, None
+        return self.mask.allowed(tile), self.mask.bias(tile)
+
+
+def _solve(
+    call: _Call, query: Tensor, key: Tensor, value: Tensor, tile: Tile, out: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Output and weights of one tile: score, restrict, softmax, average. Weights are written to `out` if they fit."""
+    allowed, bias = call.restrictions(tile)
+    # Heads that share keys get copies: the product below would make them, but with other last bits than `zero_hidden`.
+    key, value = (rows.contiguous() if 0 in rows.stride() else rows for rows in (key, value))
+    key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+    if allowed is not None and not bool(query.detach().isfinite().all()):
+        query = zero_hidden(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
+    scores = _restrict(_scores(call.score, query, key), allowed, bias)
+    may_be_empty = call.score.may_exclude or allowed is not None or bias is not None
+    weights = _softmax(scores, may_be_empty, out).to(value.dtype)
+    kept = dropout(weights, call.dropout) if call.dropout else weights
+    return _average(kept, value, scores), weights
+
+
+def _scores(score: Score, query: Tensor, key: Tensor) -> Tensor:
+    """The scores of a tile, up to a constant of the row; in float64 where float32 would lose the digits that matter."""
+    if not score.is_dot or not query.numel() or not key.numel():
+        return score.pairs(query, key)
+    dot = score.as_dot(query, key)
+    if dot is None:
+        return score.pairs(query.double(), key.double())
+    rows, keys, scale = dot
+    return (rows * scale) @ keys.transpose(-2, -1)
+
+
+def _restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
     """Scores with the bias added and −inf where a key may not be attended, whatever stood there."""
-    if added is not None:
-        scores = scores + added.to(scores.dtype)
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
 
 
-def _softmax(scores: Tensor, may_be_empty: bool = True, place: Tensor | None = None) -> Tensor:
-    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN).
-
-    It is written into `place`, if there is one that it fits into.
-    """
-    place = place if place is not None and place.dtype == scores.dtype and place.is_contiguous() else None
+def _softmax(scores: Tensor, may_be_empty: bool = True, out: Tensor | None = None) -> Tensor:
+    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN)."""
+    out = out if out is not None and out.dtype == scores.dtype and out.is_contiguous() else None
     if not may_be_empty or not scores.shape[-1]:
-        return softmax_over(scores, -1, out=place)
+        return softmax_over(scores, -1, out=out)
     empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
     if empty.device.type == "cpu" and not bool(empty.any()):
-        return softmax_over(scores, -1, out=place)
+        return softmax_over(scores, -1, out=out)
     return softmax_over(scores.masked_fill(empty, 0), -1).masked_fill(empty, 0)
 
 
-def _average(found: Tensor, value: Tensor, scores: Tensor) -> Tensor:
+def _average(weights: Tensor, value: Tensor, scores: Tensor) -> Tensor:
     """Σ_j weight_j · value_j, in which a key that may not be attended (score −inf) takes no part, even as 0 · NaN."""
-    output = found @ value
+    output = weights @ value
     if bool(output.detach().sum().isfinite()) or bool(value.detach().isfinite().all()):
         return output
-    seen = (scores.detach() != -torch.inf).to(found.dtype)
-    output = found @ value.masked_fill(~value.isfinite(), 0)
+    visible = (scores.detach() != -torch.inf).to(weights.dtype)
+    output = weights @ value.masked_fill(~value.isfinite(), 0)
     rising, falling, unknown = (
-        seen @ hit.to(seen.dtype) > 0 for hit in (value == torch.inf, value == -torch.inf, value.isnan())
+        visible @ hit.to(visible.dtype) > 0 for hit in (value == torch.inf, value == -torch.inf, value.isnan())
     )
     output = output.masked_fill(rising, torch.inf).masked_fill(falling, -torch.inf)
     return output.masked_fill(unknown | (rising & falling), torch.nan)
 
 
-def _solve(
-    call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile, place: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Output and weights of one piece, by the formula as it is written above; the weights in `place`, if they fit."""
-    allowed, added = call.mask_of(piece)
-    # Heads that share keys get copies: the product below would make them, but with other last bits than `_quiet` does.
-    key, value = (rows.contiguous() if 0 in rows.stride() else rows for rows in (key, value))
-    key, value = _quiet(key, allowed), _quiet(value, allowed)
-    if allowed is not None and not bool(query.detach().isfinite().all()):
-        query = _quiet(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
-    scores = _restricted(_scores(call.score, query, key), allowed, added)
-    may_be_empty = call.score.may_exclude or allowed is not None or added is not None
-    found = _softmax(scores, may_be_empty, place).to(value.dtype)
-    kept = dropout(found, call.dropout) if call.dropout else found
-    return _average(kept, value, scores), found
+def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """project(rows), where rows that are not finite give no gradients.
 
-
-def _scores(score: Score, query: Tensor, key: Tensor) -> Tensor:
-    """The scores of a piece, up to a constant of the row; in float64 where float32 would lose what decides."""
-    if not score.is_dot or not query.numel() or not key.numel():
-        return score.pairs(query, key)
-    dotted = score.as_dot(query, key)
-    if dotted is None:
-        return score.pairs(query.double(), key.double())
-    rows, keys, scale = dotted
-    return (rows * scale) @ keys.transpose(-2, -1)
-
-
-def _quiet(rows: Tensor, allowed: Tensor | None) -> Tensor:
-    """Keys or values (B, R, m, size) with 0 for those that no query of the piece may attend.
-
-    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
+    Where they are hidden, or have nothing to attend to, 0 · NaN must not reach the score's parameters.
     """
-    if allowed is None:
-        return rows
-    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    return rows.masked_fill(hidden, 0) if bool(hidden.any()) else rows
+    projected = project(rows)
+    if projected is rows or not projected.requires_grad:
+        return projected
+    broken = ~rows.detach().isfinite().all(-1, keepdim=True)
+    if not bool(broken.any()):
+        return projected
+    return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
 
 
-# ------------------------------------------------------------------------------------------------ from a call to pieces
+# -------------------------------------------------------------------------------------------------------- tile by tile
 
 
-Result = TypeVar("Result")
-
-
-def _put_together(
-    call: Call, solve: Callable[..., Tensor], cut: Cut, piece: Tile, query: Tensor, key: Tensor, value: Tensor
-) -> Tensor:
-    """Solve every piece of a cut and join the outputs.
-
-    Tensors are split, not sliced: the gradient of a slice is a whole tensor of zeros, that of a split is joined once.
-    """
-    if cut == [[piece]]:
-        return solve(call, query, key, value, piece)
-    # Without gradients each output goes to its place at once: keeping them all would take the memory twice.
-    whole_output = None if call.wants_grad(query, key, value) else _room(query, value)
-    batches = []
-    parts = zip(*(tensor.split([size(row[0].batch) for row in cut]) for tensor in (query, key, value)), strict=True)
-    for row, (own_query, own_key, own_value) in zip(cut, parts, strict=True):
-        outputs = []
-        for part, rows in zip(row, own_query.split([size(part.rows) for part in row], -2), strict=True):
-            keys = shifted(part.keys, piece.keys)
-            output = solve(call, rows, own_key[..., keys, :], own_value[..., keys, :], part)
-            if whole_output is None:
-                outputs.append(output)
-            else:
-                whole_output[shifted(part.batch, piece.batch), :, shifted(part.rows, piece.rows)] = output
-        batches.append(outputs)
-    if whole_output is None:
-        whole_output = torch.cat([torch.cat(outputs, -2) for outputs in batches])
-    return whole_output
-
-
-def _room(query: Tensor, value: Tensor) -> Tensor:
-    """For outputs (B, R, n, size), laid out as (B, n, R, size): layers put heads side by side, without a copy then."""
-    batch, shared, n, _ = query.shape
-    return value.new_empty(batch, n, shared, value.shape[-1]).transpose(1, 2)
-
-
-def _without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
+def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The fused kernel where the score is a dot product, else streamed: either way no (n × m) tensor is kept."""
-    fusable = (call.score.is_dot or call.score.is_short) and not call.dropout and not call.learns_bias
-    if fusable and query.numel() and key.numel() and value.numel():
-        return _put_together(call, _fused, fused_cut(piece, call.frame.shared, call.bound), piece, query, key, value)
-    return _streamed(call, query, key, value, piece)
+    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
+    needs_grad = call.needs_grad(query, key, value)
+    fusable = (call.score.is_dot or call.score.has_average) and not call.dropout and not call.learns_bias
+    if not (fusable and query.numel() and key.numel() and value.numel()):
+        return _streamed(call, needs_grad, query, key, value, whole)
+    tiles = fused_tiles(whole, call.layout.sharing, call.mask)
+    return solve_tiles(partial(_fused, call, needs_grad), tiles, whole, query, key, value, needs_grad)
 
 
-def _streamed(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
-    cut = streamed_cut(piece, call.frame.shared, call.bound)
-    return _put_together(call, _made_again(_output), cut, piece, query, key, value)
+def _streamed(call: _Call, needs_grad: bool, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> Tensor:
+    """By the formula, in tiles so small that their scores stay in cache."""
+
+    def output_of(*arguments: Any) -> Tensor:
+        return _solve(call, *arguments)[0]
+
+    solve = partial(recompute, output_of) if needs_grad else output_of
+    tiles = streamed_tiles(whole, call.layout.sharing, call.mask)
+    return solve_tiles(solve, tiles, whole, query, key, value, needs_grad)
 
 
-def _fused(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
-    """One piece by a short way or through the fused kernel; streamed after all where the numbers do not allow that."""
-    bound, output = call.bound, None
-    repeats = 1 if bound is None else bound.repeats(piece)
-    if repeats > 1:
-        return _repeated(call, query, key, value, piece, repeats)
-    if call.score.is_short and (bound is None or bound.covers(piece)) and not call.wants_grad(query, key, value):
-        output = call.score.average(query, key, value)
-    if output is None and call.score.is_dot and size(piece.keys):
-        plain = bound is None or bound.covers(piece) or not bound.by_row or only_causal(piece, bound)
-        # Else PyTorch would keep the mask for the backward pass, and one that differs by row is (n × m).
-        output = (_dot if plain else _made_again(_dot))(call, query, key, value, piece)
-    return _streamed(call, query, key, value, piece) if output is None else output
+def _fused(call: _Call, needs_grad: bool, query: Tensor, key: Tensor, value: Tensor, tile: Tile) -> Tensor:
+    """One tile by the score's own `average` or by the fused kernel; streamed where the numbers allow neither."""
+    score, mask, output = call.score, call.mask, None
+    blocks = 1 if mask is None else mask.equal_blocks(tile)
+    if blocks > 1:
+        return _blockwise(call, query, key, value, blocks)
+    if mask is not None and mask.allows_all(tile):
+        mask = None
+    if score.has_average and mask is None and not needs_grad:
+        output = score.average(query, key, value)
+    if output is None and score.is_dot and key.shape[2]:
+        # A mask that differs by row is (n × m), and PyTorch would keep it for the backward pass.
+        dense = mask is not None and mask.by_row and not mask.is_causal(tile)
+        solve = partial(recompute, solve_fused) if dense and needs_grad else solve_fused
+        output = solve(score, mask, query, key, value, tile)
+    return _streamed(call, needs_grad, query, key, value, tile) if output is None else output
 
 
-def _repeated(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile, repeats: int) -> Tensor:
-    """Blocks of one shape, each of which sees all of itself and nothing else, as a batch that nothing restricts."""
+def _blockwise(call: _Call, query: Tensor, key: Tensor, value: Tensor, blocks: int) -> Tensor:
+    """A tile that is made of blocks of one shape, each of which attends to itself: as a batch without a mask."""
     rows, keys, values = (
-        tensor.unflatten(2, (repeats, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
-    )  # (B, R, repeats · n, size) → (B · repeats, R, n, size)
-    alone = replace(call, bound=None)
-    output = _without_weights(alone, rows, keys, values, whole(len(rows), rows.shape[2], keys.shape[2]))
-    joined: Tensor = output.unflatten(0, (-1, repeats)).transpose(1, 2).flatten(2, 3)
+        tensor.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
+    )  # (B, R, blocks · n, size) → (B · blocks, R, n, size)
+    output = _without_weights(replace(call, mask=None), rows, keys, values)
+    joined: Tensor = output.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
     return joined
 
 
-def _dot(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor | None:
-    causal = call.bound is not None and not call.bound.covers(piece) and only_causal(piece, call.bound)
-    allowed, added = (None, None) if causal else call.mask_of(piece)
-    key, value = _quiet(key, allowed), _quiet(value, allowed)
-    dotted = call.score.as_dot(query, key)
-    if dotted is None:
-        return None
-    rows, keys, scale = dotted
-    return fused_attention(rows, keys, value, scale, additive_mask(allowed, added, rows.dtype), causal)
+def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and weights: in one tile where gradients keep the weights anyway, else tile by tile."""
+    (batch, sharing, n, _), m = query.shape, key.shape[2]
+    if call.needs_grad(query, key, value):
+        return _solve(call, query, key, value, Tile.whole(batch, n, m))
+    output, weights = query.new_empty(batch, sharing, n, value.shape[-1]), query.new_empty(batch, sharing, n, m)
+    tensors = [query, key, value, output, weights]
+    if call.mask is None:  # then nothing keeps heads together, and a tile of whole heads is contiguous in memory
+        tensors = [tensor.flatten(0, 1).unsqueeze(1) for tensor in tensors]
+    _fill(call, *tensors)
+    return output, weights
 
 
-def _output(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Tensor:
-    return _solve(call, query, key, value, piece)[0]
-
-
-def _made_again(solve: Callable[..., Result]) -> Callable[..., Result]:
-    """The same, but what it computes on the way is computed again in the backward pass instead of being kept."""
-
-    def solved(call: Call, query: Tensor, key: Tensor, value: Tensor, piece: Tile) -> Result:
-        if not call.wants_grad(query, key, value):
-            return solve(call, query, key, value, piece)
-        output: Result = recompute(solve, call, query, key, value, piece)
-        return output
-
-    return solved
-
-
-def _with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Output and weights: in one piece where gradients keep the weights anyway, else piece by piece in cache."""
-    (batch, shared), n, m = call.frame.folded, query.shape[-2], key.shape[-2]
-    if call.wants_grad(query, key, value):
-        return _solve(call, query, key, value, whole(batch, n, m))
-    output, found = query.new_empty(batch, shared, n, value.shape[-1]), query.new_empty(batch, shared, n, m)
-    if call.bound is None:  # then nothing keeps heads together, and pieces can be few heads whole: neighbours in memory
-        folded = (rows.flatten(0, 1).unsqueeze(1) for rows in (query, key, value, output, found))
-        _fill(call, *folded)
-    else:
-        _fill(call, query, key, value, output, found)
-    return output, found
-
-
-def _fill(call: Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, found: Tensor) -> None:
-    """Output and weights into their places, piece by piece."""
-    (batch, shared, n, m) = found.shape
-    for part in (part for row in streamed_cut(whole(batch, n, m), shared, call.bound) for part in row):
-        keys = (part.batch, slice(None), part.keys)
-        rows = (part.batch, slice(None), part.rows)
-        own = found[rows]
-        place = own[..., part.keys]
-        output[rows], solved = _solve(call, query[rows], key[keys], value[keys], part, place)
-        if solved is not place:
-            place.copy_(solved)
-        own[..., : part.keys.start] = 0
-        own[..., part.keys.stop :] = 0
+def _fill(call: _Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, weights: Tensor) -> None:
+    """Compute output and weights in place, tile by tile."""
+    batch, sharing, n, m = weights.shape
+    for tile in (tile for row in streamed_tiles(Tile.whole(batch, n, m), sharing, call.mask) for tile in row):
+        rows, keys = (tile.batch, slice(None), tile.rows), (tile.batch, slice(None), tile.keys)
+        rows_of_weights = weights[rows]
+        out = rows_of_weights[..., tile.keys]
+        output[rows], solved = _solve(call, query[rows], key[keys], value[keys], tile, out)
+        if solved is not out:
+            out.copy_(solved)
+        rows_of_weights[..., : tile.keys.start] = 0
+        rows_of_weights[..., tile.keys.stop :] = 0

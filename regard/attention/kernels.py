@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from regard.arguments import shape_text
-from regard.attention.scores import LogPositive, Score
-from regard.attention.sums_1d import line_average
+from regard.attention.scores import LogPositive, Score, check_features
+from regard.attention.sums_1d import average_1d
 
 __all__ = ["KERNELS", "Kernel"]
 
 
 @dataclass(frozen=True)
 class LogKernel:
+    """A row of the table."""
+
     log: Callable[[Tensor], Tensor]
     compact: bool
     edge: bool = False  # whether u = 1 itself still belongs to a compact kernel
@@ -42,9 +44,10 @@ KERNELS: dict[str, LogKernel] = {
 
 
 class Kernel(Score):
-    """log K(‖(q − k) / width‖); −inf outside a compact kernel's reach. One width, or one per feature.
+    """log K(‖(q − k) / width‖); −inf outside a compact kernel's reach.
 
-    A learnable width is kept as its logarithm, so no step of an optimiser can make it negative.
+    name: a row of KERNELS. width: one positive number, or one per feature. learnable: whether the width is a parameter;
+    it is kept as its logarithm, so that no step of an optimiser can make it negative.
 
     >>> import regard, torch
     >>> query, key = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [1.0], [2.0]])
@@ -61,8 +64,8 @@ class Kernel(Score):
         # The others exclude too what is so far away that its distance is infinite in float32.
         self.may_exclude = name != "constant"
         self.is_dot = name == "gaussian"
-        self.is_short = name in ("gaussian", "laplace")
-        self._width = LogPositive("width", _checked_width(width), learnable)
+        self.has_average = name in ("gaussian", "laplace")
+        self._width = LogPositive("width", _check_widths(width), learnable)
 
     @property
     def width(self) -> Tensor:
@@ -79,9 +82,7 @@ class Kernel(Score):
             raise ValueError(f"query: expected {len(widths)} features, one per width, got shape {shape_text(query)}")
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        size = query.shape[-1]
-        if key.shape[-1] != size:
-            raise ValueError(f"key: expected last dimension {size} (the query's features), got shape {shape_text(key)}")
+        check_features("key", key, query.shape[-1], "the query's features")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         # One width divides the distance, which is exact where rows are near each other and far from 0. One per feature
@@ -108,7 +109,7 @@ class Kernel(Score):
         centre = query.detach().double().mean(tuple(range(query.dim() - 1)))
         width = self.width.to(centre)
         rows, keys = (query - centre) / width, (key - centre) / width
-        largest = max(float(each.detach().square().sum(-1).max()) for each in (rows, keys))
+        largest = max(float(points.detach().square().sum(-1).max()) for points in (rows, keys))
         exact = largest * torch.finfo(query.dtype).eps <= _TOLERANCE[query.dtype]
         if not exact and (query.dtype == torch.float64 or not largest <= _LARGEST_IN_DOUBLE):
             return None
@@ -118,9 +119,9 @@ class Kernel(Score):
 
     def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
         """One feature, and so many pairs that sorting pays."""
-        if query.shape[-1] != 1 or not self.is_short:
+        if query.shape[-1] != 1 or not self.has_average:
             return None
-        return line_average(self.name, query, key, value, float(self.width))
+        return average_1d(self.name, query, key, value, float(self.width))
 
 
 # How much a score may be off by cancellation, and the largest squared norm that keeps a float64 score within 1e-6.
@@ -137,7 +138,7 @@ def _distance(query: Tensor, key: Tensor) -> Tensor:
     return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _checked_width(width: float | Sequence[float] | Tensor) -> Tensor:
+def _check_widths(width: float | Sequence[float] | Tensor) -> Tensor:
     if isinstance(width, bool):
         raise TypeError("width: expected a number or one per feature, got bool")
     if isinstance(width, Tensor) and width.is_meta:

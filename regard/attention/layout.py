@@ -3,8 +3,9 @@
 Legend, here and in the whole room:
     batch    the broadcast leading dimensions of the scores, e.g. (sentences, heads)
     n, m     how many queries, how many keys
-    (B, R)   batch folded to two dimensions. B counts what has its own keys, R the queries' heads that share them: with
+    (B, R)   batch folded to two dimensions. B counts what has its own keys, R the query heads that share them: with
              H query heads over G key heads, head h reads key head h // (H // G), so B = … · G and R = H // G.
+    tile     a block of the folded scores (B, R, n, m)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -19,21 +21,35 @@ from torch import Tensor
 
 from regard.arguments import check_tensor, shape_text
 
-# What attention is computed in; float16 and bfloat16 are kept as float32 on the way.
-HALVES = (torch.float16, torch.bfloat16)
+__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare"]
+
+HALVES = (torch.float16, torch.bfloat16)  # computed in float32
+
+
+class Tile(NamedTuple):
+    """A block of the folded scores (B, R, n, m): a range of B, all of R, a range of rows, a range of keys."""
+
+    batch: slice
+    rows: slice
+    keys: slice
+
+    @classmethod
+    def whole(cls, batch: int, n: int, m: int) -> Tile:
+        """All of the scores."""
+        return cls(slice(0, batch), slice(0, n), slice(0, m))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shapes of one call, as the caller's tensors have them, and which rows and heads of it are asked for."""
+    """The shapes of one call, and which of its rows and heads are computed."""
 
     batch: tuple[int, ...]
     n: int
     m: int
     group: int  # how many query heads share a key head; 1 where heads are not grouped
     device: torch.device
-    positions: Sequence[int]  # the queries' places among the n: all of them, or the chosen rows
-    heads: Tensor | None = None  # the chosen heads; None for all
+    positions: Sequence[int]  # of the rows that are computed, among the n queries: range(n) for all
+    heads: Tensor | None = None  # the heads that are computed; None for all
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -41,20 +57,20 @@ class Layout:
         return self.batch if self.heads is None else (*self.batch[:-1], len(self.heads))
 
     @property
-    def shared(self) -> int:
-        """R: query heads that share their keys. Chosen heads each bring their own."""
+    def sharing(self) -> int:
+        """R: query heads that share their keys. Where heads are chosen, each is given keys of its own."""
         if self.group > 1 and self.heads is None:
             return self.group
-        return max(self.lead[-1], 1) if len(self.lead) > 1 else 1  # no head at all is none of one that shares
+        return max(self.lead[-1], 1) if len(self.lead) > 1 else 1  # max: R is a divisor, also where there are no heads
 
     @property
     def folded(self) -> tuple[int, int]:
         """(B, R)."""
-        front = (*self.lead[:-1], self.lead[-1] // self.shared) if self.lead else ()
-        return math.prod(front), self.shared
+        front = (*self.lead[:-1], self.lead[-1] // self.sharing) if self.lead else ()
+        return math.prod(front), self.sharing
 
     def select(self, tensor: Tensor, *, rows: bool) -> Tensor:
-        """The chosen heads of (…, heads, n, d), and its chosen rows where they are queries; ones stay as they are."""
+        """The chosen heads of (…, heads, n, d) and, with rows=True, its chosen rows; dimensions of size 1 stay."""
         if self.heads is not None and tensor.dim() > 2 and tensor.shape[-3] > 1:
             grouped = tensor.shape[-3] != self.batch[-1]
             tensor = tensor.index_select(-3, self.heads // self.group if grouped else self.heads)
@@ -63,15 +79,15 @@ class Layout:
         return tensor
 
     def fold(self, tensor: Tensor) -> Tensor:
-        """(…, a, b) → (B, R or 1, a, b). Only dimensions in front are expanded: a mask stays as small as it came."""
+        """(…, a, b) → (B, R or 1, a, b). The last two dimensions are never expanded: a mask stays as small as it is."""
         last_two = tensor.shape[-2:]
         lead = (1,) * (len(self.lead) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
         if not lead:
             return tensor[None, None]
         # The last of lead becomes (key heads, sharing heads): H → (H/R, R), G → (G, 1), 1 → (1, 1).
-        sharing = self.shared if lead[-1] == self.lead[-1] else 1
+        sharing = self.sharing if lead[-1] == self.lead[-1] else 1
         tensor = tensor.reshape(*lead[:-1], lead[-1] // sharing, sharing, *last_two)
-        front = (*self.lead[:-1], self.lead[-1] // self.shared)
+        front = (*self.lead[:-1], self.lead[-1] // self.sharing)
         return tensor.expand(*front, sharing, *last_two).reshape(math.prod(front), sharing, *last_two)
 
     def spread(self, tensor: Tensor) -> Tensor:
@@ -83,34 +99,17 @@ class Layout:
         return tensor.reshape(*self.lead, *tensor.shape[-2:])
 
 
-def _key_heads(name: str, tensor: Tensor, heads: int) -> int:
-    """How many key heads a tensor brings: 1 and `heads` broadcast, a divisor of `heads` is grouped."""
-    own = tensor.shape[-3] if tensor.dim() > 2 else 1
-    if own == 1 or heads in (1, own):
-        return own
-    if not own or heads % own:
-        raise ValueError(
-            f"{name}: dimension -3 must be 1, {heads} or a divisor of the query's {heads} heads, "
-            f"got shape {shape_text(tensor)}"
-        )
-    return own
+def prepare(rows: Tensor) -> Tensor:
+    """The rows in the precision and memory layout in which they are computed.
+
+    Half precision becomes float32, so that sums are kept in float32 (and no CPU meets a bfloat16 kernel). The last
+    dimension gets stride 1, because other strides would change the last bits of a result.
+    """
+    rows = rows.float() if rows.dtype in HALVES else rows
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def _broadcast(named: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    batch: tuple[int, ...] = ()
-    before: list[str] = []
-    for name, lead in named.items():
-        try:
-            batch = numpy.broadcast_shapes(batch, lead)  # torch's own imports sympy, which takes half a second
-        except ValueError:
-            raise ValueError(
-                f"{name}: leading dimensions {lead} do not broadcast with {batch}, those of {' and '.join(before)}"
-            ) from None
-        before.append(name)
-    return batch
-
-
-def layout_of(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
+def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
     """Check query, key and, if there is one, value against each other; messages name the argument at fault."""
     check_tensor("query", query, "of shape (…, n, query size)")
     if query.is_meta:
@@ -128,7 +127,7 @@ def layout_of(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
             raise ValueError(f"value: expected one value per key, {m} of them in dimension -2, got {shape_text(rows)}")
 
     heads = query.shape[-3] if query.dim() > 2 else 1
-    counts = {name: _key_heads(name, tensor, heads) for name, tensor in given.items()}
+    counts = {name: _count_heads(name, tensor, heads) for name, tensor in given.items()}
     grouped = {count for count in counts.values() if count not in (1, heads) and heads > 1}
     if len(grouped) > 1:
         raise ValueError(f"value: expected as many heads as key has ({counts['key']}), got {counts['value']}")
@@ -138,3 +137,30 @@ def layout_of(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
         lead = tuple(tensor.shape[:-2])
         leads[name] = (*lead[:-1], heads) if group > 1 and lead and lead[-1] != 1 else lead
     return Layout(_broadcast(leads), n, m, group, query.device, range(n))
+
+
+def _count_heads(name: str, tensor: Tensor, query_heads: int) -> int:
+    """The heads of key or value: 1 and `query_heads` broadcast, a divisor of `query_heads` is grouped."""
+    heads = tensor.shape[-3] if tensor.dim() > 2 else 1
+    if heads == 1 or query_heads in (1, heads):
+        return heads
+    if not heads or query_heads % heads:
+        raise ValueError(
+            f"{name}: dimension -3 must be 1, {query_heads} or a divisor of the query's {query_heads} heads, "
+            f"got shape {shape_text(tensor)}"
+        )
+    return heads
+
+
+def _broadcast(leads: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    batch: tuple[int, ...] = ()
+    names: list[str] = []
+    for name, lead in leads.items():
+        try:
+            batch = numpy.broadcast_shapes(batch, lead)  # torch's own imports sympy, which takes half a second
+        except ValueError:
+            raise ValueError(
+                f"{name}: leading dimensions {lead} do not broadcast with {batch}, those of {' and '.join(names)}"
+            ) from None
+        names.append(name)
+    return batch

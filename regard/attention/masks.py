@@ -1,41 +1,29 @@
-"""Masks say what a query may look at. They are objects, never bare tensors, so that no polarity can be guessed wrong.
+"""Masks say what a query may attend to. They are objects, never bare tensors, so that no polarity can be guessed wrong.
 
     keep(t)  drop(t)  bias(t)  lengths(t)  segments(t)  causal()  window(left, right)    a & b: both    a | b: either
 
-A mask is a predicate until something needs it dense: it is written without sizes, and `bind` ties it to the shapes of
-one call (bound.py), where a wrong shape, device or length is refused.
+A mask has two forms. A `Mask` is what the caller writes: it knows no sizes. `bind` ties it to the layout of one call,
+where a wrong shape, device or length is refused, and gives a `BoundMask`, which answers for one tile of the scores at a
+time. Here are the two bases, the joins and the masks made of a dense tensor; position_masks.py has those that follow
+from positions alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from regard.arguments import shape_text
-from regard.attention.bound import (
-    Bound,
-    BoundBand,
-    BoundBias,
-    BoundBoth,
-    BoundEither,
-    BoundKeep,
-    BoundLengths,
-    BoundSegments,
-)
-from regard.attention.layout import Layout
+from regard.attention.layout import Layout, Tile
 
-__all__ = ["Mask", "bias", "causal", "drop", "keep", "lengths", "segments", "window"]
-
-
-KINDS = "keep, drop, bias, lengths, segments, causal, window"
+__all__ = ["BoundMask", "Mask", "bias", "check_mask", "drop", "keep", "zero_hidden"]
 
 
 class Mask:
-    """What a query may look at. Build one with keep, lengths, causal …; join them with & and |.
+    """What a query may attend to. Build one with keep, lengths, causal …; join them with & and |.
 
     >>> import regard, torch
     >>> rows = torch.zeros(3, 1)  # alike, so each query shares its weight evenly
@@ -45,39 +33,82 @@ class Mask:
             [0.0000, 0.5000, 0.5000]])
     """
 
-    def bind(self, frame: Layout) -> Bound:
-        raise NotImplementedError(f"{type(self).__name__} must say how it binds to a Layout")
+    def bind(self, layout: Layout) -> BoundMask:
+        """This mask for the shapes of one call; ValueError where they do not fit it."""
+        raise NotImplementedError(f"{type(self).__name__} must define bind(layout)")
 
     @property
     def has_bias(self) -> bool:
+        """Whether anything is added to the scores."""
         return False
 
     @property
     def sequences(self) -> tuple[list[int], list[int]] | None:
-        """Where sequences that lie end to end have their ends, among the queries and among the keys; None: none do."""
+        """The ends of sequences laid end to end, among the queries and among the keys; None without `segments`."""
         return None
 
     def __and__(self, other: object) -> Mask:
-        return _Both(_flat(_Both, self) + _flat(_Both, require_mask("&", other)))
+        return _And(_flatten(_And, self) + _flatten(_And, check_mask("&", other)))
 
     def __or__(self, other: object) -> Mask:
-        parts = _flat(_Either, self) + _flat(_Either, require_mask("|", other))
+        parts = _flatten(_Or, self) + _flatten(_Or, check_mask("|", other))
         if any(part.has_bias for part in parts):
             raise TypeError("mask: | joins masks that allow or forbid; a bias has no meaning there, use &")
-        return _Either(parts)
+        return _Or(parts)
 
     # A tensor on the left (tensor & mask) must not be taken for a mask either.
     def __rand__(self, other: object) -> Mask:
-        return require_mask("&", other) & self
+        return check_mask("&", other) & self
 
     def __ror__(self, other: object) -> Mask:
-        return require_mask("|", other) | self
+        return check_mask("|", other) | self
 
     def __bool__(self) -> bool:
         raise TypeError("mask: a mask is neither true nor false; join masks with & and |, not with 'and' and 'or'")
 
 
-def require_mask(name: str, mask: object) -> Mask:
+class BoundMask:
+    """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
+
+    The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
+    called only for tiles in which something is forbidden or added.
+    """
+
+    by_row = False  # whether queries of one sequence may see different keys
+    ragged = False  # whether sequences of the batch may see different numbers of keys
+    learned = False  # whether gradients flow into a bias
+    breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are visible from there on
+    shape_breaks: Sequence[int] = ()  # those breaks behind which the blocks of visible keys have another shape
+
+    def visible_keys(self, tile: Tile) -> slice:
+        """The range of the tile's keys outside of which nothing is allowed."""
+        return tile.keys
+
+    def allows_all(self, tile: Tile) -> bool:
+        """Whether every pair of the tile is allowed, without a bias."""
+        return False
+
+    def is_causal(self, tile: Tile) -> bool:
+        """Whether it restricts the tile as PyTorch's is_causal does: the tile's key j is visible to its row i ≥ j."""
+        return False
+
+    def equal_blocks(self, tile: Tile) -> int:
+        """How many blocks of one shape lie along the tile's diagonal, if all pairs in them and no others are allowed.
+
+        1 where the tile is not made of such blocks.
+        """
+        return 1
+
+    def allowed(self, tile: Tile) -> Tensor | None:
+        """Boolean, broadcastable to the tile's (B, R, n, m); None where all is allowed."""
+        return None
+
+    def bias(self, tile: Tile) -> Tensor | None:
+        """What is added to the scores, broadcastable to the tile; None for nothing."""
+        return None
+
+
+def check_mask(name: str, mask: object) -> Mask:
     """The mask itself, or a TypeError that says how to wrap what came."""
     if isinstance(mask, Mask):
         return mask
@@ -90,64 +121,18 @@ def require_mask(name: str, mask: object) -> Mask:
     )
 
 
+def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
+    """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
+
+    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
+    """
+    if allowed is None:
+        return rows
+    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
+    return rows.masked_fill(hidden, 0) if bool(hidden.any()) else rows
+
+
 # ---------------------------------------------------------------------------------------------------- dense masks
-
-
-def _check_dense(name: str, tensor: Tensor, frame: Layout) -> Tensor:
-    """A mask tensor's shape against the scores': (…, n or 1, m or 1), the front broadcasting without growing."""
-    expected = f"{name}: expected shape (…, {frame.n} or 1, {frame.m} or 1)"
-    if tensor.device != frame.device:
-        raise ValueError(f"{name}: expected device {frame.device} like query, got {tensor.device}")
-    if tensor.shape[-2] not in (1, frame.n) or tensor.shape[-1] not in (1, frame.m):
-        raise ValueError(f"{expected} for {frame.n} queries and {frame.m} keys, got {shape_text(tensor)}")
-    lead = tuple(tensor.shape[:-2])
-    batch = frame.batch
-    padded = (1,) * (len(batch) - len(lead)) + lead
-    if len(padded) > len(batch) or any(own not in (1, size) for own, size in zip(padded, batch, strict=True)):
-        raise ValueError(f"{expected} with leading dimensions that broadcast to {batch}, got {shape_text(tensor)}")
-    return frame.fold(frame.select(tensor, rows=True))
-
-
-class _Keep(Mask):
-    def __init__(self, tensor: Tensor, negate: bool) -> None:
-        self.tensor, self.negate = tensor, negate
-
-    def __repr__(self) -> str:
-        return f"{'drop' if self.negate else 'keep'}({shape_text(self.tensor)})"
-
-    def bind(self, frame: Layout) -> Bound:
-        return BoundKeep(_check_dense("drop" if self.negate else "keep", self.tensor, frame), self.negate)
-
-
-class _Bias(Mask):
-    has_bias = True
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-    def __repr__(self) -> str:
-        return f"bias({shape_text(self.tensor)})"
-
-    def bind(self, frame: Layout) -> Bound:
-        return BoundBias(_check_dense("bias", self.tensor, frame))
-
-
-def _mask_tensor(name: str, tensor: object) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
-    if tensor.dim() < 2:
-        raise ValueError(
-            f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "
-            "a mask over keys alone is t[..., None, :]"
-        )
-    return tensor
-
-
-def _boolean(name: str, tensor: object) -> Tensor:
-    tensor = _mask_tensor(name, tensor)
-    if tensor.dtype != torch.bool:
-        raise TypeError(f"{name}: expected a boolean tensor, got dtype {tensor.dtype}")
-    return tensor
 
 
 def keep(tensor: Tensor) -> Mask:
@@ -158,7 +143,7 @@ def keep(tensor: Tensor) -> Mask:
     >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
     tensor([[0.3333, 0.0000, 0.3333, 0.3333]])
     """
-    return _Keep(_boolean("keep", tensor), negate=False)
+    return _Dense("keep", _check_boolean("keep", tensor))
 
 
 def drop(tensor: Tensor) -> Mask:
@@ -169,7 +154,7 @@ def drop(tensor: Tensor) -> Mask:
     >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
     tensor([[0., 1., 0., 0.]])
     """
-    return _Keep(_boolean("drop", tensor), negate=True)
+    return _Dense("drop", _check_boolean("drop", tensor))
 
 
 def bias(tensor: Tensor) -> Mask:
@@ -180,178 +165,85 @@ def bias(tensor: Tensor) -> Mask:
     >>> regard.weights(torch.zeros(1, 2), torch.zeros(3, 2), mask=mask)
     tensor([[0.2689, 0.7311, 0.0000]])
     """
-    tensor = _mask_tensor("bias", tensor)
+    tensor = _check_dense("bias", tensor)
     if not tensor.is_floating_point():
         raise TypeError(
             f"bias: expected a floating-point tensor, got dtype {tensor.dtype}; for booleans use keep or drop"
         )
-    return _Bias(tensor)
+    return _Dense("bias", tensor)
 
 
-# -------------------------------------------------------------------------------------------------------- lengths
+def _check_dense(name: str, tensor: object) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
+    if tensor.dim() < 2:
+        raise ValueError(
+            f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "
+            "a mask over keys alone is t[..., None, :]"
+        )
+    return tensor
 
 
-class _Lengths(Mask):
-    def __init__(self, counts: Tensor) -> None:
-        self.counts = counts
-
-    def __repr__(self) -> str:
-        return f"lengths({shape_text(self.counts)})"
-
-    def bind(self, frame: Layout) -> Bound:
-        counts = self.counts.to(frame.device)
-        if not frame.batch:
-            raise ValueError("lengths: expected a query with a batch dimension in front, got one without")
-        expected = f"({frame.batch[0]},) or ({frame.batch[0]}, {frame.n})"
-        if tuple(counts.shape) not in ((frame.batch[0],), (frame.batch[0], frame.n)):
-            raise ValueError(f"lengths: expected shape {expected}, (batch,) or (batch, n), got {shape_text(counts)}")
-        if counts.numel() and int(counts.max()) > frame.m:
-            raise ValueError(f"lengths: expected at most {frame.m}, the number of keys, got {int(counts.max())}")
-        front = (len(counts),) + (1,) * (len(frame.batch) - 1)
-        by_row = counts.dim() == 2
-        counts = counts.reshape(*front, frame.n if by_row else 1, 1)
-        return BoundLengths(frame.fold(frame.select(counts, rows=by_row)))
+def _check_boolean(name: str, tensor: object) -> Tensor:
+    tensor = _check_dense(name, tensor)
+    if tensor.dtype != torch.bool:
+        raise TypeError(f"{name}: expected a boolean tensor, got dtype {tensor.dtype}")
+    return tensor
 
 
-def _counted(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) -> Tensor:
-    """Whole numbers of 0 or more; `shapes` says, by the number of dimensions, which ones there may be."""
-    expected = " or ".join(shapes.values())
-    try:
-        tensor = torch.as_tensor(counts)
-    except (TypeError, ValueError, RuntimeError) as error:
-        came = f"{type(counts).__name__} ({error})"
-        raise TypeError(f"{name}: expected whole numbers, {expected}, got {came}") from error
-    if not isinstance(counts, Tensor) and not tensor.numel():
-        tensor = tensor.long()  # an empty list has no type
-    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        raise TypeError(f"{name}: expected whole numbers, got dtype {tensor.dtype}")
-    if tensor.is_meta:
-        raise ValueError(f"{name}: expected numbers on a device that holds them, got device meta")
-    if tensor.dim() not in shapes:
-        raise ValueError(f"{name}: expected shape {expected}, got {shape_text(tensor)}")
-    if tensor.numel() and int(tensor.min()) < 0:
-        raise ValueError(f"{name}: expected lengths of 0 or more, got {int(tensor.min())}")
-    return tensor.long()
+@dataclass(frozen=True, repr=False, eq=False)
+class _Dense(Mask):
+    """keep, drop or bias of a tensor (…, n or 1, m or 1)."""
 
-
-def lengths(counts: Tensor | Sequence[int]) -> Mask:
-    """Valid lengths: the first `length` keys may be attended. One per sequence, (batch,), or per query, (batch, n).
-
-    >>> import regard, torch
-    >>> query, key = torch.zeros(2, 1, 3), torch.zeros(2, 3, 3)  # a batch of two: one query and three keys each
-    >>> regard.weights(query, key, mask=regard.lengths([1, 2]))[:, 0]
-    tensor([[1.0000, 0.0000, 0.0000],
-            [0.5000, 0.5000, 0.0000]])
-    """
-    return _Lengths(_counted("lengths", counts, {1: "(batch,)", 2: "(batch, n)"}))
-
-
-# ------------------------------------------------------------------------------------------------------- segments
-
-
-class _Segments(Mask):
-    def __init__(self, rows: list[int], keys: list[int]) -> None:
-        self.rows, self.keys = rows, keys
+    name: str
+    tensor: Tensor
 
     def __repr__(self) -> str:
-        return f"segments({len(self.rows)} sequences)"
+        return f"{self.name}({shape_text(self.tensor)})"
 
     @property
-    def sequences(self) -> tuple[list[int], list[int]]:
-        return self.rows, self.keys
+    def has_bias(self) -> bool:
+        return self.name == "bias"
 
-    def bind(self, frame: Layout) -> Bound:
-        for name, ends, size in (("queries", self.rows, frame.n), ("keys", self.keys, frame.m)):
-            total = ends[-1] if ends else 0
-            if total != size:
-                raise ValueError(f"segments: expected lengths that add up to {size}, the number of {name}, got {total}")
-        return BoundSegments(self.rows, self.keys, frame)
-
-
-def segments(counts: Tensor | Sequence[int], key_counts: Tensor | Sequence[int] | None = None) -> Mask:
-    """Sequences of these lengths, laid end to end: each query sees the keys of its own sequence, and no padding exists.
-
-    `key_counts` says how long the sequences of the keys are, where that is not the same.
-
-    >>> import regard, torch
-    >>> rows = torch.zeros(3, 2)  # a sequence of one row, and one of two
-    >>> regard.weights(rows, rows, mask=regard.segments([1, 2]))
-    tensor([[1.0000, 0.0000, 0.0000],
-            [0.0000, 0.5000, 0.5000],
-            [0.0000, 0.5000, 0.5000]])
-    """
-    shape = {1: "(sequences,)"}
-    rows = _counted("segments", counts, shape)
-    keys = rows if key_counts is None else _counted("segments", key_counts, shape)
-    if len(rows) != len(keys):
-        raise ValueError(f"segments: expected as many sequences of keys as of queries, {len(rows)}, got {len(keys)}")
-    return _Segments(rows.cumsum(0).tolist(), keys.cumsum(0).tolist())
+    def bind(self, layout: Layout) -> BoundMask:
+        tensor, batch = self.tensor, layout.batch
+        expected = f"{self.name}: expected shape (…, {layout.n} or 1, {layout.m} or 1)"
+        if tensor.device != layout.device:
+            raise ValueError(f"{self.name}: expected device {layout.device} like query, got {tensor.device}")
+        if tensor.shape[-2] not in (1, layout.n) or tensor.shape[-1] not in (1, layout.m):
+            raise ValueError(f"{expected} for {layout.n} queries and {layout.m} keys, got {shape_text(tensor)}")
+        lead = (1,) * (len(batch) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
+        if len(lead) > len(batch) or any(a not in (1, b) for a, b in zip(lead, batch, strict=True)):
+            raise ValueError(f"{expected} with leading dimensions that broadcast to {batch}, got {shape_text(tensor)}")
+        return _BoundDense(self.name, layout.fold(layout.select(tensor, rows=True)))
 
 
-# ---------------------------------------------------------------------------------------------------------- bands
+class _BoundDense(BoundMask):
+    """The tensor folded, (B, R or 1, n or 1, m or 1)."""
+
+    def __init__(self, name: str, tensor: Tensor) -> None:
+        self.name, self.tensor = name, tensor
+        self.by_row = tensor.shape[-2] > 1
+        self.learned = tensor.requires_grad
+
+    def allowed(self, tile: Tile) -> Tensor:
+        if self.name == "bias":
+            return _block(self.tensor.detach(), tile) != -torch.inf
+        block = _block(self.tensor, tile)
+        return ~block if self.name == "drop" else block
+
+    def bias(self, tile: Tile) -> Tensor | None:
+        if self.name != "bias":
+            return None
+        block = _block(self.tensor, tile)
+        return block.masked_fill(block.detach() == -torch.inf, 0.0)
 
 
-Align = Literal["start", "end"]
-
-
-class _Band(Mask):
-    def __init__(self, name: str, left: int | None, right: int | None, offset: int | None, align: Align | None) -> None:
-        if offset is not None and align is not None:
-            raise ValueError(f"{name}: expected offset or align, got both")
-        if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
-            raise TypeError(f"{name}: expected offset to be a whole number, got {type(offset).__name__}")
-        if align not in (None, "start", "end"):
-            raise ValueError(f"{name}: expected align to be 'start' or 'end', got {align!r}")
-        self.name, self.left, self.right, self.offset, self.align = name, left, right, offset, align
-
-    def __repr__(self) -> str:
-        sides = "" if self.name == "causal" else f"{self.left}, {self.right}, "
-        return f"{self.name}({sides}offset={self.offset}, align={self.align!r})"
-
-    def bind(self, frame: Layout) -> Bound:
-        return BoundBand(self.left, self.right, self._offset(frame.n, frame.m), frame)
-
-    def _offset(self, n: int, m: int) -> int:
-        if self.offset is not None:
-            return self.offset
-        if self.align is None and n != m:
-            raise ValueError(
-                f"{self.name}: with {n} queries and {m} keys it is not clear which key belongs to which query; say "
-                "offset=… (key j is visible to query i when j ≤ i + offset), align='start' or align='end'"
-            )
-        return m - n if self.align == "end" else 0
-
-
-def causal(offset: int | None = None, align: Align | None = None) -> Mask:
-    """Key j is visible to query i when j ≤ i + offset. Where n ≠ m, say offset= or align="start" (0), "end" (m − n).
-
-    >>> import regard, torch
-    >>> rows = torch.zeros(3, 2)
-    >>> regard.weights(rows, rows, mask=regard.causal())
-    tensor([[1.0000, 0.0000, 0.0000],
-            [0.5000, 0.5000, 0.0000],
-            [0.3333, 0.3333, 0.3333]])
-    """
-    return _Band("causal", None, 0, offset, align)
-
-
-def window(left: int | None, right: int | None, offset: int | None = None, align: Align | None = None) -> Mask:
-    """Query i sees the keys from i − left to i + right (None: no limit on that side), shifted by the offset rule.
-
-    >>> import regard, torch
-    >>> rows = torch.zeros(4, 2)
-    >>> regard.weights(rows, rows, mask=regard.window(1, 0))
-    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
-            [0.5000, 0.5000, 0.0000, 0.0000],
-            [0.0000, 0.5000, 0.5000, 0.0000],
-            [0.0000, 0.0000, 0.5000, 0.5000]])
-    """
-    for name, side in (("left", left), ("right", right)):
-        if side is not None and (isinstance(side, bool) or not isinstance(side, int)):
-            raise TypeError(f"window: expected {name} to be a whole number or None, got {type(side).__name__}")
-        if side is not None and side < 0:
-            raise ValueError(f"window: expected {name} to be 0 or more, got {side}")
-    return _Band("window", left, right, offset, align)
+def _block(tensor: Tensor, tile: Tile) -> Tensor:
+    """The tile of a dense folded tensor; dimensions of size 1 stay as they are."""
+    rows = tile.rows if tensor.shape[-2] > 1 else slice(None)
+    keys = tile.keys if tensor.shape[-1] > 1 else slice(None)
+    return tensor[tile.batch, :, rows, keys]
 
 
 # ---------------------------------------------------------------------------------------------------------- joins
@@ -366,7 +258,13 @@ class _Join(Mask):
         return any(part.has_bias for part in self.parts)
 
 
-class _Both(_Join):
+def _flatten(join: type[_Join], mask: Mask) -> tuple[Mask, ...]:
+    return mask.parts if isinstance(mask, join) else (mask,)
+
+
+class _And(_Join):
+    """What every one of the parts allows, with the sum of their biases."""
+
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts))
 
@@ -374,17 +272,82 @@ class _Both(_Join):
     def sequences(self) -> tuple[list[int], list[int]] | None:
         return next((part.sequences for part in self.parts if part.sequences is not None), None)
 
-    def bind(self, frame: Layout) -> Bound:
-        return BoundBoth([part.bind(frame) for part in self.parts])
+    def bind(self, layout: Layout) -> BoundMask:
+        return _BoundAnd([part.bind(layout) for part in self.parts])
 
 
-class _Either(_Join):
+class _BoundAnd(BoundMask):
+    def __init__(self, parts: list[BoundMask]) -> None:
+        self.parts = parts
+        self.by_row = any(part.by_row for part in parts)
+        self.ragged = any(part.ragged for part in parts)
+        self.learned = any(part.learned for part in parts)
+        self.breaks = sorted({row for part in parts for row in part.breaks})
+        self.shape_breaks = sorted({row for part in parts for row in part.shape_breaks})
+
+    def visible_keys(self, tile: Tile) -> slice:
+        for part in self.parts:
+            tile = tile._replace(keys=part.visible_keys(tile))
+        return tile.keys
+
+    def allows_all(self, tile: Tile) -> bool:
+        return all(part.allows_all(tile) for part in self.parts)
+
+    def is_causal(self, tile: Tile) -> bool:
+        return all(part.is_causal(tile) for part in self._restricting(tile))
+
+    def equal_blocks(self, tile: Tile) -> int:
+        parts = self._restricting(tile)
+        return parts[0].equal_blocks(tile) if len(parts) == 1 else 1
+
+    def _restricting(self, tile: Tile) -> list[BoundMask]:
+        return [part for part in self.parts if not part.allows_all(tile)]
+
+    def allowed(self, tile: Tile) -> Tensor | None:
+        joined: Tensor | None = None
+        for part in self._restricting(tile):
+            mask = part.allowed(tile)
+            if mask is not None:
+                joined = mask if joined is None else joined & mask
+        return joined
+
+    def bias(self, tile: Tile) -> Tensor | None:
+        total: Tensor | None = None
+        for part in self.parts:
+            added = part.bias(tile)
+            if added is not None:
+                total = added if total is None else total + added
+        return total
+
+
+class _Or(_Join):
+    """What at least one of the parts allows."""
+
     def __repr__(self) -> str:
         return f"({' | '.join(map(repr, self.parts))})"
 
-    def bind(self, frame: Layout) -> Bound:
-        return BoundEither([part.bind(frame) for part in self.parts])
+    def bind(self, layout: Layout) -> BoundMask:
+        return _BoundOr([part.bind(layout) for part in self.parts])
 
 
-def _flat(kind: type[_Join], mask: Mask) -> tuple[Mask, ...]:
-    return mask.parts if isinstance(mask, kind) else (mask,)
+class _BoundOr(BoundMask):
+    def __init__(self, parts: list[BoundMask]) -> None:
+        self.parts = parts
+        self.by_row = any(part.by_row for part in parts)
+        self.ragged = any(part.ragged for part in parts)
+
+    def visible_keys(self, tile: Tile) -> slice:
+        ranges = [part.visible_keys(tile) for part in self.parts]
+        return slice(min(keys.start for keys in ranges), max(keys.stop for keys in ranges))
+
+    def allows_all(self, tile: Tile) -> bool:
+        return any(part.allows_all(tile) for part in self.parts)
+
+    def allowed(self, tile: Tile) -> Tensor | None:
+        joined: Tensor | None = None
+        for part in self.parts:
+            mask = part.allowed(tile)
+            if mask is None:
+                return None
+            joined = mask if joined is None else joined | mask
+        return joined

@@ -1,4 +1,4 @@
-"""Pooling without a query: the baselines of attention. They see the mask, and nothing of what is asked."""
+"""Pooling without a query: the baselines of attention. It depends on the values and the mask alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from torch import Tensor
 
 from regard.arguments import check_tensor
 from regard.attention.formula import attend
-from regard.attention.layout import layout_of
-from regard.attention.masks import Mask, require_mask
-from regard.attention.tiling import whole
+from regard.attention.layout import Tile, check_layout
+from regard.attention.masks import Mask, check_mask
 
 __all__ = ["average_pool", "max_pool"]
 
@@ -23,7 +22,7 @@ def average_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
     >>> regard.average_pool(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
     tensor([[2., 4.]])
     """
-    return attend(*_nothing_asked(value), value, mask=mask)
+    return attend(*_featureless(value), value, mask=mask)
 
 
 def max_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
@@ -33,21 +32,21 @@ def max_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
     >>> regard.max_pool(torch.tensor([[1.0, 9.0], [3.0, 6.0]]))
     tensor([[3., 9.]])
     """
-    frame = layout_of(*_nothing_asked(value), value)
-    folded = frame.spread(value)  # (B, R, m, size)
-    seen = torch.ones(1, 1, frame.m, 1, dtype=torch.bool, device=value.device)
+    layout = check_layout(*_featureless(value), value)
+    folded = layout.spread(value)  # (B, R, m, size)
+    visible = torch.ones(1, 1, layout.m, 1, dtype=torch.bool, device=value.device)
     if mask is not None:
-        if require_mask("mask", mask).has_bias:
+        if check_mask("mask", mask).has_bias:
             raise TypeError("mask: a bias has no meaning for max_pool, which adds no scores; use keep, drop or lengths")
-        allowed = mask.bind(frame).allowed(whole(len(folded), 1, frame.m))
-        seen = seen if allowed is None else seen & allowed.transpose(-2, -1)
-    if not frame.m:
-        return frame.unfold(folded.sum(-2, keepdim=True))
-    largest = folded.masked_fill(~seen, -torch.inf).amax(-2, keepdim=True)
-    return frame.unfold(largest.masked_fill(~seen.any(-2, keepdim=True), 0))
+        allowed = mask.bind(layout).allowed(Tile.whole(len(folded), 1, layout.m))
+        visible = visible if allowed is None else visible & allowed.transpose(-2, -1)
+    if not layout.m:
+        return layout.unfold(folded.sum(-2, keepdim=True))
+    largest = folded.masked_fill(~visible, -torch.inf).amax(-2, keepdim=True)
+    return layout.unfold(largest.masked_fill(~visible.any(-2, keepdim=True), 0))
 
 
-def _nothing_asked(value: Tensor) -> tuple[Tensor, Tensor]:
-    """One query and m keys without any feature: every key answers it equally well."""
+def _featureless(value: Tensor) -> tuple[Tensor, Tensor]:
+    """One query and m keys without any feature: every key scores the same."""
     check_tensor("value", value, "of shape (…, m, size)")
     return value.new_zeros(*value.shape[:-2], 1, 0), value[..., :0]

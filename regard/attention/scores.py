@@ -4,9 +4,11 @@ A score has two halves, so that what belongs to one row is computed once per row
 
     score(query, key) = pairs(project_query(query), project_key(key))
 
-and, where it is a dot product in disguise, a third method says so: `as_dot` gives vectors whose plain dot product is
-the score up to a constant of the row, which softmax does not see. Such scores run on PyTorch's fused attention. A
-fourth, `average`, is for scores whose weighted average can be had without looking at every pair.
+Two more methods are for scores that have a faster way. `as_dot`, where the score is a dot product in disguise, gives
+vectors whose plain dot product is the score up to a constant of the row, which softmax does not see: such scores run on
+PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
+
+`Additive` is in additive.py, `Kernel` in kernels.py.
 """
 
 from __future__ import annotations
@@ -18,10 +20,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.additive import additive_scores
-from regard.attention.layout import HALVES, layout_of
+from regard.attention.layout import HALVES, check_layout
 
-__all__ = ["Additive", "Bilinear", "Cosine", "Dot", "Score"]
+__all__ = [
+    "Bilinear",
+    "Cosine",
+    "Dot",
+    "LogPositive",
+    "Score",
+    "check_features",
+    "check_parameter",
+    "linear",
+    "require_score",
+]
 
 
 class Score(nn.Module):
@@ -36,12 +47,9 @@ class Score(nn.Module):
     tensor([[0.7275, 0.2676, 0.0049]])
     """
 
-    # Whether pairs() may give −inf to pairs that no mask forbids, so that a row can end up with nothing to attend to.
-    may_exclude = True
-    # Whether as_dot() has an answer, at least for some numbers.
-    is_dot = False
-    # The same of average().
-    is_short = False
+    may_exclude = True  # whether pairs() may give −inf without a mask, so that a row can have nothing to attend to
+    is_dot = False  # whether as_dot() has an answer, at least for some numbers
+    has_average = False  # the same of average()
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ValueError or TypeError, naming the argument, where the sizes do not fit this score."""
@@ -49,10 +57,10 @@ class Score(nn.Module):
         self.check_key(query, key)
 
     def check_query(self, query: Tensor) -> None:
-        """The half of `check` that keys do not matter to: it is made for projected keys as well."""
+        """The half of `check` that does not depend on the keys, which may be projected already."""
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        """The half of `check` that is about keys which are not projected yet."""
+        """The half of `check` for keys that are not projected yet."""
 
     def project_query(self, query: Tensor) -> Tensor:
         """(…, n, query size) → (…, n, inner size)."""
@@ -63,7 +71,7 @@ class Score(nn.Module):
         return key
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        """The scores of projected rows, (…, n, inner size) × (…, m, inner size) → (…, n, m). May be called on parts."""
+        """The scores of projected rows, (…, n, inner size) × (…, m, inner size) → (…, n, m). Called tile by tile."""
         raise NotImplementedError(f"{type(self).__name__} must define pairs(query, key)")
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
@@ -71,18 +79,18 @@ class Score(nn.Module):
         return None
 
     def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-        """The output for projected rows where nothing is masked and no gradient is wanted, if there is a short way.
+        """The output for projected rows where nothing is masked and no gradient is wanted; all (B, R, rows, size).
 
-        All are (B, R, rows, size), and so is the output; None: take the long way, through the scores.
+        None where it does not pay or the numbers do not allow it: then the scores are computed.
         """
         return None
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        frame = layout_of(query, key)
+        layout = check_layout(query, key)
         self.check(query, key)
-        working = torch.promote_types(query.dtype, torch.float32)  # half precision is computed in float32
-        rows, keys = self.project_query(query.to(working)), self.project_key(key.to(working))
-        return frame.unfold(self.pairs(frame.spread(rows), frame.spread(keys))).to(query.dtype)
+        dtype = torch.promote_types(query.dtype, torch.float32)  # half precision is computed in float32
+        rows, keys = self.project_query(query.to(dtype)), self.project_key(key.to(dtype))
+        return layout.unfold(self.pairs(layout.spread(rows), layout.spread(keys))).to(query.dtype)
 
     @property
     def projected(self) -> Score:
@@ -95,37 +103,68 @@ class Score(nn.Module):
 
 
 class _Projected(Score):
+    """Another score in everything but what it does with keys."""
+
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        self.may_exclude, self.is_dot, self.is_short = score.may_exclude, score.is_dot, score.is_short
-
-    def check_query(self, query: Tensor) -> None:
-        self.score.check_query(query)
+        for name in (
+            "may_exclude",
+            "is_dot",
+            "has_average",
+            "check_query",
+            "project_query",
+            "pairs",
+            "as_dot",
+            "average",
+        ):
+            setattr(self, name, getattr(score, name))
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        inner = self.score.project_query(query[..., :0, :]).shape[-1]
-        _require_size("key", key, inner, "the size of projected keys")
+        inner_size = self.score.project_query(query[..., :0, :]).shape[-1]
+        check_features("key", key, inner_size, "the size of projected keys")
 
-    def project_query(self, query: Tensor) -> Tensor:
-        return self.score.project_query(query)
+
+class _Custom(Score):
+    """Any nn.Module that maps (…, n, query size), (…, m, key size) to scores (…, n, m), row by row and key by key."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.score.pairs(query, key)
+        # Rows are float32 where the caller's are half precision; a module in half precision gets them as the caller's.
+        parameters = (parameter.dtype for parameter in self.module.parameters())
+        dtype = next((dtype for dtype in parameters if dtype in HALVES), query.dtype)
+        scores = self.module(query.to(dtype), key.to(dtype))
+        expected = (*query.shape[:-1], key.shape[-2])
+        if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
+            got = shape_text(scores) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(f"score: expected scores of shape {expected}, got {got}")
+        return scores.to(query.dtype)
 
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        return self.score.as_dot(query, key)
 
-    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-        return self.score.average(query, key, value)
+def require_score(score: nn.Module | None) -> Score:
+    """Any nn.Module as a Score; None is Dot()."""
+    if score is None:
+        return Dot()
+    if isinstance(score, Score):
+        return score
+    if isinstance(score, nn.Module):
+        return _Custom(score)
+    raise TypeError(f"score: expected an nn.Module such as Dot(), Additive(…), Kernel(…), got {type(score).__name__}")
 
 
-def _require_size(name: str, tensor: Tensor, size: int, why: str) -> None:
+# ------------------------------------------------------------------------------------------------ what scores share
+
+
+def check_features(name: str, tensor: Tensor, size: int, why: str) -> None:
+    """The size of the last dimension."""
     if tensor.shape[-1] != size:
         raise ValueError(f"{name}: expected last dimension {size} ({why}), got shape {shape_text(tensor)}")
 
 
-def _require_like(query: Tensor, parameter: Tensor) -> None:
+def check_parameter(query: Tensor, parameter: Tensor) -> None:
     """Parameters of another dtype or device than the query are a mistake that broadcasting would hide."""
     if parameter.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
         raise TypeError(f"query: expected dtype {parameter.dtype} like the score's parameters, got {query.dtype}")
@@ -133,13 +172,36 @@ def _require_like(query: Tensor, parameter: Tensor) -> None:
         raise ValueError(f"query: expected device {parameter.device} like the score's parameters, got {query.device}")
 
 
-def _linear(rows: Tensor, weight: Tensor) -> Tensor:
-    # Half-precision rows arrive here as float32, so that sums are kept in float32; the weight follows them.
+def linear(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows · weightᵀ. Half-precision rows arrive here as float32, so that sums are in float32; the weight follows."""
     return functional.linear(rows, weight.to(rows.dtype))
 
 
+class LogPositive(nn.Module):
+    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter."""
+
+    def __init__(self, name: str, number: Tensor, learnable: bool) -> None:
+        super().__init__()
+        self.learnable = learnable
+        self.name = f"log_{name}" if learnable else name
+        if learnable:
+            self.register_parameter(self.name, nn.Parameter(number.log().to(torch.get_default_dtype())))
+        else:
+            self.register_buffer(self.name, number)
+
+    def forward(self) -> Tensor:
+        stored: Tensor = getattr(self, self.name)
+        # exp would lose digits in half precision, in which a whole model may be kept
+        return stored.to(torch.promote_types(stored.dtype, torch.float32)).exp() if self.learnable else stored
+
+
+# ------------------------------------------------------------------------------------------------------- the scores
+
+
 class Dot(Score):
-    """scale · q·k, with scale = 1/√d unless given; softcap s bends it to s·tanh(score/s), before bias and mask.
+    """scale · q·k, optionally capped.
+
+    scale: defaults to 1/√d. softcap: bends the score to softcap · tanh(score / softcap), before bias and mask.
 
     >>> import regard, torch
     >>> query, key = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
@@ -164,7 +226,7 @@ class Dot(Score):
         return f"scale={self.scale}, softcap={self.softcap}"
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        _require_size("key", key, query.shape[-1], "the query's, which a dot product needs")
+        check_features("key", key, query.shape[-1], "the query's, which a dot product needs")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         scores = (query * self._scale(query)) @ key.transpose(-2, -1)
@@ -177,26 +239,23 @@ class Dot(Score):
         return 1 / math.sqrt(max(query.shape[-1], 1)) if self.scale is None else self.scale
 
 
-class LogPositive(nn.Module):
-    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter."""
+class _PlainDot(Score):
+    """A score that is the dot product of its projected rows."""
 
-    def __init__(self, name: str, number: Tensor, learnable: bool) -> None:
-        super().__init__()
-        self.learnable = learnable
-        self.name = f"log_{name}" if learnable else name
-        if learnable:
-            self.register_parameter(self.name, nn.Parameter(number.log().to(torch.get_default_dtype())))
-        else:
-            self.register_buffer(self.name, number)
+    may_exclude = False
+    is_dot = True
 
-    def forward(self) -> Tensor:
-        stored: Tensor = getattr(self, self.name)
-        # exp would lose digits in half precision, in which a whole model may be kept
-        return stored.to(torch.promote_types(stored.dtype, torch.float32)).exp() if self.learnable else stored
+    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ key.transpose(-2, -1)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
+        return query, key, 1.0
 
 
-class Cosine(Score):
-    """cos(q, k) / temperature; a zero vector has cosine 0 with everything. A learnable temperature stays positive.
+class Cosine(_PlainDot):
+    """cos(q, k) / temperature; a zero vector has cosine 0 with everything.
+
+    temperature: a positive number. learnable: whether it is a parameter, which then stays positive.
 
     >>> import regard, torch
     >>> query, key = torch.eye(2), torch.tensor([[3.0, 0.0], [0.0, -2.0], [1.0, 1.0]])
@@ -204,9 +263,6 @@ class Cosine(Score):
     tensor([[ 1.0000,  0.0000,  0.7071],
             [ 0.0000, -1.0000,  0.7071]])
     """
-
-    may_exclude = False
-    is_dot = True
 
     def __init__(self, temperature: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
@@ -222,22 +278,16 @@ class Cosine(Score):
         return f"temperature={self.temperature.item():.4g}, learnable={self._temperature.learnable}"
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        _require_size("key", key, query.shape[-1], "the query's, which a cosine needs")
+        check_features("key", key, query.shape[-1], "the query's, which a cosine needs")
 
     def project_query(self, query: Tensor) -> Tensor:
-        return _unit(query) / self.temperature.to(query)
+        return _normalize_rows(query) / self.temperature.to(query)
 
     def project_key(self, key: Tensor) -> Tensor:
-        return _unit(key)
-
-    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        return query @ key.transpose(-2, -1)
-
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-        return query, key, 1.0
+        return _normalize_rows(key)
 
 
-def _unit(rows: Tensor) -> Tensor:
+def _normalize_rows(rows: Tensor) -> Tensor:
     """Rows of length 1; zero rows stay zero. Dividing by the largest entry first keeps squares from overflow."""
     largest = rows.detach().abs().amax(-1, keepdim=True) if rows.shape[-1] else rows.new_ones(*rows.shape[:-1], 1)
     rows = rows / largest.masked_fill(largest == 0, 1)
@@ -245,17 +295,14 @@ def _unit(rows: Tensor) -> Tensor:
     return rows * squares.masked_fill(squares == 0, 1).rsqrt()
 
 
-class Bilinear(Score):
-    """qᵀ W k, for queries and keys of different sizes.
+class Bilinear(_PlainDot):
+    """qᵀ W k, with a learned W (query_size, key_size): for queries and keys of different sizes.
 
     >>> import regard, torch
     >>> score = regard.Bilinear(query_size=3, key_size=5)
     >>> score(torch.randn(2, 3), torch.randn(7, 5)).shape
     torch.Size([2, 7])
     """
-
-    may_exclude = False
-    is_dot = True
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
@@ -267,91 +314,12 @@ class Bilinear(Score):
         return f"query_size={self.weight.shape[0]}, key_size={self.weight.shape[1]}"
 
     def check_query(self, query: Tensor) -> None:
-        _require_size("query", query, self.weight.shape[0], "the score's query_size")
-        _require_like(query, self.weight)
+        check_features("query", query, self.weight.shape[0], "the score's query_size")
+        check_parameter(query, self.weight)
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        _require_size("key", key, self.weight.shape[1], "the score's key_size")
+        check_features("key", key, self.weight.shape[1], "the score's key_size")
 
     def project_key(self, key: Tensor) -> Tensor:
-        _require_size("key", key, self.weight.shape[1], "the score's key_size")
-        return _linear(key, self.weight)  # (…, m, query size)
-
-    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        return query @ key.transpose(-2, -1)
-
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-        return query, key, 1.0
-
-
-class Additive(Score):
-    """w_vᵀ tanh(W_q q + W_k k), without biases: queries and keys of different sizes meet in `hidden_size` units.
-
-    >>> import regard, torch
-    >>> score = regard.Additive(query_size=20, key_size=2, hidden_size=8)
-    >>> score(torch.randn(2, 1, 20), torch.randn(2, 10, 2)).shape
-    torch.Size([2, 1, 10])
-    """
-
-    may_exclude = False
-
-    def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:
-        super().__init__()
-        hidden_size = check_size("hidden_size", hidden_size)
-        query_size, key_size = check_size("query_size", query_size), check_size("key_size", key_size)
-        self.query_weight = nn.Parameter(torch.empty(hidden_size, query_size))
-        self.key_weight = nn.Parameter(torch.empty(hidden_size, key_size))
-        self.value_weight = nn.Parameter(torch.empty(hidden_size))
-        for weight in (self.query_weight, self.key_weight):
-            nn.init.xavier_uniform_(weight)
-        nn.init.uniform_(self.value_weight, -1 / math.sqrt(hidden_size), 1 / math.sqrt(hidden_size))
-
-    def extra_repr(self) -> str:
-        hidden, query = self.query_weight.shape
-        return f"query_size={query}, key_size={self.key_weight.shape[1]}, hidden_size={hidden}"
-
-    def check_query(self, query: Tensor) -> None:
-        _require_size("query", query, self.query_weight.shape[1], "the score's query_size")
-        _require_like(query, self.query_weight)
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        _require_size("key", key, self.key_weight.shape[1], "the score's key_size")
-
-    def project_query(self, query: Tensor) -> Tensor:
-        return _linear(query, self.query_weight)
-
-    def project_key(self, key: Tensor) -> Tensor:
-        _require_size("key", key, self.key_weight.shape[1], "the score's key_size")
-        return _linear(key, self.key_weight)
-
-    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        return additive_scores(query, key, self.value_weight.to(query.dtype))
-
-
-class _Custom(Score):
-    """Any nn.Module that maps (…, n, query size), (…, m, key size) to scores (…, n, m), row by row and key by key."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        # Rows are float32 where the caller's are half precision; a module in half precision gets them as the caller's.
-        own = next((each.dtype for each in self.module.parameters() if each.dtype in HALVES), query.dtype)
-        scores = self.module(query.to(own), key.to(own))
-        expected = (*query.shape[:-1], key.shape[-2])
-        if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
-            got = shape_text(scores) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"score: expected scores of shape {expected}, got {got}")
-        return scores.to(query.dtype)
-
-
-def require_score(score: nn.Module | None) -> Score:
-    """Any nn.Module as a Score; None is Dot()."""
-    if score is None:
-        return Dot()
-    if isinstance(score, Score):
-        return score
-    if isinstance(score, nn.Module):
-        return _Custom(score)
-    raise TypeError(f"score: expected an nn.Module such as Dot(), Additive(…), Kernel(…), got {type(score).__name__}")
+        check_features("key", key, self.weight.shape[1], "the score's key_size")
+        return linear(key, self.weight)  # (…, m, query size)

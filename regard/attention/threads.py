@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 
+__all__ = ["load_kernels", "parallel_for", "run_in_openmp", "run_in_pool", "shares_openmp"]
+
 SHARE = 1 << 19  # how much work, in steps of a nanosecond or less, is worth waking a thread for
 
 
 @functools.cache
 def load_kernels(name: str) -> Any:
-    """The module of compiled loops of this name, or None."""
+    """The module of compiled loops of this name; None without numba."""
     try:
         return importlib.import_module(f"regard.attention.loops.{name}")
     except ImportError:  # no numba: slower, but right
@@ -31,7 +33,7 @@ def load_kernels(name: str) -> Any:
 def parallel_for(loop: Callable[[int, int], None], count: int, work: int) -> None:
     """loop(start, stop) over all of range(count), in this thread and as many others as PyTorch would use.
 
-    Everybody takes a share, then another, until none is left: a thread that comes late, or not at all, only costs time.
+    Each thread takes a share, then another, until none is left: one that comes late, or not at all, only costs time.
     """
     workers = min(torch.get_num_threads(), work // SHARE)
     if workers < 2:
@@ -45,11 +47,10 @@ def parallel_for(loop: Callable[[int, int], None], count: int, work: int) -> Non
         for start in starts:
             loop(start, min(start + step, count))
 
-    in_threads = _in_pool if _openmp is None else _in_openmp
-    in_threads(take_shares, workers)
+    run_in_threads(take_shares, workers)
 
 
-def _in_openmp(task: Callable[[], None], workers: int) -> None:
+def run_in_openmp(task: Callable[[], None], workers: int) -> None:
     """Call the task in the threads of PyTorch's own operations.
 
     After an operation these wait for the next at full speed, for many milliseconds: other threads would have to share
@@ -60,15 +61,15 @@ def _in_openmp(task: Callable[[], None], workers: int) -> None:
     def call(_: Any) -> None:
         try:
             task()
-        except BaseException as error:  # OpenMP would not tell anybody
+        except BaseException as error:  # cannot pass through OpenMP; raised below
             errors.append(error)
 
-    _openmp(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(call), None, ctypes.c_uint(workers), ctypes.c_uint(0))
+    _gomp_parallel()(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(call), None, ctypes.c_uint(workers), ctypes.c_uint(0))
     if errors:
         raise errors[0]
 
 
-def _in_pool(task: Callable[[], None], workers: int) -> None:
+def run_in_pool(task: Callable[[], None], workers: int) -> None:
     """Call the task in Python's threads. Not in numba's: those abort when two callers meet, and die after a fork."""
     others = []
     with suppress(RuntimeError):  # no more threads, or the interpreter is about to exit
@@ -85,26 +86,27 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="regard")
 
 
-def _find_openmp() -> Any:
+@functools.cache
+def _gomp_parallel() -> Any:
     """The function of PyTorch's OpenMP that calls another in several threads; None where it has no such thing."""
     with suppress(AttributeError, OSError, TypeError):
         return ctypes.CDLL(None).GOMP_parallel
     return None
 
 
-def _after_fork() -> None:
-    """Threads stay behind in the parent. OpenMP does not notice, and would wait for them forever."""
-    global _openmp
-    _openmp = None
-    _pool.cache_clear()
-
-
-_openmp = _find_openmp()
+run_in_threads = run_in_pool if _gomp_parallel() is None else run_in_openmp
 
 
 def shares_openmp() -> bool:
     """Whether loops run in PyTorch's own threads, and not in a pool beside them."""
-    return _openmp is not None
+    return run_in_threads is run_in_openmp
+
+
+def _after_fork() -> None:
+    """Threads stay behind in the parent. OpenMP does not notice, and would wait for them forever."""
+    global run_in_threads
+    run_in_threads = run_in_pool
+    _pool.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from regard.attention import Kernel, bias, weights
+from regard.attention import Kernel, bias
+from regard.attention import weights as attention_weights
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import WITHOUT_SLOPE, LeaveOneOut, descend, least_error, silverman
-from regard.kernel.local import averages, lines
-from regard.kernel.samples import Samples
+from regard.kernel.bandwidth import WITHOUT_SLOPE, LeaveOneOut, descend, minimize_error, silverman
+from regard.kernel.samples import Samples, local_averages, local_lines
 
 __all__ = ["KernelRegressor", "Window"]
 
@@ -98,73 +98,89 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         self.check_parameters()
         points, values = validate_data(self, X, y, dtype=numpy.float64, multi_output=True, y_numeric=True)
         values = numpy.asarray(values, dtype=numpy.float64)
-        own = _check_sample_weight(sample_weight, points, dtype=numpy.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(sample_weight, points, dtype=numpy.float64, ensure_non_negative=True)
         self.one_output_ = values.ndim == 1
-        self.samples_ = Samples(points, values.reshape(len(values), -1), own)
-        loss = LeaveOneOut(self.samples_, self.kernel, self.degree, self.empty)
-        self.bandwidth_ = self._chosen_bandwidth(loss)
-        self._score_leave_one_out(loss)
+        samples = self.samples_ = Samples(points, values.reshape(len(values), -1), weights)
+        loss = LeaveOneOut(samples, self.kernel, self.degree, self.empty)
+        self.bandwidth_ = self._choose_bandwidth(loss)
+        self.loo_error_ = self.loo_score_ = numpy.nan
+        if len(samples.points) > 1 or samples.count >= 2:
+            self.loo_error_ = loss.error(self.bandwidth_)
+            variance = float(numpy.average((samples.centred**2).mean(1), weights=samples.weights))
+            self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
         return self
 
     def predict(self, X: ArrayLike) -> Array:
         """The weighted average (or local line) at each row of X; X may be a memory map larger than memory."""
-        queries = self._checked(X)
-        found = numpy.empty((len(queries), self.samples_.values.shape[1]))
+        queries = self._check_queries(X)
+        predictions = numpy.empty((len(queries), self.samples_.values.shape[1]))
         for part in _parts(len(queries), QUERIES):
-            found[part] = self._predicted(numpy.asarray(queries[part], dtype=numpy.float64))
-        return found[:, 0] if self.one_output_ else found
+            predictions[part] = self._predict(numpy.asarray(queries[part], dtype=numpy.float64))
+        return predictions[:, 0] if self.one_output_ else predictions
 
     def weights(self, X: ArrayLike) -> Array:
         """How much each sample counts for each row of X, (n, samples of `fit`): predict(X) = weights(X) @ y."""
-        queries = numpy.asarray(self._checked(X), dtype=numpy.float64)
-        found = numpy.zeros((len(queries), self.samples_.total))
-        found[:, self.samples_.order] = self._weights(queries, self.degree)
-        return found
+        queries = numpy.asarray(self._check_queries(X), dtype=numpy.float64)
+        weights = numpy.zeros((len(queries), self.samples_.total))
+        weights[:, self.samples_.order] = self._weights(queries, self.degree)
+        return weights
 
     def window(self, X: ArrayLike) -> Window:
         """What each row of X looks at: the window that one reads off the heat map of the weights."""
-        queries = self._checked(X)
+        queries = self._check_queries(X)
         points = self.samples_.points
         effective = numpy.empty(len(queries))
         ends = numpy.empty((2, len(queries), points.shape[1]))
         orders = [numpy.argsort(points[:, d], kind="stable") for d in range(points.shape[1])]
         for part in _parts(len(queries), max(1, WEIGHTS // len(points))):
-            found = self._weights(numpy.asarray(queries[part], dtype=numpy.float64), degree=0)
-            logs = numpy.log(found, out=numpy.zeros_like(found), where=found > 0)
-            effective[part] = numpy.exp(-(found * logs).sum(1))
+            weights = self._weights(numpy.asarray(queries[part], dtype=numpy.float64), degree=0)
+            logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
+            effective[part] = numpy.exp(-(weights * logs).sum(1))
             for d, order in enumerate(orders):
-                total = numpy.cumsum(found[:, order], axis=1)
+                total = numpy.cumsum(weights[:, order], axis=1)
                 for end, share in enumerate((0.05, 0.95)):
                     index = numpy.minimum((total < share).sum(1), len(points) - 1)
                     ends[end, part, d] = points[order[index], d]
-            unknown = numpy.isnan(found[:, 0])
+            unknown = numpy.isnan(weights[:, 0])
             ends[:, part][:, unknown] = numpy.nan
         low, high = ends[..., 0] if points.shape[1] == 1 else ends
         return Window(effective, low, high)
 
     # ------------------------------------------------------------------------------------------------------- details
 
-    def _predicted(self, X: Array) -> Array:
+    def _predict(self, X: Array) -> Array:
         samples = self.samples_
-        sums = samples.sums(self.kernel, self.bandwidth_, X, "line" if self.degree else "average")
-        found = (lines(sums, X.shape[1]) if self.degree else averages(sums)) + samples.mean
-        missing = numpy.flatnonzero(numpy.isnan(found[:, 0]))
+        sums = samples.sums(self.kernel, self.bandwidth_, X, "linear" if self.degree else "average")
+        predictions = (local_lines(sums, X.shape[1]) if self.degree else local_averages(sums)) + samples.mean
+        missing = numpy.flatnonzero(numpy.isnan(predictions[:, 0]))
         if len(missing):
-            found[missing] = self._outside(X[missing], missing[0])
-        return found
+            self._refuse_empty(missing[0])
+            if self.empty == "nearest":
+                predictions[missing] = self._nearest_weights(X[missing]) @ samples.values
+            elif self.empty == "mean":
+                predictions[missing] = samples.mean
+        return predictions
 
-    def _outside(self, X: Array, first: int) -> Array:
-        """What `empty` says for queries that have no sample within reach."""
+    def _weights(self, X: Array, degree: int) -> Array:
         samples = self.samples_
+        score, mask = Kernel(self.kernel, self.bandwidth_.tolist()), bias(torch.from_numpy(samples.weights).log()[None])
+        query, key = torch.tensor(X), torch.from_numpy(samples.points)  # a copy: X may be read-only
+        sample_weights: Array = attention_weights(query, key, score=score, mask=mask).numpy()
+        missing = numpy.flatnonzero(sample_weights.sum(1) == 0)
+        if len(missing):
+            self._refuse_empty(missing[0])
+            if self.empty == "nearest":
+                sample_weights[missing] = self._nearest_weights(X[missing]).toarray()
+            else:
+                sample_weights[missing] = samples.weights / samples.weights.sum() if self.empty == "mean" else numpy.nan
+        return self._line_weights(X, sample_weights) if degree else sample_weights
+
+    def _refuse_empty(self, row: int) -> None:
         if self.empty == "raise":
             raise ValueError(
-                f"X: row {first} has no sample within the {self.kernel} kernel's bandwidth "
+                f"X: row {row} has no sample within the {self.kernel} kernel's bandwidth "
                 f"{self.bandwidth_.tolist()}; fit with a larger one, or with empty='nearest'"
             )
-        if self.empty == "nearest":
-            return numpy.asarray(self._nearest_weights(X) @ samples.values)
-        shape = (len(X), samples.values.shape[1])
-        return numpy.broadcast_to(samples.mean if self.empty == "mean" else numpy.nan, shape)
 
     def _nearest_weights(self, X: Array) -> Any:
         """Sparse weights (n, samples): the nearest sample, or those that are equally near, by their weights."""
@@ -175,41 +191,24 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         points = samples.points / self.bandwidth_
         tree = cKDTree(points)
         distances, _ = tree.query(X / self.bandwidth_)
-        near = tree.query_ball_point(X / self.bandwidth_, numpy.nextafter(distances, numpy.inf))
-        rows = numpy.repeat(numpy.arange(len(X)), [len(each) for each in near])
-        columns = numpy.concatenate([numpy.asarray(each, dtype=numpy.int64) for each in near])
-        found = sparse.csr_array((samples.weights[columns], (rows, columns)), shape=(len(X), len(points)))
-        return sparse.diags_array(1 / found.sum(1)) @ found
+        nearest = tree.query_ball_point(X / self.bandwidth_, numpy.nextafter(distances, numpy.inf))
+        rows = numpy.repeat(numpy.arange(len(X)), [len(indices) for indices in nearest])
+        columns = numpy.concatenate([numpy.asarray(indices, dtype=numpy.int64) for indices in nearest])
+        weights = sparse.csr_array((samples.weights[columns], (rows, columns)), shape=(len(X), len(points)))
+        return sparse.diags_array(1 / weights.sum(1)) @ weights
 
-    def _weights(self, X: Array, degree: int) -> Array:
-        samples = self.samples_
-        score = Kernel(self.kernel, self.bandwidth_.tolist())
-        query, key = torch.tensor(X), torch.from_numpy(samples.points)  # a copy: X may be read-only
-        found: Array = weights(
-            query, key, score=score, mask=bias(torch.from_numpy(samples.weights).log()[None])
-        ).numpy()
-        missing = numpy.flatnonzero(found.sum(1) == 0)
-        if len(missing):
-            if self.empty == "nearest":
-                found[missing] = self._nearest_weights(X[missing]).toarray()
-            elif self.empty == "mean":
-                found[missing] = samples.weights / samples.weights.sum()
-            else:
-                found[missing] = self._outside(X[missing], missing[0])[:, :1]
-        return self._line_weights(X, found) if degree else found
-
-    def _line_weights(self, X: Array, found: Array) -> Array:
+    def _line_weights(self, X: Array, weights: Array) -> Array:
         """Weights of the local line: w_j (1 − mean(v) · cov(v)⁺ (v_j − mean(v)))."""
         for i in range(len(X)):
             v = (self.samples_.points - X[i]) / self.bandwidth_
-            mean = found[i] @ v
-            covariance = (v - mean).T @ (found[i][:, None] * (v - mean))
-            scale = found[i] @ (v * v).sum(1)
+            mean = weights[i] @ v
+            covariance = (v - mean).T @ (weights[i][:, None] * (v - mean))
+            scale = weights[i] @ (v * v).sum(1)
             if numpy.isfinite(scale) and numpy.trace(covariance) > 1e-9 * scale:
-                found[i] *= 1 - (v - mean) @ (numpy.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ mean)
-        return found
+                weights[i] *= 1 - (v - mean) @ (numpy.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ mean)
+        return weights
 
-    def _chosen_bandwidth(self, loss: LeaveOneOut) -> Array:
+    def _choose_bandwidth(self, loss: LeaveOneOut) -> Array:
         samples = self.samples_
         features = samples.points.shape[1]
         if not isinstance(self.bandwidth, str):
@@ -229,7 +228,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
             return silverman(samples, self.kernel)
         if self.bandwidth == "gradient":
             return descend(loss, silverman(samples, self.kernel))
-        return least_error(loss)
+        return minimize_error(loss)
 
     def _check_spread(self, points: Array) -> None:
         for d in numpy.flatnonzero(points.max(0) == points.min(0)):
@@ -240,23 +239,23 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
                 "drop it, or give the bandwidth as numbers"
             )
 
-    def _score_leave_one_out(self, loss: LeaveOneOut) -> None:
-        samples = self.samples_
-        if len(samples.points) < 2 and samples.count < 2:
-            self.loo_error_, self.loo_score_ = numpy.nan, numpy.nan
-            return
-        self.loo_error_ = loss.error(self.bandwidth_)
-        variance = float(numpy.average((samples.centred**2).mean(1), weights=samples.weights))
-        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+    def _check_queries(self, X: ArrayLike) -> Any:
+        """Two-dimensional, finite and as wide as in `fit`; a large memory map is checked part by part, not copied."""
+        check_is_fitted(self)
+        if isinstance(X, numpy.memmap) and X.ndim == 2 and len(X) > QUERIES:
+            for part in _parts(len(X), QUERIES):
+                validate_data(self, X[part], reset=False, dtype=numpy.float64)
+            return X
+        return validate_data(self, X, reset=False, dtype=numpy.float64)
 
     def check_parameters(self) -> None:
         """Raise ValueError or TypeError, naming the parameter, where one of them is wrong; `fit` does it first."""
-        _one_of("kernel", self.kernel, tuple(KERNELS))
-        _one_of("empty", self.empty, EMPTY)
+        _check_choice("kernel", self.kernel, tuple(KERNELS))
+        _check_choice("empty", self.empty, EMPTY)
         if isinstance(self.degree, bool) or self.degree not in (0, 1):
             raise ValueError(f"degree: expected 0 (local average) or 1 (local line), got {self.degree!r}")
         if isinstance(self.bandwidth, str):
-            _one_of("bandwidth", self.bandwidth, RULES, "a positive number, one per feature, or ")
+            _check_choice("bandwidth", self.bandwidth, RULES, "a positive number, one per feature, or ")
             if self.bandwidth == "gradient" and self.kernel in WITHOUT_SLOPE:
                 raise ValueError(
                     f"bandwidth: 'gradient' needs a kernel that falls with the distance, which {self.kernel} does not; "
@@ -273,17 +272,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         if isinstance(self.bandwidth, bool) or not given.size or not ((given > 0) & numpy.isfinite(given)).all():
             raise ValueError(f"bandwidth: expected positive, finite numbers, got {self.bandwidth!r}")
 
-    def _checked(self, X: ArrayLike) -> Any:
-        """Two-dimensional, finite and as wide as in `fit`; a large memory map is checked part by part, not copied."""
-        check_is_fitted(self)
-        if isinstance(X, numpy.memmap) and X.ndim == 2 and len(X) > QUERIES:
-            for part in _parts(len(X), QUERIES):
-                validate_data(self, X[part], reset=False, dtype=numpy.float64)
-            return X
-        return validate_data(self, X, reset=False, dtype=numpy.float64)
 
-
-def _one_of(name: str, given: object, allowed: tuple[str, ...], before: str = "") -> None:
+def _check_choice(name: str, given: object, allowed: tuple[str, ...], before: str = "") -> None:
     if not isinstance(given, str) or given not in allowed:
         raise ValueError(f"{name}: expected {before}one of {', '.join(allowed)}, got {given!r}")
 

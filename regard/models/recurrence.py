@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from regard.attention import Additive, Mask, masked_softmax
-from regard.attention.additive import LIMIT, far_scores, far_slopes
+from regard.attention.additive import LIMIT, scores_from_exp, slopes_from_exp
 from regard.attention.threads import load_kernels
 
 __all__ = ["attentive_gru"]
@@ -102,9 +102,9 @@ class _Attentive(torch.autograd.Function):
             query = product[:, :units]
             reach = torch.maximum(reach, query.abs().amax())
             torch.exp(query * 2, out=far_queries[step])
-            looks[step] = masked_softmax(far_scores(far_queries[step][:, None], far_keys, w, LIMIT[w.dtype]), mask)[
-                :, 0
-            ]
+            looks[step] = masked_softmax(
+                scores_from_exp(far_queries[step][:, None], far_keys, w, LIMIT[w.dtype]), mask
+            )[:, 0]
             torch.bmm(looks[step].unsqueeze(1), values, out=contexts[step].unsqueeze(1))
             entering = torch.addmm(gates[:, step], contexts[step], context_weight.T)
             state = _advance(entering, product[:, units:], state, saved[step], states[step])
@@ -134,7 +134,7 @@ class _Attentive(torch.autograd.Function):
             by_weights = torch.bmm(values, by_context[step].unsqueeze(2)).squeeze(2)  # (batch, m)
             look = looks[step]
             torch.mul(look, by_weights - (look * by_weights).sum(1, keepdim=True), out=by_looks[step])
-            by_query, own_w = far_slopes(far_queries[step][:, None], far_keys, by_looks[step][:, None], by_keys)
+            by_query, own_w = slopes_from_exp(far_queries[step][:, None], far_keys, by_looks[step][:, None], by_keys)
             torch.mul(by_query[:, 0], 4 * w, out=by_products[step, :, :units])
             by_w += own_w[:, 0]
             by_state.addmm_(by_products[step], both)

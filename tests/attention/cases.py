@@ -1,38 +1,92 @@
-"""The tables that the tests of this room run over: a new score, mask or engine is one row here.
+"""The calls that the tests of this room run over: tables of scores and masks, and random cases, each from one number.
 
-Sizes are distinct primes, so that a swapped axis cannot pass.
+A new score or engine is one row here, a new mask one in meanings.py. Sizes of the tables are distinct primes, so that a
+swapped axis cannot pass.
 """
 
+import copy
 import itertools
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention import (
-    Additive,
-    Bilinear,
-    Cosine,
-    Dot,
-    Kernel,
-    Mask,
-    attend,
-    bias,
-    causal,
-    drop,
-    keep,
-    lengths,
-    pieces,
-    segments,
-    window,
-)
+from regard import Additive, Bilinear, Cosine, Dot, Kernel, attend
+from regard.attention import tiling
 from tests.attention import reference
-
-# ------------------------------------------------------------------------------------------------------------- scores
+from tests.attention.meanings import DTYPES, MASKS, Draw, Meaning, Shape, draw_meaning
 
 FEATURES, OTHER_FEATURES, VALUE_SIZE = 5, 3, 13
+SHAPES = {"more-keys": Shape(3, 2, 7, 11), "square": Shape(3, 2, 7, 7), "more-queries": Shape(2, 3, 11, 5)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of attend, and what its mask has to mean."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: nn.Module
+    meaning: Meaning
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query, self.key, self.value
+
+    @property
+    def leaves(self) -> dict[str, Tensor]:
+        """Everything that a gradient flows into, by name."""
+        named = {"query": self.query, "key": self.key, "value": self.value, **dict(self.score.named_parameters())}
+        return named | {f"bias {i}": tensor for i, tensor in enumerate(self.meaning.learned)}
+
+    @property
+    def options(self) -> dict:
+        return {"score": self.score, "mask": self.meaning.mask}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the scores."""
+        leads = [reference.shared_heads(rows, self._heads).shape[:-2] for rows in self.inputs]
+        return (*torch.broadcast_shapes(*leads), self.query.shape[-2], self.key.shape[-2])
+
+    @property
+    def _heads(self) -> int:
+        return self.query.shape[-3] if self.query.dim() > 2 else 1
+
+    def attend(self, **options) -> Tensor | tuple[Tensor, Tensor]:
+        return attend(*self.inputs, **self.options, **options)
+
+    def output(self, need_weights: bool = False) -> Tensor:
+        return self.attend(need_weights=True)[0] if need_weights else self.attend()
+
+    def scores(self) -> Tensor:
+        """The reference's, restricted by the mask."""
+        scores = reference.scores(self.score, self.query, self.key)
+        return reference.restrict(scores, self.meaning.allowed, self.meaning.added)
+
+    def expected(self) -> tuple[Tensor, Tensor]:
+        """Output and weights as the reference has them."""
+        return reference.attend(self.scores(), self.value)
+
+    def copied(self, dtype: torch.dtype | None = None) -> "Case":
+        """The same numbers in leaves of their own, in another dtype, that all want gradients."""
+        query, key, value = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in self.inputs)
+        score, meaning = copy.deepcopy(self.score).requires_grad_(), self.meaning
+        if meaning.learned:
+            (added,) = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in meaning.learned)
+            meaning = Meaning(meaning.mask, meaning.allowed, added, [added])
+        return Case(query, key, value, score if dtype is None else score.to(dtype), meaning)
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{name} {tuple(leaf.shape)}" for name, leaf in self.leaves.items())
+        return f"{self.score}, mask {self.meaning.mask!r}, {shapes}, {self.query.dtype}"
+
+
+# ---------------------------------------------------------------------------------------------------------- the tables
 
 
 class SquaredDifference(nn.Module):
@@ -46,319 +100,53 @@ class SquaredDifference(nn.Module):
         return -self.strength * (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
 
 
-@dataclass(frozen=True)
-class ScoreCase:
-    make: Callable[[], nn.Module]
-    plain: Callable[[nn.Module, Tensor, Tensor], Tensor]  # by the reference: the scores, or K of a kernel
-    key_size: int = FEATURES
-    kernel: bool = False
-
-    def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
-        with torch.random.fork_rng():
-            torch.manual_seed(5)
-            return self.make().to(dtype)
-
-    def evidence(self, score: nn.Module, query: Tensor, key: Tensor) -> Tensor:
-        plain = self.plain(score, query, key)
-        return plain if self.kernel else reference.evidence(plain)
-
-    def scores(self, score: nn.Module, query: Tensor, key: Tensor) -> Tensor:
-        plain = self.plain(score, query, key)
-        return plain.log() if self.kernel else plain
-
-
 WIDTHS = [1.0, 2.0, 3.0, 1.5, 2.5]
-
-SCORES: dict[str, ScoreCase] = {
-    "dot": ScoreCase(Dot, lambda _, q, k: reference.dot(q, k)),
-    "dot-scale": ScoreCase(lambda: Dot(scale=-0.3), lambda _, q, k: reference.dot(q, k, -0.3)),
-    "dot-constant": ScoreCase(lambda: Dot(scale=0), lambda _, q, k: reference.dot(q, k, 0.0)),
-    "dot-softcap": ScoreCase(lambda: Dot(0.7, softcap=1.5), lambda _, q, k: reference.dot(q, k, 0.7, 1.5)),
-    "cosine": ScoreCase(lambda: Cosine(0.2), lambda _, q, k: reference.cosine(q, k, 0.2)),
-    "cosine-learnable": ScoreCase(
-        lambda: Cosine(0.4, learnable=True), lambda s, q, k: reference.cosine(q, k, s.temperature)
-    ),
-    "bilinear": ScoreCase(
-        lambda: Bilinear(FEATURES, OTHER_FEATURES),
-        lambda s, q, k: reference.bilinear(q, k, s.weight),
-        key_size=OTHER_FEATURES,
-    ),
-    "additive": ScoreCase(
-        lambda: Additive(FEATURES, OTHER_FEATURES, 11),
-        lambda s, q, k: reference.additive(q, k, s.query_weight, s.key_weight, s.value_weight),
-        key_size=OTHER_FEATURES,
-    ),
-    "custom": ScoreCase(SquaredDifference, lambda s, q, k: s.strength * reference.squared_difference(q, k)),
+SCORES: dict[str, Callable[[], nn.Module]] = {
+    "dot": Dot,
+    "dot-scale": lambda: Dot(scale=-0.3),
+    "dot-constant": lambda: Dot(scale=0),
+    "dot-softcap": lambda: Dot(0.7, softcap=1.5),
+    "cosine": lambda: Cosine(0.2),
+    "cosine-learnable": lambda: Cosine(0.4, learnable=True),
+    "bilinear": lambda: Bilinear(FEATURES, OTHER_FEATURES),
+    "additive": lambda: Additive(FEATURES, OTHER_FEATURES, 11),
+    "custom": SquaredDifference,
+    # Wide enough that a compact kernel reaches most of the keys, narrow enough that it does not reach all.
+    **{f"kernel-{name}": lambda name=name: Kernel(name, 3.5) for name in reference.KERNELS},
+    "kernel-gaussian-features": lambda: Kernel("gaussian", WIDTHS),
+    "kernel-gaussian-learnable": lambda: Kernel("gaussian", WIDTHS, learnable=True),
+    "kernel-laplace-learnable": lambda: Kernel("laplace", 2.5, learnable=True),
+    "kernel-biweight-learnable": lambda: Kernel("biweight", 4.5, learnable=True),
+    "kernel-tricube-learnable": lambda: Kernel("tricube", [width * 2 for width in WIDTHS], learnable=True),
 }
-
-
-def _kernel_case(name: str, width: float | list[float], learnable: bool) -> ScoreCase:
-    return ScoreCase(
-        lambda: Kernel(name, width, learnable),
-        lambda s, q, k: reference.kernel(q, k, name, s.width),
-        kernel=True,
-    )
-
-
-# Wide enough that a compact kernel reaches most of the keys, narrow enough that it does not reach all.
-SCORES |= {f"kernel-{name}": _kernel_case(name, 3.5, False) for name in reference.KERNELS}
-SCORES |= {
-    "kernel-gaussian-features": _kernel_case("gaussian", WIDTHS, False),
-    "kernel-gaussian-learnable": _kernel_case("gaussian", WIDTHS, True),
-    "kernel-laplace-learnable": _kernel_case("laplace", 2.5, True),
-    "kernel-biweight-learnable": _kernel_case("biweight", 4.5, True),
-    "kernel-tricube-learnable": _kernel_case("tricube", [width * 2 for width in WIDTHS], True),
-}
-
 # One score of each way through the engines, where the whole table would only repeat itself.
 SOME_SCORES = ["dot", "dot-softcap", "bilinear", "additive", "custom", "kernel-gaussian-learnable", "kernel-tricube"]
 
 
-# -------------------------------------------------------------------------------------------------------------- masks
-
-
-class Shape(NamedTuple):
-    """Of the scores: sequences, heads, queries, keys."""
-
-    batch: int
-    heads: int
-    n: int
-    m: int
-
-
-SHAPES = {"more-keys": Shape(3, 2, 7, 11), "square": Shape(3, 2, 7, 7), "more-queries": Shape(2, 3, 11, 5)}
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """A mask and what it has to mean, pair by pair."""
-
-    mask: Mask | None
-    allowed: Tensor | None = None  # (batch, heads, n, m)
-    added: Tensor | None = None
-    learned: list[Tensor] = field(default_factory=list)  # biases that want gradients
-
-
-def _some(shape: tuple[int, ...], share: float = 0.6, seed: int = 3) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < share
-
-
-def _noise(*shape: int, seed: int = 4, learned: bool = False) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_(learned)
-
-
-def _counts(s: Shape) -> list[int]:
-    """Valid lengths with the two ends of the range among them."""
-    return [0, s.m, s.m // 2][: s.batch] if s.batch <= 3 else [i % (s.m + 1) for i in range(s.batch)]
-
-
-def _row_counts(s: Shape) -> Tensor:
-    return torch.randint(0, s.m + 1, (s.batch, s.n), generator=torch.Generator().manual_seed(6))
-
-
-def _lengths(s: Shape) -> Meaning:
-    counts = _counts(s)
-    return Meaning(lengths(counts), reference.dense(s, lambda b, h, i, j: j < counts[b]))
-
-
-def _lengths_by_row(s: Shape) -> Meaning:
-    counts = _row_counts(s)
-    return Meaning(lengths(counts), reference.dense(s, lambda b, h, i, j: j < counts[b, i]))
-
-
-def _segments(s: Shape) -> Meaning:
-    """Three sequences end to end: one of nothing but keys, one of nothing but queries, and the rest."""
-    lone_rows, lone_keys = min(2, s.n), min(1, s.m)
-    rows, keys = [0, lone_rows, s.n - lone_rows], [lone_keys, 0, s.m - lone_keys]
-    ends = [list(itertools.accumulate(counts)) for counts in (rows, keys)]
-    own = [[sum(place >= end for end in ends_) for place in range(ends_[-1])] for ends_ in ends]
-    return Meaning(segments(rows, keys), reference.dense(s, lambda b, h, i, j: own[0][i] == own[1][j]))
-
-
-def _kept(*sizes: str) -> Callable[[Shape], Meaning]:
-    """keep of a tensor with these dimensions, named as in Shape, or "1"."""
-
-    def make(s: Shape) -> Meaning:
-        tensor = _some(tuple(1 if size == "1" else getattr(s, size) for size in sizes))
-        return Meaning(keep(tensor), tensor.expand(s))
-
-    return make
-
-
-def _dropped(s: Shape) -> Meaning:
-    tensor = _some((s.heads, s.n, s.m), 0.4)
-    return Meaning(drop(tensor), ~tensor.expand(s))
-
-
-def _bias(*sizes: str, holes: float = 0.0, learned: bool = False) -> Callable[[Shape], Meaning]:
-    def make(s: Shape) -> Meaning:
-        shape = tuple(1 if size == "1" else getattr(s, size) for size in sizes)
-        tensor = _noise(*shape)
-        if holes:
-            tensor = tensor.masked_fill(_some(shape, holes), -torch.inf)
-        tensor = tensor.detach().requires_grad_(learned)
-        return Meaning(bias(tensor), None, tensor, [tensor] if learned else [])
-
-    return make
-
-
-def _causal(offset: int | None, align: str | None, where: Callable[[Shape], int]) -> Callable[[Shape], Meaning]:
-    def make(s: Shape) -> Meaning:
-        shift = where(s)
-        return Meaning(causal(offset, align), reference.dense(s, lambda b, h, i, j: j <= i + shift))
-
-    return make
-
-
-def _window(left: int | None, right: int | None, align: str) -> Callable[[Shape], Meaning]:
-    def make(s: Shape) -> Meaning:
-        shift = s.m - s.n if align == "end" else 0
-        behind, ahead = s.n + s.m if left is None else left, s.n + s.m if right is None else right
-        allowed = reference.dense(s, lambda b, h, i, j: i + shift - behind <= j <= i + shift + ahead)
-        return Meaning(window(left, right, align=align), allowed)
-
-    return make
-
-
-def _both(*makes: Callable[[Shape], Meaning]) -> Callable[[Shape], Meaning]:
-    def make(s: Shape) -> Meaning:
-        first, *rest = [make(s) for make in makes]
-        mask, allowed, added, learned = first.mask, first.allowed, first.added, list(first.learned)
-        for other in rest:
-            mask = mask & other.mask
-            if other.allowed is not None:
-                allowed = other.allowed if allowed is None else allowed & other.allowed
-            if other.added is not None:
-                added = other.added if added is None else added + other.added
-            learned += other.learned
-        return Meaning(mask, allowed, added, learned)
-
-    return make
-
-
-def _either(*makes: Callable[[Shape], Meaning]) -> Callable[[Shape], Meaning]:
-    def make(s: Shape) -> Meaning:
-        first, *rest = [make(s) for make in makes]
-        mask, allowed = first.mask, first.allowed
-        for other in rest:
-            mask, allowed = mask | other.mask, allowed | other.allowed
-        return Meaning(mask, allowed)
-
-    return make
-
-
-_start = _causal(None, "start", lambda s: 0)
-_end = _causal(None, "end", lambda s: s.m - s.n)
-_some_pairs = _kept("batch", "heads", "n", "m")
-
-MASKS: dict[str, Callable[[Shape], Meaning]] = {
-    "none": lambda s: Meaning(None),
-    "lengths": _lengths,
-    "lengths-by-row": _lengths_by_row,
-    "segments": _segments,
-    "keep": _some_pairs,
-    "keep-keys": _kept("batch", "1", "1", "m"),
-    "keep-rows": _kept("n", "1"),
-    "keep-nothing": lambda s: Meaning(keep(torch.zeros(1, 1, dtype=torch.bool)), torch.zeros(s, dtype=torch.bool)),
-    "drop": _dropped,
-    "bias": _bias("heads", "n", "m"),
-    "bias-holes": _bias("batch", "1", "n", "m", holes=0.4),
-    "bias-keys-holes": _bias("batch", "1", "1", "m", holes=0.4),
-    "bias-learned": _bias("heads", "n", "m", learned=True),
-    "bias-keys-learned": _bias("1", "m", learned=True),
-    "bias-rows-learned": _bias("heads", "n", "1", learned=True),
-    "bias-holes-learned": _bias("batch", "heads", "n", "m", holes=0.4, learned=True),
-    "causal-start": _start,
-    "causal-end": _end,
-    "causal-before": _causal(-2, None, lambda s: -2),
-    "causal-after": _causal(3, None, lambda s: 3),
-    "window": _window(2, 1, "end"),
-    "window-past": _window(3, 0, "start"),
-    "window-future": _window(0, None, "start"),
-    "lengths&causal": _both(_lengths, _start),
-    "lengths&causal&bias": _both(_lengths, _end, _bias("heads", "n", "m")),
-    "segments&causal": _both(_segments, _causal(1, None, lambda s: 1)),
-    "segments&lengths": _both(_segments, _lengths),
-    "segments|window": _either(_segments, _window(1, 1, "end")),
-    "drop&window&learned": _both(_dropped, _window(3, 2, "end"), _bias("n", "m", learned=True)),
-    "bias&bias": _both(_bias("1", "m", holes=0.2), _bias("heads", "n", "m", learned=True)),
-    "lengths|causal": _either(_lengths, _start),
-    "keep|window": _either(_some_pairs, _window(1, 1, "end")),
-    "(lengths|keep)&causal": _both(_either(_lengths, _some_pairs), _end),
-    "(lengths&causal)|window": _either(_both(_lengths, _start), _window(0, 0, "start")),
-}
-
-
-# ------------------------------------------------------------------------------------------------------------- inputs
-
-
-def tensors(
-    case: ScoreCase, shape: Shape, dtype: torch.dtype = torch.float64, *, grad: bool = False, seed: int = 7
-) -> tuple[Tensor, Tensor, Tensor]:
-    """query (b, h, n, FEATURES), key (b, h, m, key size), value (b, h, m, VALUE_SIZE)."""
-    generator = torch.Generator().manual_seed(seed)
-    front, lasts = shape[:2], ((shape.n, FEATURES), (shape.m, case.key_size), (shape.m, VALUE_SIZE))
-    made = (torch.randn(*front, *last, generator=generator, dtype=torch.float64) for last in lasts)
-    query, key, value = (tensor.to(dtype).requires_grad_(grad) for tensor in made)
-    return query, key, value
-
-
-def expected(
-    case: ScoreCase, score: nn.Module, query: Tensor, key: Tensor, value: Tensor, meaning: Meaning
-) -> tuple[Tensor, Tensor]:
-    """Output and weights as the reference has them."""
-    return reference.attend(case.evidence(score, query, key), value, meaning.allowed, meaning.added)
-
-
-def gradients(output: Tensor, wanted: list[Tensor], seed: int = 8) -> list[Tensor]:
-    """Of a random mixture of the outputs; a tensor that takes no part has gradient 0."""
-    generator = torch.Generator().manual_seed(seed)
-    direction = torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
-    if not output.requires_grad:
-        return [torch.zeros_like(tensor) for tensor in wanted]
-    found = torch.autograd.grad(output, wanted, direction, allow_unused=True)
-    return [torch.zeros_like(tensor) if own is None else own for own, tensor in zip(found, wanted, strict=True)]
-
-
-# ------------------------------------------------------------------------------------------------------------ engines
-
-# The sizes at which a problem is cut: as they are, and so small that every engine runs on many pieces.
-CUTS = {
-    "normal": {},
-    "small": {"STREAMED": 40, "MASKED_ROWS": 3, "WORTH_A_CALL": 1},
-}
-
-
-def cut(monkeypatch, name: str) -> None:
-    for constant, number in CUTS[name].items():
-        assert hasattr(pieces, constant)
-        monkeypatch.setattr(pieces, constant, number)
-
-
-def _without_weights(query, key, value, **options):
-    return attend(query, key, value, **options)
-
-
-def _with_weights(query, key, value, **options):
-    return attend(query, key, value, need_weights=True, **options)[0]
-
-
-def _without_grad(engine):
-    def run(query, key, value, **options):
-        with torch.no_grad():
-            return engine(query, key, value, **options)
-
-    return run
-
-
-# The roads through the formula: fused or streamed and recomputed, whole with weights, and both without gradients.
-ENGINES = {
-    "plain": _without_weights,
-    "weights": _with_weights,
-    "plain-no-grad": _without_grad(_without_weights),
-    "weights-no-grad": _without_grad(_with_weights),
-}
+def key_size(score: str) -> int:
+    return OTHER_FEATURES if score in ("bilinear", "additive") else FEATURES
+
+
+def build(score: str, dtype: torch.dtype = torch.float64) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return SCORES[score]().to(dtype)
+
+
+def table_case(
+    score: str,
+    mask: str = "none",
+    shape: Shape = SHAPES["more-keys"],
+    dtype: torch.dtype = torch.float64,
+    *,
+    grad: bool = False,
+    seed: int = 7,
+) -> Case:
+    """query (b, h, n, FEATURES), key (b, h, m, key size), value (b, h, m, VALUE_SIZE), a score and a mask by name."""
+    draw, front = Draw(seed), shape[:2]
+    sizes = ((shape.n, FEATURES), (shape.m, key_size(score)), (shape.m, VALUE_SIZE))
+    tensors = (draw.normal(*front, *size).to(dtype).requires_grad_(grad) for size in sizes)
+    return Case(*tensors, build(score, dtype), MASKS[mask](shape))
 
 
 def in_turn(first, second, third, often=None) -> list[tuple]:
@@ -367,8 +155,37 @@ def in_turn(first, second, third, often=None) -> list[tuple]:
     With `often`, those of the first that are not in it meet every fourth of the second only.
     """
     pairs = itertools.product(enumerate(first), enumerate(second))
-    wanted = ((i + j, own, other) for (i, own), (j, other) in pairs if often is None or own in often or not (i + j) % 4)
-    return [(own, other, third[turn % len(third)]) for turn, own, other in wanted]
+    wanted = ((i + j, a, b) for (i, a), (j, b) in pairs if often is None or a in often or not (i + j) % 4)
+    return [(a, b, third[turn % len(third)]) for turn, a, b in wanted]
+
+
+# ------------------------------------------------------------------------------------------------------------ engines
+
+# The sizes at which a problem is cut: as they are, and so small that every engine runs on many tiles.
+CUTS = {"normal": {}, "small": {"STREAMED": 40, "MASKED_ROWS": 3, "WORTH_A_CALL": 1}}
+
+
+def cut(monkeypatch, name: str) -> None:
+    for constant, number in CUTS[name].items():
+        monkeypatch.setattr(tiling, constant, number)
+
+
+def run(case: Case, engine: str) -> Tensor:
+    """The output on one of the roads through the formula."""
+    with torch.set_grad_enabled("no-grad" not in engine):
+        return case.output(need_weights="weights" in engine)
+
+
+# Fused, or streamed and recomputed; whole with weights; and both without gradients.
+ENGINES = ["plain", "weights", "plain-no-grad", "weights-no-grad"]
+
+
+def gradients(output: Tensor, wanted: list[Tensor], seed: int = 8) -> list[Tensor]:
+    """Of a random mixture of the outputs; a tensor that takes no part has gradient 0."""
+    direction = Draw(seed).normal(*output.shape).to(output.dtype)
+    if not output.requires_grad:
+        return [torch.zeros_like(tensor) for tensor in wanted]
+    return list(torch.autograd.grad(output, wanted, direction, allow_unused=True, materialize_grads=True))
 
 
 def assert_near(found: Tensor, wanted: Tensor, tolerance: float, what: str = "") -> None:
@@ -380,3 +197,118 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float, what: str = "")
     found, wanted = found.detach(), wanted.detach()
     error = float((found.double() - wanted.double()).abs().max()) / max(1.0, float(wanted.abs().max()))
     assert error <= tolerance, f"{what}: off by {error:.3g}, tolerance {tolerance}"
+
+
+# -------------------------------------------------------------------------------------------------------- random cases
+
+SIZES = [1, 1, 2, 3, 5, 7, 11, 13, 17, 31]
+LONG = [64, 127, 257, 300, 513, 1031]  # beyond the product's tiles of 256 rows, and its 2¹⁴ scores for a call
+LARGEST = 300_000  # pairs times features, so that a case takes milliseconds
+
+
+def draw_kernel(draw: Draw, name: str, size: int) -> Kernel:
+    learnable, by_feature = draw.flip(0.5), size > 0 and draw.flip(0.3)
+    widths = [0.5, 0.7, 1.0, 2.0]
+    if name in reference.COMPACT:
+        # Points lie on a grid (see `draw_points`) whose squared distances are multiples of 1/4. Half-way between two of
+        # those no rounding can move a pair across the edge, where a boxcar jumps.
+        widths = [math.sqrt(steps / 4 + 1 / 8) for steps in range(1, 8)]
+        if size == 1 and not learnable and not by_feature:
+            widths += [0.5, 1.0, 1.5]  # in one dimension a pair exactly on the edge is computed without any rounding
+    width = draw.choice(widths)
+    return Kernel(name, [width * draw.choice([1.0, 2.0]) for _ in range(size)] if by_feature else width, learnable)
+
+
+# name → a score for queries and keys of given sizes
+RANDOM_SCORES: dict[str, Callable[[Draw, int, int], nn.Module]] = {
+    "dot": lambda draw, dq, dk: Dot(draw.choice([None, None, 0.3, 1.0])),
+    "dot, capped": lambda draw, dq, dk: Dot(draw.choice([None, 0.5]), softcap=draw.choice([0.5, 2.0, 30.0])),
+    "cosine": lambda draw, dq, dk: Cosine(draw.choice([0.1, 1.0]), draw.flip(0.5)),
+    "bilinear": lambda draw, dq, dk: Bilinear(dq, dk),
+    "additive": lambda draw, dq, dk: Additive(dq, dk, draw.choice([1, 2, 5, 8, 19, 33])),
+    "custom": lambda draw, dq, dk: SquaredDifference(),
+    **{name: lambda draw, dq, dk, name=name: draw_kernel(draw, name, dq) for name in reference.KERNELS},
+}
+# Half of the cases are for the four scores that models are made of.
+MIXTURE = [*RANDOM_SCORES, *["dot", "dot, capped", "bilinear", "additive"] * (len(RANDOM_SCORES) // 4)]
+
+
+def draw_size(draw: Draw, zero: float = 0.03, long: float = 0.0) -> int:
+    return 0 if draw.flip(zero) else draw.choice(LONG if draw.flip(long) else SIZES)
+
+
+def draw_leads(draw: Draw) -> tuple[tuple[int, ...], ...]:
+    """Leading dimensions of the query, the key and the value; those of the query are those of the scores."""
+    batch = tuple(draw_size(draw, 0.02) for _ in range(draw.choice([0, 1, 2, 2, 2, 3])))
+    if batch and draw.flip(0.25):  # grouped heads
+        groups, sharing = draw.choice([1, 2, 3]), draw.choice([2, 3, 5])
+        return (*batch[:-1], groups * sharing), (*batch[:-1], groups), (*batch[:-1], groups)
+    if draw.flip(0.7):
+        return batch, batch, batch
+    lacking = [tuple(1 if draw.flip(0.4) else size for size in batch)[draw.choice([0, 0, 0, 1]) :] for _ in range(2)]
+    return batch, *lacking
+
+
+def draw_points(draw: Draw, name: str, score: nn.Module, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Queries or keys: normal, on a grid for compact kernels, and for the others sometimes far from 0, all or some."""
+    if name in reference.COMPACT:
+        steps = 1 if score.width.dim() else draw.choice([1, 2])  # a width of its own may halve a feature's
+        return draw.integers(-2 * steps, 2 * steps + 1, shape).double() / steps
+    points = draw.normal(*shape)
+    if name not in ("gaussian", "laplace") or dtype not in (torch.float64, torch.float32) or draw.flip(0.7):
+        return points
+    return points + draw.choice([10.0, 1000.0]) * draw.booleans((*shape[:-1], 1), draw.choice([0.5, 1.0]))
+
+
+def draw_case(seed: int, *, times: float = 1.0) -> Case:
+    """The case of this number; queries and keys are multiplied by `times`. Nothing wants gradients yet."""
+    torch.manual_seed(seed)  # for the parameters of scores
+    draw = Draw(seed)
+    dtype, name = draw.choice(DTYPES), draw.choice(MIXTURE)
+    leads = draw_leads(draw)
+    learned = name in ("bilinear", "additive")
+    compact = name in reference.COMPACT
+    dq = draw.choice([1, 2, 3, 5]) if compact else draw_size(draw, 0.0 if learned else 0.03, long=0.05)
+    dk = draw_size(draw, 0.0) if learned else dq
+    score = RANDOM_SCORES[name](draw, dq, dk)
+    inner = score.value_weight.numel() if name == "additive" else max(dq, 1)
+    n, m, dv = draw_size(draw, long=0.15), draw_size(draw, long=0.15), draw_size(draw, long=0.03)
+    while max(math.prod(leads[0]), 1) * n * m * max(inner, dv) > LARGEST:
+        n, m = (n // 2, m) if n > m else (n, m // 2)
+    query, key = (
+        times * draw_points(draw, name, score, dtype, shape) for shape in ((*leads[0], n, dq), (*leads[1], m, dk))
+    )
+    tensors = [rows.to(dtype) for rows in (query, key, draw.normal(*leads[2], m, dv))]
+    tensors = [rows.mT.contiguous().mT if draw.flip(0.2) else rows for rows in tensors]  # with other strides
+    if learned or dtype == torch.float64 or (name != "custom" and draw.flip(0.3)):
+        score = score.to(dtype)
+    meaning = draw_meaning(draw, (*leads[0], n, m), dtype)
+    for tensor in meaning.learned:
+        tensor.requires_grad_(False)
+    return Case(*tensors, score.requires_grad_(False), meaning)
+
+
+def restricted(case: Case, meaning: Meaning) -> Case:
+    return replace(case, meaning=case.meaning & meaning)
+
+
+def campaign(fast: int, whole: int):
+    """A check of one number becomes a test of many: a fast share of them always, the whole in `make faults`."""
+
+    def decorate(check: Callable[[int], None]):
+        chunks = (range(start, min(start + 500, whole)) for start in range(0, whole, 500))
+        long = [pytest.param(chunk, id=f"{chunk.start}-{chunk.stop}", marks=pytest.mark.faults) for chunk in chunks]
+
+        @pytest.mark.parametrize("seeds", [pytest.param(range(fast), id="fast"), *long])
+        def test(seeds):
+            for seed in seeds:
+                try:
+                    check(seed)
+                except Exception as error:
+                    error.add_note(f"seed {seed}")
+                    raise
+
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorate

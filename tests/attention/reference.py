@@ -1,11 +1,8 @@
-"""The formula once more, as slowly and plainly as it can be written, to hold the product against.
+"""The formula once more, in float64 and as plainly as it can be written, to hold the product against.
 
-Nothing here comes from regard, and nothing is done the way regard does it: every pair of query and key is laid out in
-full (…, n, m, size), kernels are K itself and not its logarithm, heads are copied, masks are asked pair by pair.
-
-Evidence (…, n, m) ≥ 0 is what softmax calls the exponential of the score, and kernel regression K:
-
-    weight_ij = evidence_ij · exp(added_ij) / Σ_j' evidence_ij' · exp(added_ij')      over the allowed j' alone
+Nothing here is done the way regard does it: every pair of query and key is laid out in full (…, n, m, size), heads are
+copied, masks are asked pair by pair, kernels are written as K itself. From a score object only its settings and
+parameters are read.
 """
 
 import itertools
@@ -13,94 +10,109 @@ import math
 
 import torch
 
+from regard import Additive, Bilinear, Cosine, Dot, Kernel
+
+NEVER = -math.inf
+
 
 def pairs(query, key):
-    """Each query beside each key: two tensors (…, n, m, size)."""
-    n, m = query.shape[-2], key.shape[-2]
-    beside = query.unsqueeze(-2).repeat_interleave(m, -2)
-    return beside, key.unsqueeze(-3).repeat_interleave(n, -3)
+    """Each query beside each key, broadcastable to (…, n, m, size)."""
+    return query.unsqueeze(-2), key.unsqueeze(-3)
 
 
-def evidence(scores):
-    """exp(score), shifted by the row's largest so that it stays finite: a factor that the quotient does not see."""
-    return (scores - scores.detach().max(-1, keepdim=True).values).exp() if scores.shape[-1] else scores
-
-
-def dot(query, key, scale=None, softcap=None):
-    scores = torch.einsum("...id,...jd->...ij", query, key)
-    scores = scores / max(query.shape[-1], 1) ** 0.5 if scale is None else scores * scale
-    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
-
-
-def cosine(query, key, temperature=1.0):
-    left, right = pairs(query, key)
-    lengths = left.pow(2).sum(-1).sqrt() * right.pow(2).sum(-1).sqrt()
-    return (left * right).sum(-1) / lengths / temperature
-
-
-def bilinear(query, key, weight):
-    return torch.einsum("...ip,pr,...jr->...ij", query, weight, key)
-
-
-def additive(query, key, query_weight, key_weight, value_weight):
-    left, right = pairs(
-        torch.einsum("...ip,hp->...ih", query, query_weight), torch.einsum("...jp,hp->...jh", key, key_weight)
-    )
-    return torch.einsum("...ijh,h->...ij", torch.tanh(left + right), value_weight)
-
-
-def squared_difference(query, key):
-    left, right = pairs(query, key)
-    return -(left - right).pow(2).sum(-1)
+def root(squares):
+    """The square root, with gradient 0 at 0."""
+    zero = squares == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, squares).sqrt())
 
 
 def distance(query, key, width=1.0):
     """‖(q − k) / width‖ for one width or one per feature."""
     left, right = pairs(query, key)
-    return ((left - right) / width).pow(2).sum(-1).sqrt()
+    return root(((left - right) / width).square().sum(-1))
 
 
-def inside(u, height, edge=False):
-    """A compact kernel: `height` within reach, 0 outside of it, with gradient 0 there."""
-    within = u <= 1 if edge else u < 1
-    return torch.where(within, height(torch.where(within, u, 0.0)), 0.0)
+def dot(score, query, key):
+    scores = torch.einsum("...id,...jd->...ij", query, key)
+    scores = scores / max(query.shape[-1], 1) ** 0.5 if score.scale is None else scores * score.scale
+    return scores if score.softcap is None else score.softcap * torch.tanh(scores / score.softcap)
 
 
-# K(u) as the textbooks have it, without the constant in front.
+def cosine(score, query, key):
+    left, right = pairs(query, key)
+    lengths = root(left.square().sum(-1)) * root(right.square().sum(-1))
+    return (left * right).sum(-1) / torch.where(lengths > 0, lengths, 1.0) / score.temperature
+
+
+def bilinear(score, query, key):
+    return torch.einsum("...ip,pr,...jr->...ij", query, score.weight, key)
+
+
+def additive(score, query, key):
+    left, right = pairs(query @ score.query_weight.T, key @ score.key_weight.T)
+    return torch.einsum("...ijh,h->...ij", torch.tanh(left + right), score.value_weight)
+
+
+def kernel(score, query, key):
+    u = distance(query, key, score.width)
+    if score.name in ("gaussian", "laplace"):  # K underflows where its logarithm does not
+        return -0.5 * u**2 if score.name == "gaussian" else -u
+    reached = torch.ones_like(u).bool() if score.name == "constant" else u <= 1 if score.name == "boxcar" else u < 1
+    height = KERNELS[score.name](torch.where(reached, u, 0.0))
+    return torch.where(reached, height.log(), NEVER)
+
+
+# K(u) as the textbooks have it, without the constant in front; the last seven are 0 beyond u = 1.
 KERNELS = {
     "gaussian": lambda u: torch.exp(-0.5 * u**2),
     "laplace": lambda u: torch.exp(-u),
-    "constant": lambda u: torch.ones_like(u),
-    "boxcar": lambda u: inside(u, torch.ones_like, edge=True),
-    "triangular": lambda u: inside(u, lambda u: 1 - u),
-    "epanechnikov": lambda u: inside(u, lambda u: 1 - u**2),
-    "biweight": lambda u: inside(u, lambda u: (1 - u**2) ** 2),
-    "triweight": lambda u: inside(u, lambda u: (1 - u**2) ** 3),
-    "tricube": lambda u: inside(u, lambda u: (1 - u**3) ** 3),
-    "cosine": lambda u: inside(u, lambda u: torch.cos(math.pi * u / 2)),
+    "constant": lambda u: u**0,
+    "boxcar": lambda u: u**0,
+    "triangular": lambda u: 1 - u,
+    "epanechnikov": lambda u: 1 - u**2,
+    "biweight": lambda u: (1 - u**2) ** 2,
+    "triweight": lambda u: (1 - u**2) ** 3,
+    "tricube": lambda u: (1 - u**3) ** 3,
+    "cosine": lambda u: torch.cos(math.pi * u / 2),
 }
+COMPACT = list(KERNELS)[3:]
+SCORES = {Dot: dot, Cosine: cosine, Bilinear: bilinear, Additive: additive, Kernel: kernel}
 
 
-def kernel(query, key, name, width=1.0):
-    return KERNELS[name](distance(query, key, width))
+def scores(score, query, key):
+    """(…, n, m), −inf for pairs out of reach; grouped key heads are copied. A score of the user's defines itself."""
+    key = shared_heads(key, query.shape[-3] if query.dim() > 2 else 1)
+    if type(score) in SCORES:
+        return SCORES[type(score)](score, query, key)
+    return getattr(score, "pairs", score)(query, key)
 
 
-def attend(found_evidence, value, allowed=None, added=None):
-    """(output, weights) from the evidence (…, n, m) and the values (…, m, size)."""
+def restrict(scores, allowed=None, added=None):
+    """−inf where a pair is not allowed or its bias is −inf."""
     if added is not None:
-        found_evidence = found_evidence * torch.where(added == -math.inf, 0.0, added).exp() * (added != -math.inf)
-    if allowed is not None:
-        found_evidence = torch.where(allowed, found_evidence, 0.0)
-    total = found_evidence.sum(-1, keepdim=True)
-    empty = total == 0
-    weights = torch.where(empty, 0.0, found_evidence / torch.where(empty, 1.0, total))
-    return torch.einsum("...ij,...jd->...id", weights, value), weights
+        allowed = (added != NEVER) if allowed is None else allowed & (added != NEVER)
+        scores = scores + torch.where(added == NEVER, 0.0, added)
+    return scores if allowed is None else torch.where(allowed, scores, NEVER)
 
 
-def shared_heads(tensor, heads):
-    """Grouped key heads, copied for each of the query heads that reads them: head h reads h // (heads per key head)."""
-    group = heads // tensor.shape[-3]
-    return torch.stack([tensor[..., head // group, :, :] for head in range(heads)], -3)
+def attend(scores, value, allowed=None, added=None):
+    """(output, weights) from scores (…, n, m) and values (…, m, size); rows with nothing allowed are 0."""
+    scores = restrict(scores, allowed, added)
+    seen = scores != NEVER
+    best = scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else 0.0
+    shares = torch.where(seen, torch.where(seen, scores - torch.where(seen, best, 0.0), 0.0).exp(), 0.0)
+    total = shares.sum(-1, keepdim=True)
+    weights = shares / torch.where(total > 0, total, 1.0)
+    heads = scores.shape[-3] if scores.dim() > 2 else 1
+    return torch.einsum("...ij,...jd->...id", weights, shared_heads(value, heads)), weights
+
+
+def shared_heads(rows, heads):
+    """Grouped key heads copied for each query head that reads them: head h reads h // (heads per key head)."""
+    if rows.dim() < 3 or rows.shape[-3] in (0, 1) or heads <= rows.shape[-3]:
+        return rows
+    group = heads // rows.shape[-3]
+    return torch.stack([rows[..., head // group, :, :] for head in range(heads)], -3)
 
 
 def dense(shape, predicate):

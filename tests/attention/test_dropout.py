@@ -1,4 +1,6 @@
-"""Dropout and other chance: the same seed, the same mean, and the gradients of what was drawn."""
+"""Dropout and other randomness: the same seed, the same mean, and the gradients of what was drawn."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,18 +8,7 @@ from torch import nn
 
 from regard.attention import attend, weights
 from regard.attention.dropout import dropout
-from tests.attention.cases import (
-    CUTS,
-    MASKS,
-    SCORES,
-    SHAPES,
-    SOME_SCORES,
-    assert_near,
-    cut,
-    expected,
-    gradients,
-    tensors,
-)
+from tests.attention.cases import CUTS, SOME_SCORES, assert_near, cut, gradients, table_case
 
 FORWARD, BACKWARD = 1e-12, 1e-11
 
@@ -30,13 +21,11 @@ def random(*shape, grad=False):
 @pytest.mark.parametrize("score", SOME_SCORES)
 def test_dropout_is_repeated_by_the_seed(monkeypatch, score, size):
     cut(monkeypatch, size)
-    case, shape = SCORES[score], SHAPES["more-keys"]
-    module, inputs = case.build(), tensors(case, shape)
-    mask = MASKS["lengths-by-row"](shape).mask
+    case = table_case(score, "lengths-by-row")
 
     def drawn(seed):
         torch.manual_seed(seed)
-        return attend(*inputs, score=module, mask=mask, dropout=0.5)
+        return case.attend(dropout=0.5)
 
     assert torch.equal(drawn(1), drawn(1))
     assert not torch.equal(drawn(1), drawn(2))
@@ -48,24 +37,21 @@ def test_dropout_is_repeated_by_the_seed(monkeypatch, score, size):
 def test_gradients_are_those_of_the_weights_that_were_dropped(monkeypatch, score, need_weights, size):
     """The output is linear in the values, so with values = identity it shows which weights were dropped."""
     cut(monkeypatch, size)
-    case, shape = SCORES[score], SHAPES["more-keys"]
-    module = case.build()
-    query, key, _ = tensors(case, shape, grad=True)
-    value = torch.eye(shape.m, dtype=torch.float64).expand(*shape[:2], -1, -1).clone().requires_grad_()
-    meaning = MASKS["bias-learned"](shape)
-    wanted = [query, key, value, *module.parameters(), *meaning.learned]
+    case = table_case(score, "bias-learned", grad=True)
+    batch, heads, _, m = case.shape
+    case = replace(case, value=torch.eye(m, dtype=torch.float64).repeat(batch, heads, 1, 1).requires_grad_())
+    wanted = list(case.leaves.values())
 
-    own = attend(query, key, value, score=module, mask=meaning.mask, dropout=0.25, need_weights=need_weights)
-    own, found = own if need_weights else (own, weights(query, key, score=module, mask=meaning.mask))
-    right = expected(case, module, query, key, value, meaning)[1]
-    assert_near(found, right, FORWARD, "weights are those before dropout")
-    kept = own.detach() != 0
-    assert_near(own, right * kept / 0.75, FORWARD, "what is kept is scaled up")
-    share = float(kept[right > 0].double().mean())
-    assert 0.6 < share < 0.9
+    output = case.attend(dropout=0.25, need_weights=need_weights)
+    output, own_weights = output if need_weights else (output, weights(case.query, case.key, **case.options))
+    right = case.expected()[1]
+    assert_near(own_weights, right, FORWARD, "weights are those before dropout")
+    kept = output.detach() != 0
+    assert_near(output, right * kept / 0.75, FORWARD, "what is kept is scaled up")
+    assert 0.6 < float(kept[right > 0].double().mean()) < 0.9
 
-    output = (right * kept / 0.75) @ value
-    for place, (slope, other) in enumerate(zip(gradients(own, wanted), gradients(output, wanted), strict=True)):
+    slopes = gradients((right * kept / 0.75) @ case.value, wanted)
+    for place, (slope, other) in enumerate(zip(gradients(output, wanted), slopes, strict=True)):
         assert_near(slope, other, BACKWARD, f"gradient {place}")
 
 
@@ -98,31 +84,30 @@ def test_gradients_through_a_random_score():
     query, key, value = (tensor.requires_grad_() for tensor in (random(7, 5), random(11, 5), torch.eye(11).double()))
     score = Noisy()
     torch.manual_seed(3)
-    own = attend(query, key, value, score=score)
+    output = attend(query, key, value, score=score)
     torch.manual_seed(3)
     right = torch.softmax(score(query[None, None], key[None, None])[0, 0], -1) @ value
-    assert_near(own, right, FORWARD)
+    assert_near(output, right, FORWARD)
     wanted = [query, key, value, score.strength]
-    for slope, other in zip(gradients(own, wanted), gradients(right, wanted), strict=True):
+    for slope, other in zip(gradients(output, wanted), gradients(right, wanted), strict=True):
         assert_near(slope, other, BACKWARD)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.93])
 def test_a_share_is_dropped_and_the_rest_makes_up_for_it(share):
     x = torch.ones(101, 997, requires_grad=True)
-    found = dropout(x, share)
-    kept = found != 0
+    torch.manual_seed(7)
+    output = dropout(x, share)
+    kept = output != 0
     assert abs(float(kept.double().mean()) - (1 - share)) < 0.01
-    assert torch.equal(found[kept], torch.full_like(found[kept], 1 / (1 - share)))
-    found.sum().backward()
-    assert torch.equal(x.grad, found.detach())  # what is dropped learns nothing
+    assert torch.equal(output[kept], torch.full_like(output[kept], 1 / (1 - share)))
+    output.sum().backward()
+    assert torch.equal(x.grad, output.detach())  # what is dropped learns nothing
+    assert not torch.equal(output, dropout(x, share))
     torch.manual_seed(7)
-    one = dropout(x, share)
-    torch.manual_seed(7)
-    assert torch.equal(one, dropout(x, share))
-    assert not torch.equal(one, dropout(x, share))
+    assert torch.equal(output, dropout(x, share))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (0, 5), (2, 3, 5)])
-def test_any_shape_is_thinned(shape):
+def test_any_shape(shape):
     assert dropout(torch.ones(shape, dtype=torch.float64), 0.4).shape == shape

@@ -9,8 +9,7 @@ from regard.attention import Kernel, attend, lengths, weights
 from regard.attention.kernels import KERNELS
 from tests.attention import reference
 from tests.attention.cases import CUTS, assert_near, cut, gradients
-
-COMPACT = ["boxcar", "triangular", "epanechnikov", "biweight", "triweight", "tricube", "cosine"]
+from tests.attention.reference import COMPACT
 
 
 def random(*shape):
@@ -44,8 +43,8 @@ def test_log_kernel(name, width):
     query = torch.zeros(1, 1, dtype=torch.float64)
     for sign in (1, -1):
         key = torch.tensor(distances, dtype=torch.float64)[:, None] * width * sign
-        found = Kernel(name, width)(query, key)[0].tolist()
-        for u, value in zip(distances, found, strict=True):
+        scores = Kernel(name, width)(query, key)[0].tolist()
+        for u, value in zip(distances, scores, strict=True):
             u = abs(u * width * sign) / width  # as rounded as the key is
             right = LOG_KERNELS[name](u)
             tolerance = 1e-6 if 0.9999 < u < 1 else 1e-12  # 1 − u has few digits left there
@@ -164,8 +163,8 @@ def test_a_width_per_feature_ignores_what_does_not_matter():
 def test_one_width_equals_the_same_width_for_each_feature():
     query, key = random(7, 3), random(11, 3)
     for name in LOG_KERNELS:
-        one, each = (weights(query, key, score=Kernel(name, width)) for width in (1.7, [1.7, 1.7, 1.7]))
-        assert_near(one, each, 1e-12)
+        one, three = (weights(query, key, score=Kernel(name, width)) for width in (1.7, [1.7, 1.7, 1.7]))
+        assert_near(one, three, 1e-12)
 
 
 def test_a_width_may_be_a_tensor_which_is_copied():
@@ -189,12 +188,10 @@ def test_gradient_is_zero_where_a_query_is_its_own_key():
 
 def both(x, samples, y, width):
     """attend, and the reference in float64 on the same (rounded) numbers."""
-    right = [tensor.double() for tensor in (x, samples, y)]
-    scores = -0.5 * reference.distance(right[0], right[1], torch.as_tensor(width, dtype=torch.float64)) ** 2
-    wanted, found = reference.attend(reference.evidence(scores), right[2])
-    own = attend(x, samples, y, score=Kernel("gaussian", width))
-    beside, own_weights = attend(x, samples, y, score=Kernel("gaussian", width), need_weights=True)
-    return (own, wanted), (beside, wanted), (own_weights, found)
+    score = Kernel("gaussian", width)
+    wanted, wanted_weights = reference.attend(reference.scores(score, x.double(), samples.double()), y.double())
+    beside, own_weights = attend(x, samples, y, score=score, need_weights=True)
+    return (attend(x, samples, y, score=score), wanted), (beside, wanted), (own_weights, wanted_weights)
 
 
 PLACES = {  # dtype, where the data lie, how wide they are spread, width, tolerance
@@ -247,11 +244,10 @@ def test_no_nan_where_squares_overflow(name, features, away, need_weights):
 def test_each_feature_far_from_zero(name):
     """One width per feature is exact far from 0, too, though it has to divide the rows and not their distance."""
     x, samples, y = ((1e4 + random(41, 2)).float(), (1e4 + random(53, 2)).float(), random(53, 2).float())
-    widths = [0.9, 1.7]
-    right = reference.kernel(x.double(), samples.double(), name, torch.tensor(widths, dtype=torch.float64))
-    wanted, found = reference.attend(right, y.double())
-    assert_near(attend(x, samples, y, score=Kernel(name, widths)), wanted, 1e-5)
-    assert_near(weights(x, samples, score=Kernel(name, widths)), found, 1e-5)
+    score = Kernel(name, [0.9, 1.7])
+    wanted, wanted_weights = reference.attend(reference.scores(score, x.double(), samples.double()), y.double())
+    assert_near(attend(x, samples, y, score=score), wanted, 1e-5)
+    assert_near(weights(x, samples, score=score), wanted_weights, 1e-5)
 
 
 def test_the_gaussian_is_fused_wherever_the_data_lie():
@@ -263,7 +259,7 @@ def test_the_gaussian_is_fused_wherever_the_data_lie():
 
 
 def test_padding_far_from_the_data_costs_no_digits():
-    """Padding is full of zeros, the data lie at 10⁴: what nobody sees must not move the centre of the reduction."""
+    """Padding is full of zeros, the data lie at 10⁴: what no query sees must not move the centre of the reduction."""
     x, samples, y = (1e4 + random(2, 17, 1)).float(), (1e4 + random(2, 61, 1)).float(), random(2, 61, 1).float()
     counts = [5, 40]
     for b, count in enumerate(counts):

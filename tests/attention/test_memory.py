@@ -1,29 +1,13 @@
 """What the paths keep and make on the way: nothing as large as the scores."""
 
-import itertools
-
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention import (
-    attend,
-    pieces,
-    weights,
-)
-from tests.attention.cases import (
-    CUTS,
-    MASKS,
-    SCORES,
-    SHAPES,
-    Shape,
-    cut,
-    in_turn,
-    tensors,
-)
-
-SHAPE = SHAPES["more-keys"]
+from regard.attention import attend, tiling, weights
+from tests.attention.cases import CUTS, Case, cut, in_turn, table_case
+from tests.attention.meanings import MASKS, Shape
 
 
 class Allocations(TorchDispatchMode):
@@ -51,22 +35,21 @@ class Allocations(TorchDispatchMode):
         return max(((elements, name) for elements, ref, name in self.made if not ref.expired()), default=(0, ""))
 
 
-def mask_tensors(mask):
-    """The tensors that a mask was made of, which are the caller's."""
-    own = [mask.tensor] if hasattr(mask, "tensor") else []
-    return own + [tensor for part in getattr(mask, "parts", ()) for tensor in mask_tensors(part)]
+def callers(case: Case):
+    """The tensors that are the caller's, those that the mask was made of among them."""
+    masks = [case.meaning.mask]
+    for mask in masks:
+        masks += getattr(mask, "parts", ())
+    return [*case.leaves.values(), *(mask.tensor for mask in masks if hasattr(mask, "tensor"))]
 
 
 def kept_and_made(score, mask, shape, **options):
     """The largest tensor that is kept for the backward pass, and the largest made at any time, with their makers."""
-    case = SCORES[score]
-    module, meaning = case.build(), MASKS[mask](shape)
-    inputs = tensors(case, shape, grad=True)
-    wanted = [*inputs, *module.parameters(), *meaning.learned]
-    with Allocations(*inputs, *module.parameters(), *mask_tensors(meaning.mask)) as seen:
-        output = attend(*inputs, score=module, mask=meaning.mask, **options)
+    case = table_case(score, mask, shape, grad=True)
+    with Allocations(*callers(case)) as seen:
+        output = case.attend(**options)
         kept = seen.largest_kept()
-        slopes = torch.autograd.grad(output.sum(), wanted, allow_unused=True)
+        slopes = torch.autograd.grad(output.sum(), list(case.leaves.values()), allow_unused=True)
     del output, slopes
     return kept, seen.largest()
 
@@ -75,17 +58,16 @@ def kept_and_made(score, mask, shape, **options):
 def test_the_measure_itself_sees_what_it_should(monkeypatch, size):
     """With weights, (n × m) is kept; the textbook formula keeps (n × m × hidden)."""
     cut(monkeypatch, size)
-    shape = Shape(2, 1, 61, 67)
-    inputs = tensors(SCORES["dot"], shape, grad=True)
+    inputs = table_case("dot", "none", Shape(2, 1, 61, 67), grad=True).inputs
     with Allocations(*inputs) as seen:
-        found = attend(*inputs, need_weights=True)
+        outputs = attend(*inputs, need_weights=True)
         assert seen.largest_kept()[0] >= 61 * 67
-    del found
-    query, key = tensors(SCORES["additive"], shape, grad=True)[:2]
+    del outputs
+    query, key = inputs[0][..., :3].detach().requires_grad_(), inputs[1][..., :3].detach().requires_grad_()
     with Allocations(query, key) as seen:
-        found = torch.tanh(query[..., :3].unsqueeze(-2) + key.unsqueeze(-3)).sum(-1)
+        scores = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)).sum(-1)
         assert seen.largest_kept()[0] >= 61 * 67 * 3
-    del found
+    del scores
     assert seen.largest()[0] >= 61 * 67 * 3
 
 
@@ -105,20 +87,20 @@ def test_nothing_as_large_as_the_scores_is_kept(score, mask, dropout):
 
 @pytest.mark.parametrize(("score", "mask", "dropout"), in_turn(ECONOMICAL, SLIM_MASKS, [0.0, 0.0, 0.2], often=SPARING))
 def test_nothing_as_large_as_the_scores_is_ever_made(monkeypatch, score, mask, dropout):
-    """Where (n × m) is far more than a piece may hold, no tensor comes near it, forward or backward."""
+    """Where (n × m) is far more than a tile may hold, no tensor comes near it, forward or backward."""
     for constant, number in {"STREAMED": 1 << 9, "MASKED_ROWS": 6, "WORTH_A_CALL": 1 << 8}.items():
-        monkeypatch.setattr(pieces, constant, number)
-    # 2,501 scores in a sequence, 512 in a piece, 1,586 values
+        monkeypatch.setattr(tiling, constant, number)
+    # 2,501 scores in a sequence, 512 in a tile, 1,586 values
     _, (made, maker) = kept_and_made(score, mask, Shape(2, 1, 41, 61), dropout=dropout)
     assert made <= 2048, f"{maker} makes {made} elements"
 
 
 @pytest.mark.parametrize(("score", "mask"), [("dot", "keep"), ("additive", "none"), ("kernel-tricube", "causal-end")])
 def test_nothing_as_large_as_the_scores_is_made_at_real_sizes(score, mask):
-    shape = Shape(1, 1, 1999, 2003)  # 4 M scores, pieces of 1 M
+    shape = Shape(1, 1, 1999, 2003)  # 4 M scores, tiles of half a million
     (kept, keeper), (made, maker) = kept_and_made(score, mask, shape)
     assert kept <= 2003 * 16, f"{keeper} keeps {kept} elements"
-    assert made <= pieces.STREAMED, f"{maker} makes {made} elements"
+    assert made <= tiling.STREAMED, f"{maker} makes {made} elements"
 
 
 @pytest.mark.parametrize(
@@ -126,17 +108,16 @@ def test_nothing_as_large_as_the_scores_is_made_at_real_sizes(score, mask):
 )
 @pytest.mark.parametrize("mask", ["none", "lengths", "causal-start", "lengths&causal"])
 def test_causal_and_lengths_are_never_dense_on_the_fused_path(monkeypatch, score, mask):
-    monkeypatch.setattr(pieces, "WORTH_A_CALL", 1)  # as sequences of ordinary size are
+    monkeypatch.setattr(tiling, "WORTH_A_CALL", 1)  # as sequences of ordinary size are
     shape = Shape(3, 1, 61, 61)
     _, (made, maker) = kept_and_made(score, mask, shape)
     assert made < 61 * 61, f"{maker} makes {made} elements"
 
 
-def test_weights_of_some_rows_cost_only_those(monkeypatch):
-    for score, mask in itertools.product(("dot", "additive", "kernel-tricube"), ("lengths", "keep", "causal-end")):
-        shape = Shape(2, 1, 97, 151)
-        case, meaning = SCORES[score], MASKS[mask](shape)
-        module, (query, key, _) = case.build(), tensors(case, shape)
-        with Allocations(query, key, *mask_tensors(meaning.mask)) as seen, torch.no_grad():
-            weights(query, key, score=module, mask=meaning.mask, rows=[5, 90])
-        assert seen.largest()[0] <= 2 * 151 * 13
+@pytest.mark.parametrize("mask", ["lengths", "keep", "causal-end"])
+@pytest.mark.parametrize("score", ["dot", "additive", "kernel-tricube"])
+def test_weights_of_some_rows_cost_only_those(score, mask):
+    case = table_case(score, mask, Shape(2, 1, 97, 151))
+    with Allocations(*callers(case)) as seen, torch.no_grad():
+        weights(case.query, case.key, **case.options, rows=[5, 90])
+    assert seen.largest()[0] <= 2 * 151 * 13

@@ -3,83 +3,57 @@
 import pytest
 import torch
 
-from regard.attention import average_pool, bias, causal, drop, keep, lengths, max_pool, window
+from regard.attention import average_pool, bias, keep, max_pool
 from tests.attention.cases import assert_near, gradients
+from tests.attention.meanings import MASKS, Shape
 
-BATCH, HEADS, M, SIZE = 3, 2, 7, 5
-ALLOWED = torch.rand(BATCH, HEADS, 1, M, generator=torch.Generator().manual_seed(2)) < 0.5
-ALLOWED[1, 0] = False
-
-# Pooling asks one question, so n = 1. Each mask with the keys that it lets through.
-MASKS = {
-    "none": (None, lambda b, h, j: True),
-    "lengths": (lengths([0, 7, 3]), lambda b, h, j: j < [0, 7, 3][b]),
-    "lengths by row": (lengths([[0], [7], [3]]), lambda b, h, j: j < [0, 7, 3][b]),
-    "keep": (keep(ALLOWED), lambda b, h, j: ALLOWED[b, h, 0, j]),
-    "drop": (drop(ALLOWED), lambda b, h, j: not ALLOWED[b, h, 0, j]),
-    "keep nothing": (keep(torch.zeros(1, 1, dtype=torch.bool)), lambda b, h, j: False),
-    "causal": (causal(offset=4), lambda b, h, j: j <= 4),
-    "window": (window(2, 1, align="end"), lambda b, h, j: j >= 4),
-    "both": (lengths([0, 7, 3]) & drop(ALLOWED), lambda b, h, j: j < [0, 7, 3][b] and not ALLOWED[b, h, 0, j]),
-    "either": (lengths([0, 7, 3]) | keep(ALLOWED), lambda b, h, j: j < [0, 7, 3][b] or ALLOWED[b, h, 0, j]),
-}
+SHAPE, SIZE = Shape(3, 2, 1, 7), 5  # pooling has one query
+BOOLEAN = [name for name in MASKS if MASKS[name](SHAPE).added is None]
+POOLS = {"average": (average_pool, lambda rows: rows.sum(0) / len(rows)), "max": (max_pool, lambda rows: rows.amax(0))}
 
 
-def plain(value, predicate, pool):
+def plain(value, hidden, pool):
     """Sequence by sequence and head by head; 0 where nothing may be seen."""
-    rows = []
-    for b in range(BATCH):
-        for h in range(HEADS):
-            own = [value[b, h, j] for j in range(M) if predicate(b, h, j)]
-            rows.append(pool(torch.stack(own)) if own else value[b, h, 0] * 0)
-    return torch.stack(rows).reshape(BATCH, HEADS, 1, SIZE)
-
-
-POOLS = {"average": (average_pool, lambda own: own.sum(0) / len(own)), "max": (max_pool, lambda own: own.max(0).values)}
+    rows = [
+        pool(one[~hides]) if not hides.all() else one[0] * 0
+        for one, hides in zip(value.flatten(0, 1), hidden.flatten(0, 1), strict=True)
+    ]
+    return torch.stack(rows).reshape(*SHAPE[:3], SIZE)
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("mask", MASKS)
-def test_pooling_respects_masks(pool, mask):
-    value = torch.randn(BATCH, HEADS, M, SIZE, dtype=torch.float64, requires_grad=True)
-    (own_pool, plain_pool), (mask, predicate) = POOLS[pool], MASKS[mask]
-    own, wanted = own_pool(value, mask), plain(value, predicate, plain_pool)
-    assert own.shape == (BATCH, HEADS, 1, SIZE)
-    assert_near(own, wanted, 1e-12)
-    for slope, right in zip(gradients(own, [value]), gradients(wanted, [value]), strict=True):
-        assert_near(slope, right, 1e-12)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("mask", [name for name in MASKS if name != "none"])
-@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf, 1e30])
-def test_what_is_hidden_does_not_matter(pool, mask, poison):
-    (own_pool, _), (mask, predicate) = POOLS[pool], MASKS[mask]
-    value = torch.randn(BATCH, HEADS, M, SIZE)
-    hidden = torch.tensor([[[not predicate(b, h, j) for j in range(M)] for h in range(HEADS)] for b in range(BATCH)])
+@pytest.mark.parametrize("name", BOOLEAN)
+def test_pooling_respects_masks(pool, name):
+    """And whatever stands in values that are hidden, output and gradients are the same bits."""
+    (own_pool, plain_pool), meaning = POOLS[pool], MASKS[name](SHAPE)
+    hidden = meaning.hides(SHAPE)[:, :, 0]  # (batch, heads, m)
+    value = torch.randn(3, 2, 7, SIZE, dtype=torch.float64)
     clean = value.clone().requires_grad_()
-    spoilt = value.masked_fill(hidden[..., None], poison).requires_grad_()
-    own, wanted = own_pool(spoilt, mask), own_pool(clean, mask)
-    assert torch.equal(own, wanted)
-    assert torch.equal(*(gradients(out, [start])[0] for out, start in ((own, spoilt), (wanted, clean))))
+    own, wanted = own_pool(clean, meaning.mask), plain(clean, hidden, plain_pool)
+    assert_near(own, wanted, 1e-12)
+    (slope,), (right,) = gradients(own, [clean]), gradients(wanted, [clean])
+    assert_near(slope, right, 1e-12)
+    for poison in (torch.nan, torch.inf, -torch.inf, 1e30):
+        spoilt = value.masked_fill(hidden[..., None], poison).requires_grad_()
+        output = own_pool(spoilt, meaning.mask)
+        assert torch.equal(output, own)
+        assert torch.equal(gradients(output, [spoilt])[0], slope)
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_what_may_be_seen_is_not_hidden(pool):
-    value = torch.randn(M, SIZE)
+    value = torch.randn(7, SIZE)
     value[2, 3] = torch.nan
-    own = POOLS[pool][0](value)
-    assert own.isnan().tolist() == [[False, False, False, True, False]]
+    assert POOLS[pool][0](value).isnan().tolist() == [[False, False, False, True, False]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("pool", POOLS)
 def test_dtypes_stay(pool, dtype):
-    value = torch.randn(M, SIZE).to(dtype)
-    own = POOLS[pool][0](value, keep(torch.arange(M)[None] > 2))
-    wanted = POOLS[pool][1](value[3:].double())[None]
+    value = torch.randn(7, SIZE).to(dtype)
+    own = POOLS[pool][0](value, keep(torch.arange(7)[None] > 2))
     assert own.dtype == dtype
-    assert_near(own, wanted, torch.finfo(dtype).eps)
+    assert_near(own, POOLS[pool][1](value[3:].double())[None], torch.finfo(dtype).eps)
 
 
 def test_averages_are_summed_in_float32():
@@ -102,7 +76,7 @@ def test_any_number_of_dimensions(pool, shape):
 
 
 def test_average_pooling_is_attention_with_equal_scores_so_a_bias_weighs():
-    value, added = torch.randn(M, SIZE, dtype=torch.float64), torch.randn(1, M, dtype=torch.float64)
+    value, added = torch.randn(7, SIZE, dtype=torch.float64), torch.randn(1, 7, dtype=torch.float64)
     assert_near(average_pool(value, bias(added)), torch.softmax(added, -1) @ value, 1e-12)
 
 

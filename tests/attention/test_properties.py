@@ -1,69 +1,42 @@
-"""Properties that hold for any shapes and numbers (FAULTS 4), searched by hypothesis."""
+"""Properties that hold for any shapes and numbers, searched by hypothesis; by many more examples in `make faults`."""
 
+import os
+
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.attention import (
-    Additive,
-    Bilinear,
-    Cosine,
-    Dot,
-    Kernel,
-    attend,
-    bias,
-    causal,
-    drop,
-    keep,
-    lengths,
-    masked_softmax,
-    weights,
-    window,
-)
-from regard.attention.kernels import KERNELS
-from tests.attention.cases import assert_near
+from regard.attention import Dot, Kernel, attend, bias, causal, drop, keep, lengths, masked_softmax, weights, window
+from tests.attention.cases import RANDOM_SCORES, assert_near
+from tests.attention.meanings import Draw
 
+pytestmark = [pytest.mark.faults] if os.environ.get("HYPOTHESIS_PROFILE") == "faults" else []
 # The fixture only sets the number of threads, which may stay from one example to the next.
 examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 SIZES = st.integers(1, 7)
 SEEDS = st.integers(0, 2**31)
-SCORES = st.sampled_from(["dot", "softcap", "cosine", "bilinear", "additive", *(f"kernel-{name}" for name in KERNELS)])
+SCORES = st.sampled_from(list(RANDOM_SCORES))
 
 
-class Problem:
-    """Random tensors of drawn sizes: query (b, n, d), key (b, m, d), value (b, m, v), all in float64."""
+class Problem(Draw):
+    """Random tensors of drawn sizes: query (b, n, d), key (b, m, d), value (b, m, 3), all in float64, and a score."""
 
     def __init__(self, name, b, n, m, d, seed):
+        super().__init__(seed)
         self.b, self.n, self.m = b, n, m
-        self.generator = torch.Generator().manual_seed(seed)
-        self.query, self.key, self.value = self.random(b, n, d), self.random(b, m, d), self.random(b, m, 3)
+        self.query, self.key, self.value = self.normal(b, n, d), self.normal(b, m, d), self.normal(b, m, 3)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.score = {
-                "dot": Dot,
-                "softcap": lambda: Dot(softcap=1.5),
-                "cosine": lambda: Cosine(0.3),
-                "bilinear": lambda: Bilinear(d, d),
-                "additive": lambda: Additive(d, d, 5),
-            }.get(name, lambda: Kernel(name.removeprefix("kernel-"), 2.0))().double()
-
-    def random(self, *shape):
-        return torch.randn(shape, generator=self.generator, dtype=torch.float64)
-
-    def choose(self, *shape, share=0.6):
-        return torch.rand(shape, generator=self.generator) < share
-
-    def order(self, count):
-        return torch.randperm(count, generator=self.generator)
+            self.score = RANDOM_SCORES[name](self, d, d).double()
 
     def attend(self, mask=None, **changed):
         inputs = {"query": self.query, "key": self.key, "value": self.value} | changed
         with torch.no_grad():
             output, found = attend(**inputs, score=self.score, mask=mask, need_weights=True)
-            assert_near(
-                attend(**inputs, score=self.score, mask=mask), output, 1e-12, "the output with and without weights"
-            )
+            alone = attend(**inputs, score=self.score, mask=mask)
+        assert_near(alone, output, 1e-12, "the output with and without weights")
         return output, found
 
 
@@ -74,7 +47,7 @@ squares = st.builds(lambda name, b, n, d, seed: Problem(name, b, n, n, d, seed),
 @given(problems, st.booleans())
 @examples
 def test_rows_sum_to_one_or_to_nothing(problem, masked):
-    mask = keep(problem.choose(problem.b, problem.n, problem.m)) if masked else None
+    mask = keep(problem.booleans((problem.b, problem.n, problem.m))) if masked else None
     output, found = problem.attend(mask)
     total = found.sum(-1)
     assert (found >= 0).all()
@@ -89,22 +62,22 @@ def test_rows_sum_to_one_or_to_nothing(problem, masked):
 @given(problems)
 @examples
 def test_the_order_of_the_keys_does_not_matter(problem):
-    order, allowed = problem.order(problem.m), problem.choose(problem.n, problem.m)
+    order, allowed = problem.permutation(problem.m), problem.booleans((problem.n, problem.m))
     output, found = problem.attend(keep(allowed))
-    turned, turned_weights = problem.attend(
+    permuted, permuted_weights = problem.attend(
         keep(allowed[:, order]), key=problem.key[:, order], value=problem.value[:, order]
     )
-    assert_near(turned, output, 1e-12)
-    assert_near(turned_weights, found[..., order], 1e-12)
+    assert_near(permuted, output, 1e-12)
+    assert_near(permuted_weights, found[..., order], 1e-12)
 
 
 @given(problems)
 @examples
 def test_the_order_of_the_queries_is_that_of_the_answers(problem):
-    order, allowed = problem.order(problem.n), problem.choose(problem.n, problem.m)
+    order, allowed = problem.permutation(problem.n), problem.booleans((problem.n, problem.m))
     output, _ = problem.attend(keep(allowed))
-    turned, _ = problem.attend(keep(allowed[order]), query=problem.query[:, order])
-    assert_near(turned, output[:, order], 1e-12)
+    permuted, _ = problem.attend(keep(allowed[order]), query=problem.query[:, order])
+    assert_near(permuted, output[:, order], 1e-12)
 
 
 @given(problems, SIZES)
@@ -113,7 +86,7 @@ def test_padding_does_not_matter(problem, more):
     """Keys behind the valid length are as good as none, whatever they are."""
     output, found = problem.attend()
     longer = {
-        name: torch.cat([tensor, 100 * problem.random(problem.b, more, tensor.shape[-1])], 1)
+        name: torch.cat([tensor, 100 * problem.normal(problem.b, more, tensor.shape[-1])], 1)
         for name, tensor in (("key", problem.key), ("value", problem.value))
     }
     padded, padded_weights = problem.attend(lengths([problem.m] * problem.b), **longer)
@@ -126,7 +99,7 @@ def test_padding_does_not_matter(problem, more):
 @examples
 def test_each_sequence_is_on_its_own(problem):
     """A batch with lengths gives what each sequence gives alone, cut to its length."""
-    counts = torch.randint(0, problem.m + 1, (problem.b,), generator=problem.generator)
+    counts = problem.integers(0, problem.m + 1, (problem.b,))
     output, _ = problem.attend(lengths(counts))
     for b, count in enumerate(counts.tolist()):
         rows = problem.query[b], problem.key[b, :count], problem.value[b, :count]
@@ -136,9 +109,9 @@ def test_each_sequence_is_on_its_own(problem):
 @given(problems, st.floats(-50, 50))
 @examples
 def test_a_constant_added_to_a_row_does_not_matter(problem, shift):
-    allowed = problem.choose(problem.n, problem.m)
+    allowed = problem.booleans((problem.n, problem.m))
     output, _ = problem.attend(keep(allowed))
-    constants = shift * problem.random(problem.b, problem.n, 1)
+    constants = shift * problem.normal(problem.b, problem.n, 1)
     for added in (constants, constants.expand(-1, -1, problem.m)):
         shifted, _ = problem.attend(keep(allowed) & bias(added))
         assert_near(shifted, output, 1e-11)
@@ -150,10 +123,8 @@ def test_a_causal_prefix_does_not_know_what_follows(problem, data):
     """The first rows of a causal sequence are the same when the sequence ends after them."""
     end = data.draw(st.integers(1, problem.n))
     output, _ = problem.attend(causal())
-    prefix, _ = problem.attend(
-        causal(), query=problem.query[:, :end], key=problem.key[:, :end], value=problem.value[:, :end]
-    )
-    assert_near(output[:, :end], prefix, 1e-12)
+    first = {name: getattr(problem, name)[:, :end] for name in ("query", "key", "value")}
+    assert_near(output[:, :end], problem.attend(causal(), **first)[0], 1e-12)
 
 
 @given(squares, st.data())
@@ -170,7 +141,7 @@ def test_a_causal_suffix_against_a_cache(problem, data):
 @given(problems)
 @examples
 def test_ways_to_say_the_same(problem):
-    counts = torch.randint(0, problem.m + 1, (problem.b, problem.n), generator=problem.generator)
+    counts = problem.integers(0, problem.m + 1, (problem.b, problem.n))
     allowed = torch.arange(problem.m) < counts[..., None]
     ways = [
         keep(allowed),
@@ -186,51 +157,47 @@ def test_ways_to_say_the_same(problem):
         assert_near(found, results[0][1], 1e-12)
 
 
-def seen(mask, problem):
+def visible(mask, problem):
     return masked_softmax(torch.zeros(problem.b, problem.n, problem.m, dtype=torch.float64), mask) > 0
 
 
 @given(problems)
 @examples
 def test_the_algebra_of_masks(problem):
-    shape = (problem.b, problem.n, problem.m)
-    a, b, c = problem.choose(*shape), problem.choose(*shape), problem.choose(*shape)
-
-    def same(mask, allowed):
-        assert torch.equal(seen(mask, problem), allowed)
-
-    same(keep(a) & keep(b), seen(keep(b) & keep(a), problem))
-    same(keep(a) | keep(b), seen(keep(b) | keep(a), problem))
-    same((keep(a) & keep(b)) & keep(c), seen(keep(a) & (keep(b) & keep(c)), problem))
-    same((keep(a) | keep(b)) | keep(c), seen(keep(a) | (keep(b) | keep(c)), problem))
-    # De Morgan: drop is not keep.
-    same(drop(a) & drop(b), ~(a | b))
-    same(drop(a) | drop(b), ~(a & b))
-    same(drop(a & b), seen(drop(a) | drop(b), problem))
-    same(drop(a | b), seen(drop(a) & drop(b), problem))
-    # Each distributes over the other.
-    same(keep(a) & (keep(b) | keep(c)), seen((keep(a) & keep(b)) | (keep(a) & keep(c)), problem))
-    same(keep(a) | (keep(b) & keep(c)), seen((keep(a) | keep(b)) & (keep(a) | keep(c)), problem))
-    # Absorption.
-    same(keep(a) & (keep(a) | keep(b)), a)
-    same(keep(a) | (keep(a) & keep(b)), a)
+    a, b, c = (problem.booleans((problem.b, problem.n, problem.m)) for _ in range(3))
+    A, B, C = keep(a), keep(b), keep(c)
+    for mask, allowed in (
+        (A & B, a & b),
+        (A | B, a | b),
+        ((A & B) & C, a & b & c),
+        (A & (B & C), a & b & c),
+        ((A | B) | C, a | b | c),
+        (A | (B | C), a | b | c),
+        # De Morgan: drop is not keep.
+        (drop(a) & drop(b), ~(a | b)),
+        (drop(a) | drop(b), ~(a & b)),
+        # Each within the other.
+        (A & (B | C), a & (b | c)),
+        ((A & B) | C, (a & b) | c),
+        ((A | B) & (A | C), (a | b) & (a | c)),
+    ):
+        assert torch.equal(visible(mask, problem), allowed), mask
 
 
 @given(problems, st.integers(-9, 9), st.integers(0, 9), st.integers(0, 9))
 @examples
 def test_bands_are_made_of_causal_and_window(problem, offset, left, right):
     i, j = torch.arange(problem.n)[:, None], torch.arange(problem.m)
-    shape = (problem.b, problem.n, problem.m)
-    assert torch.equal(seen(causal(offset), problem), (j <= i + offset).expand(shape))
-    assert torch.equal(seen(causal(offset), problem), seen(window(None, 0, offset), problem))
-    assert torch.equal(seen(causal(offset + right), problem), seen(window(None, right, offset), problem))
-    assert torch.equal(
-        seen(window(left, right, offset), problem),
-        seen(window(left, None, offset) & window(None, right, offset), problem),
-    )
-    assert torch.equal(
-        seen(window(left, right, offset), problem), ((j >= i + offset - left) & (j <= i + offset + right)).expand(shape)
-    )
+    behind, ahead = j >= i + offset - left, j <= i + offset + right
+    for mask, allowed in (
+        (causal(offset), j <= i + offset),
+        (window(None, 0, offset), j <= i + offset),
+        (causal(offset + right), ahead),
+        (window(None, right, offset), ahead),
+        (window(left, right, offset), behind & ahead),
+        (window(left, None, offset) & window(None, right, offset), behind & ahead),
+    ):
+        assert torch.equal(visible(mask, problem), allowed.expand(problem.b, problem.n, problem.m)), mask
 
 
 @given(squares)
@@ -246,9 +213,9 @@ def test_a_window_of_nothing_is_the_diagonal(problem):
 @examples
 def test_scaling(problem, factor):
     """Output is linear in the values; a scaled dot product is the dot product of scaled queries."""
-    output, _ = problem.attend()
+    output, found = problem.attend()
     scaled, _ = problem.attend(value=factor * problem.value + 1)
-    reached = (problem.attend()[1].sum(-1, keepdim=True) > 0).double()
+    reached = (found.sum(-1, keepdim=True) > 0).double()
     assert_near(scaled, factor * output + reached, 1e-11)
     steeper = Dot(scale=factor / problem.query.shape[-1] ** 0.5)
     assert_near(weights(problem.query, problem.key, score=steeper), weights(factor * problem.query, problem.key), 1e-12)
@@ -270,7 +237,7 @@ def test_equal_keys_share_equally(problem):
 @examples
 def test_some_rows_are_those_rows(problem, chosen):
     rows = [row % problem.n for row in chosen]
-    allowed = problem.choose(problem.b, problem.n, problem.m)
+    allowed = problem.booleans((problem.b, problem.n, problem.m))
     with torch.no_grad():
         some = weights(problem.query, problem.key, score=problem.score, mask=keep(allowed), rows=rows)
     assert_near(some, problem.attend(keep(allowed))[1][:, rows], 1e-12)

@@ -8,20 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Score, attend, bias, causal, lengths, weights
+from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Score, attend, bias, causal, weights
 from tests.attention import reference
-from tests.attention.cases import (
-    CUTS,
-    FEATURES,
-    MASKS,
-    SCORES,
-    SHAPES,
-    assert_near,
-    cut,
-    expected,
-    gradients,
-    tensors,
-)
+from tests.attention.cases import CUTS, FEATURES, SCORES, Case, assert_near, build, cut, gradients, key_size, table_case
+from tests.attention.meanings import Meaning, lengths_of
 
 OWN = [name for name in SCORES if name != "custom"]
 
@@ -35,39 +25,28 @@ def random(*shape, grad=False):
 
 @pytest.mark.parametrize("score", OWN)
 def test_called_by_itself_it_gives_the_scores(score):
-    case = SCORES[score]
-    module = case.build()
-    query, key, _ = tensors(case, SHAPES["more-keys"], grad=True)
-    own, plain = module(query, key), case.scores(module, query, key)
-    assert own.shape == (3, 2, 7, 11)
-    outside = plain == -torch.inf
-    assert torch.equal(own == -torch.inf, outside)
-    assert_near(own.masked_fill(outside, 0), plain.masked_fill(outside, 0), 1e-12)
-
-
-@pytest.mark.parametrize("score", OWN)
-def test_called_by_itself_it_broadcasts_and_shares_heads(score):
-    case = SCORES[score]
-    module = case.build()
-    query, key = random(3, 6, 7, FEATURES), random(2, 11, case.key_size)
-    own, plain = module(query, key), case.scores(module, query, reference.shared_heads(key, 6))
-    assert torch.equal(own.isfinite(), plain.isfinite())
-    assert_near(own.nan_to_num(neginf=0), plain.nan_to_num(neginf=0), 1e-12)
+    """Leading dimensions broadcast, and heads are shared."""
+    module = build(score)
+    for query, key in (
+        (random(3, 2, 7, FEATURES), random(3, 2, 11, key_size(score))),
+        (random(3, 6, 7, FEATURES), random(2, 11, key_size(score))),
+    ):
+        own, right = module(query, key), reference.scores(module, query, key)
+        assert torch.equal(own.isfinite(), right.isfinite())
+        assert_near(own.nan_to_num(neginf=0), right.nan_to_num(neginf=0), 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("score", OWN)
 def test_called_by_itself_in_lower_precision(score, dtype):
-    case = SCORES[score]
-    module, (query, key, _) = case.build(), tensors(case, SHAPES["more-keys"], dtype)
-    # Parameters are rounded as the inputs are, so that only the computation is compared.
-    plain = case.scores(module.to(dtype).double(), query.double(), key.double())
-    own = module.to(dtype)(query, key)
+    case = table_case(score, dtype=dtype)
+    exact = case.copied(torch.float64)  # the same rounded numbers
+    own, right = case.score(case.query, case.key), reference.scores(exact.score, exact.query, exact.key)
     assert own.dtype == dtype
-    near_edge = case.kernel and score.removeprefix("kernel-").split("-")[0] not in ("gaussian", "laplace", "constant")
-    both = own.isfinite() & plain.isfinite()
-    assert float((own.isfinite() != plain.isfinite()).double().mean()) <= (0.02 if near_edge else 0)
-    error = (own.double() - plain).detach().abs()[both & (plain > -3)]
+    near_edge = score.startswith("kernel-") and score.split("-")[1] in reference.COMPACT
+    both = own.isfinite() & right.isfinite()
+    assert float((own.isfinite() != right.isfinite()).double().mean()) <= (0.02 if near_edge else 0)
+    error = (own.double() - right).detach().abs()[both & (right > -3)]
     assert float(error.max()) < 8 * torch.finfo(dtype).eps * (8 if near_edge else 1)
 
 
@@ -102,22 +81,6 @@ def test_cosine_of_a_zero_vector_is_zero():
     assert all(slope.isfinite().all() for slope in gradients(output, [query, key, value]))
 
 
-@pytest.mark.parametrize("factor", [1.0, 30.0])
-@pytest.mark.parametrize("score", SCORES)
-def test_large_scores_do_no_harm(score, factor):
-    """Queries and keys × 30 (FAULTS 3): no NaN, no inf, forward and backward, with float32's range."""
-    case, shape = SCORES[score], SHAPES["more-keys"]
-    module, inputs = case.build(torch.float32), tensors(case, shape, torch.float32)
-    inputs = [(tensor * factor).requires_grad_() for tensor in inputs]
-    for mask in ("none", "lengths", "keep", "bias-learned"):
-        meaning = MASKS[mask](shape)
-        for need_weights in (False, True):
-            output = attend(*inputs, score=module, mask=meaning.mask, need_weights=need_weights)
-            output = output[0] if need_weights else output
-            assert output.isfinite().all()
-            assert all(slope.isfinite().all() for slope in gradients(output, [*inputs, *module.parameters()]))
-
-
 # --------------------------------------------------------------------------------------------------------- parameters
 
 
@@ -133,17 +96,16 @@ def test_parameters_have_the_names_and_sizes_that_files_will_hold():
 
 @pytest.mark.parametrize("score", OWN)
 def test_saved_and_loaded_copied_and_pickled(score):
-    case = SCORES[score]
-    module, twin = case.build(), case.make().double()
+    module, twin = build(score), SCORES[score]().double()
     twin.load_state_dict(module.state_dict())
-    query, key, _ = tensors(case, SHAPES["more-keys"])
+    query, key, _ = table_case(score).inputs
     for other in (twin, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other(query, key), module(query, key))
 
 
 @pytest.mark.parametrize("score", OWN)
 def test_scores_show_themselves(score):
-    module = SCORES[score].build()
+    module = build(score)
     assert repr(module).startswith(type(module).__name__ + "(")
 
 
@@ -178,40 +140,36 @@ def test_a_fixed_temperature_is_exactly_what_was_given():
 @pytest.mark.parametrize("size", CUTS)
 @pytest.mark.parametrize("score", OWN)
 def test_projected_keys_give_the_same(monkeypatch, score, size):
-    """What a decoder does: keys go through project_key once, and every step uses score.projected."""
     cut(monkeypatch, size)
-    case, shape = SCORES[score], SHAPES["more-keys"]
-    module, meaning = case.build(), MASKS["lengths"](shape)
-    query, key, value = tensors(case, shape, grad=True)
-    wanted = [query, key, value, *module.parameters()]
-    output, found = expected(case, module, query, key, value, meaning)
+    case = table_case(score, "lengths", grad=True)
+    (query, key, value), wanted = case.inputs, list(case.leaves.values())
+    output, expected_weights = case.expected()
     slopes = gradients(output, wanted)
+    options = case.options | {"score": case.score.projected}
 
-    keys, after = module.project_key(key), module.projected
-    options = {"score": after, "mask": meaning.mask}
-    assert_near(weights(query, keys, **options), found, 1e-12)
-    assert_near(weights(query, keys, **options, rows=[3, 5], heads=[1]), found[:, [1]][:, :, [3, 5]], 1e-12)
+    keys = case.score.project_key(key)
+    assert_near(weights(query, keys, **options), expected_weights, 1e-12)
+    some = weights(query, keys, **options, rows=[3, 5], heads=[1])
+    assert_near(some, expected_weights[:, [1]][:, :, [3, 5]], 1e-12)
     for need_weights in (False, True):
-        keys = module.project_key(key)
-        own = attend(query, keys, value, **options, need_weights=need_weights)
+        own = attend(query, case.score.project_key(key), value, **options, need_weights=need_weights)
         own = own[0] if need_weights else own
         assert_near(own, output, 1e-12)
         for slope, right in zip(gradients(own, wanted), slopes, strict=True):
             assert_near(slope, right, 1e-11)
-    keys = module.project_key(key)
-    rows = torch.cat([attend(query[:, :, [i]], keys, value, **options) for i in range(shape.n)], -2)
+    rows = torch.cat([attend(query[:, :, [i]], keys, value, **options) for i in range(query.shape[-2])], -2)
     assert_near(rows, output, 1e-12)
 
 
 @pytest.mark.parametrize("score", OWN)
-def test_projected_keys_have_no_hidden_state(score):
-    case = SCORES[score]
-    module = case.build()
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    module.project_key(tensors(case, SHAPES["more-keys"])[1])
-    module.projected  # noqa: B018  a property, without effect
-    assert list(module.state_dict()) == list(before)
-    assert [id(each) for each in module.projected.parameters()] == [id(each) for each in module.parameters()]
+def test_projected_scores_share_the_parameters(score):
+    module = build(score)
+    names = list(module.state_dict())
+    projected = module.projected
+    assert list(module.state_dict()) == names
+    assert [id(parameter) for parameter in projected.parameters()] == [
+        id(parameter) for parameter in module.parameters()
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ scores of one's own
@@ -232,20 +190,23 @@ class Nearby(Score):
         return scores.masked_fill(scores < 1, -torch.inf)
 
 
+def check(case):
+    output, expected_weights = case.expected()
+    own, own_weights = case.attend(need_weights=True)
+    assert_near(own, output, 1e-12)
+    assert_near(own_weights, expected_weights, 1e-12)
+    own = case.attend()
+    assert_near(own, output, 1e-12)
+    for slope, right in zip(gradients(own, case.inputs), gradients(output, case.inputs), strict=True):
+        assert_near(slope, right, 1e-11)
+    return own
+
+
 @pytest.mark.parametrize("size", CUTS)
 def test_a_subclass_needs_only_pairs(monkeypatch, size):
     cut(monkeypatch, size)
     query, key, value = random(3, 7, 5, grad=True), random(3, 11, 5, grad=True), random(3, 11, 2, grad=True)
-    evidence = reference.evidence(reference.squared_difference(query, key))
-    allowed = reference.dense((3, 7, 11), lambda b, i, j: j < [4, 0, 11][b])
-    output, found = reference.attend(evidence, value, allowed)
-    own, own_weights = attend(query, key, value, score=Euclidean(), mask=lengths([4, 0, 11]), need_weights=True)
-    assert_near(own, output, 1e-12)
-    assert_near(own_weights, found, 1e-12)
-    own = attend(query, key, value, score=Euclidean(), mask=lengths([4, 0, 11]))
-    assert_near(own, output, 1e-12)
-    for slope, right in zip(gradients(own, [query, key]), gradients(output, [query, key]), strict=True):
-        assert_near(slope, right, 1e-11)
+    check(Case(query, key, value, Euclidean(), lengths_of([4, 0, 11], (3, 7, 11))))
 
 
 @pytest.mark.parametrize("size", CUTS)
@@ -253,19 +214,8 @@ def test_a_score_may_exclude_pairs(monkeypatch, size):
     cut(monkeypatch, size)
     query, key, value = random(7, 5), random(11, 5), random(11, 2)
     query[3] = 0  # scores 0 with everything: nothing to attend to
-    for tensor in (query, key, value):
-        tensor.requires_grad_()
-    scores = query @ key.T
-    output, found = reference.attend(reference.evidence(scores), value, scores.detach() >= 1)
-    own, own_weights = attend(query, key, value, score=Nearby(), need_weights=True)
-    assert_near(own, output, 1e-12)
-    assert_near(own_weights, found, 1e-12)
-    own = attend(query, key, value, score=Nearby())
-    assert_near(own, output, 1e-12)
-    assert (own[3] == 0).all()
-    slopes = gradients(own, [query, key, value])
-    for slope, right in zip(slopes, gradients(output, [query, key, value]), strict=True):
-        assert_near(slope, right, 1e-11)
+    output = check(Case(*(tensor.requires_grad_() for tensor in (query, key, value)), Nearby(), Meaning()))
+    assert (output[3] == 0).all()
 
 
 def test_a_subclass_without_pairs_says_so():

@@ -1,23 +1,25 @@
-"""Sums under the Laplace kernel on a line: exp(−|v|) is a product along the line.
+"""Sums under the Laplace kernel over one feature: exp(−|v|) is a product of factors from sample to sample.
 
 What all samples up to j give at x_j is e^{−gap} times what they gave at the sample before, and x_j itself; so two runs
 over the samples, from the left and from the right, answer every query.
 
-Shapes and names are those of line.py.
+Shapes and names are those of sums_1d.py.
 """
 
 import numpy
 
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.sums_1d_gaussian import clear
+from regard.attention.sums_1d import Points, Queries
 
 
 @compiled("contract")
-def run(x: Array, columns: Array, width: float, step: int, gathered: Array) -> None:
+def run(points: Points, step: int, gathered: Array) -> None:
     """gathered[j, k, c] = Σ_i columns[i, c] d_i^k exp(−d_i), d_i = |x_j − x_i| / width, over the samples i up to j.
 
     From the left (step 1) or from the right (step −1).
     """
+    x, columns, width = points
     n = len(x)
     j = 0 if step > 0 else n - 1
     for count in range(n):
@@ -40,11 +42,8 @@ def run(x: Array, columns: Array, width: float, step: int, gathered: Array) -> N
 
 @compiled("contract")
 def laplace_sums(
-    queries: Array,
-    lefts: Array,
-    rights: Array,
-    x: Array,
-    width: float,
+    queries: Queries,
+    points: Points,
     from_left: Array,
     from_right: Array,
     signed: bool,
@@ -53,8 +52,9 @@ def laplace_sums(
     stop: int,
 ) -> None:
     """Sums for the queries [start, stop), relative to the nearest sample; of v K if signed, else of |v| K."""
+    x, width = points.x, points.width
     for i in range(start, stop):
-        t, left, right, out = queries[i], lefts[i], rights[i], sums[i]
+        t, left, right, out = queries.at[i], queries.lefts[i], queries.rights[i], sums[i]
         before = (t - x[left]) / width if left >= 0 else numpy.inf
         after = (x[right] - t) / width if right < len(x) else numpy.inf
         nearest = min(before, after)

@@ -1,11 +1,11 @@
-"""Sums under a kernel for points of several features: tiles of queries against blocks of samples that stay in cache.
+"""Sums under a kernel over several features: tiles of queries against blocks of samples that stay in cache.
 
 For each pair, with v = (x_j − query_i) in widths and u = ‖v‖, the kernel's weight is multiplied by one of several
 factors, and summed with each column. Everything is float64 and written so that the innermost loops, over the samples of
 a block, are vectorised: over slices that start at 0 (an index that might be negative is not), and an exponential is a
 power of two by a polynomial and a shift of exponent bits.
 
-Shapes and names are those of cloud.py.
+Shapes and names are those of kernel/sums_nd.py.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ TILE = 32  # queries that go through a block together
 BLOCK = 512  # samples of a block
 TERMS = 9  # of the polynomial for 2^x, |x| ≤ ½: exact to 1e-12
 AROUND = 4.0  # squared widths: blocks within two widths of a tile come first
-LITTLE = 30.0  # a block that can add no more than exp(−30) = 1e-13 of what was found is left out
+LITTLE = 30.0  # a block that can add no more than exp(−30) = 1e-13 of the sums so far is left out
 MAGIC = 1.5 * 2.0**52  # adding it leaves the nearest whole number in a float's last bits
 LOWEST = -1020.0  # 2^LOWEST is a normal number
 
@@ -40,7 +40,7 @@ class Blocks(NamedTuple):
     columns: Array  # (c, m)
     lows: Array  # (blocks, features) their boxes
     highs: Array
-    heavy: Array  # (blocks,) their weights
+    weights: Array  # (blocks,) the sums of their weights
 
 
 class Work(NamedTuple):
@@ -73,7 +73,7 @@ def exponentials(falls: Array, nearest: float, factor: float, coefficients: Arra
 @compiled("contract", "reassoc")
 def squares_of(points: Array, query: Array, first: int, count: int, squares: Array) -> None:
     """squares[j] = ‖points[:, first + j] − query‖², for two features or more."""
-    done = 3 if len(query) > 2 else 2  # together, because every look at the squares costs as much as a feature
+    done = 3 if len(query) > 2 else 2  # together, because reading the squares again costs as much as a feature
     x, y = points[0, first : first + count], points[1, first : first + count]
     z = points[done - 1, first : first + count]
     if done == 2:
@@ -83,9 +83,9 @@ def squares_of(points: Array, query: Array, first: int, count: int, squares: Arr
         for j in range(count):
             squares[j] = (x[j] - query[0]) ** 2 + (y[j] - query[1]) ** 2 + (z[j] - query[2]) ** 2
     for d in range(done, len(query)):
-        row, own = points[d, first : first + count], query[d]
+        row, t = points[d, first : first + count], query[d]
         for j in range(count):
-            squares[j] += (row[j] - own) ** 2
+            squares[j] += (row[j] - t) ** 2
 
 
 @compiled("contract")
@@ -122,13 +122,13 @@ def add_up(factors: Array, columns: Array, first: int, count: int, sums: Array) 
 
 
 @compiled("contract")
-def add_block(what: int, query: Array, blocks: Blocks, first: int, count: int, work: Work, sums: Array) -> None:
-    """Add a block's samples to sums (rows, c): what is 0 for averages, 1 for local lines, 2 for slopes by log width."""
+def add_block(estimate: int, query: Array, blocks: Blocks, first: int, count: int, work: Work, sums: Array) -> None:
+    """Add a block's samples to sums (rows, c), for averages (0), local lines (1) or slopes by log width (2)."""
     points, columns = blocks.points, blocks.columns
     squares, kernel, slope, factors = work.squares, work.kernel, work.slope, work.factors
     add_up(kernel, columns, first, count, sums[0])
     features, row = len(query), 1
-    if what == 1:
+    if estimate == 1:
         for d in range(features):
             one = points[d, first : first + count]
             for j in range(count):
@@ -142,7 +142,7 @@ def add_block(what: int, query: Array, blocks: Blocks, first: int, count: int, w
                     factors[j] = kernel[j] * (one[j] - query[d]) * (other[j] - query[e])
                 add_up(factors, columns, first, count, sums[row])
                 row += 1
-    elif what == 2:
+    elif estimate == 2:
         for d in range(features):
             one = points[d, first : first + count]
             for j in range(count):
@@ -154,7 +154,7 @@ def add_block(what: int, query: Array, blocks: Blocks, first: int, count: int, w
 
 
 @compiled()
-def gap(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
+def squared_gap(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
     """The squared distance between two boxes."""
     total = 0.0
     for d in range(len(low)):
@@ -164,7 +164,7 @@ def gap(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
 
 
 @compiled()
-def span(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
+def squared_span(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
     """The largest squared distance between points of two boxes."""
     total = 0.0
     for d in range(len(low)):
@@ -176,9 +176,9 @@ def span(low: Array, high: Array, other_low: Array, other_high: Array) -> float:
 @compiled("contract")
 def add_pairs(
     kernel: Kernel,
-    what: int,
+    estimate: int,
     queries: Array,
-    own: Array,
+    left_out: Array,
     nearest: Array,
     blocks: Blocks,
     begin: int,
@@ -193,15 +193,15 @@ def add_pairs(
     for i in range(first, last):
         squares_of(blocks.points, queries[i], begin, count, squares)
         weigh(kernel, kernel.polynomial, nearest[i], count, work, weights)
-        if what == 2:  # −u K′(u) is u² K for the Gaussian, u K for Laplace, a polynomial for the others
+        if estimate == 2:  # −u K′(u) is u² K for the Gaussian, u K for Laplace, a polynomial for the others
             if kernel.kind == 2:
                 weigh(kernel, kernel.slope, 0.0, count, work, slope)
             else:
                 for j in range(count):
                     slope[j] = weights[j] * (squares[j] if kernel.kind == 0 else numpy.sqrt(squares[j]))
-        if begin <= own[i] < begin + count:
-            weights[own[i] - begin] = slope[own[i] - begin] = 0.0
-        add_block(what, queries[i], blocks, begin, count, work, sums[i])
+        if begin <= left_out[i] < begin + count:
+            weights[left_out[i] - begin] = slope[left_out[i] - begin] = 0.0
+        add_block(estimate, queries[i], blocks, begin, count, work, sums[i])
 
 
 @compiled()
@@ -222,19 +222,19 @@ def edge_of(kernel: Kernel, box: Array, blocks: Blocks) -> float:
     # A kernel without an end reaches as far beyond a query's nearest sample, which is at most this far away.
     farthest = numpy.inf
     for b in range(len(blocks.lows)):
-        if min(BLOCK, blocks.points.shape[1] - b * BLOCK) > 1:  # one sample alone may be the query's own
-            farthest = min(farthest, span(box[0], box[1], blocks.lows[b], blocks.highs[b]))
+        if min(BLOCK, blocks.points.shape[1] - b * BLOCK) > 1:  # one sample alone may be the query itself
+            farthest = min(farthest, squared_span(box[0], box[1], blocks.lows[b], blocks.highs[b]))
     if kernel.kind == 0:
         return farthest + kernel.reach * kernel.reach
     return float((numpy.sqrt(farthest) + kernel.reach) ** 2)
 
 
 @compiled("contract")
-def cloud_sums(
+def sums_nd(
     kernel: Kernel,
-    what: int,
+    estimate: int,
     queries: Array,
-    own: Array,
+    left_out: Array,
     nearest: Array,
     blocks: Blocks,
     work: Work,
@@ -245,7 +245,7 @@ def cloud_sums(
 ) -> None:
     """Sums for the tiles [start, stop) of TILE queries each; blocks of samples out of reach of a tile are skipped.
 
-    Weights are relative to K(nearest[i]); sample own[i] takes no part. To work in: work, and box (2, features).
+    Weights are relative to K(nearest[i]); sample left_out[i] takes no part. To work in: work, and box (2, features).
     """
     for tile in range(start, stop):
         first, last = tile * TILE, min((tile + 1) * TILE, len(queries))
@@ -255,18 +255,18 @@ def cloud_sums(
             for r in range(sums.shape[1]):
                 for c in range(sums.shape[2]):
                     sums[i, r, c] = 0.0
-        # First the blocks around, then those that could still add anything to what every query has found there.
+        # First the blocks around, then those that could still add anything to the least sum of weights so far.
         for step in range(2):
-            found = 0.0
+            least = 0.0
             if step == 1 and kernel.kind < 2:
-                found = sums[first, 0, 0]
+                least = sums[first, 0, 0]
                 for i in range(first, last):
-                    found = min(found, sums[i, 0, 0]) if nearest[i] == 0 else 0.0
+                    least = min(least, sums[i, 0, 0]) if nearest[i] == 0 else 0.0
             for b in range(len(blocks.lows)):
-                apart = gap(box[0], box[1], blocks.lows[b], blocks.highs[b])
+                apart = squared_gap(box[0], box[1], blocks.lows[b], blocks.highs[b])
                 if apart > edge or (apart <= AROUND) != (step == 0):
                     continue
                 fall = apart / 2 if kernel.kind == 0 else numpy.sqrt(apart)
-                if found > 0 and fall > LITTLE + numpy.log(blocks.heavy[b] / found):
+                if least > 0 and fall > LITTLE + numpy.log(blocks.weights[b] / least):
                     continue
-                add_pairs(kernel, what, queries, own, nearest, blocks, b * BLOCK, work, sums, first, last)
+                add_pairs(kernel, estimate, queries, left_out, nearest, blocks, b * BLOCK, work, sums, first, last)
