@@ -23,7 +23,7 @@ from regard.models.model import Model
 from regard.tour import cache as kept
 from regard.tour.learning import fit_task
 from regard.tour.section import Criterion, Drawing, Need, Numbers, Section, Text, points
-from regard.training.options import resolved
+from regard.training.options import resolve
 from regard.training.tasks import prepare
 from regard.view import pictures
 
@@ -103,7 +103,7 @@ def fine_tuned(begun: Path, learn: Labelled, size: int, seed: int, course: Cours
         with table.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("text", "label"), *learn])
         given = {"data": str(table), "init_from": str(begun), "examples": size, "seed": seed}
-        task = prepare("text", resolved("text", {**given, "batch": 512, "max_length": 64, "dropout": 0.0}))
+        task = prepare("text", resolve("text", {**given, "batch": 512, "max_length": 64, "dropout": 0.0}))
     model = fit_task(task, steps=course.steps, rate=course.learning_rate, seed=seed)
     assert isinstance(model, LanguageModel)
     return model
@@ -118,7 +118,7 @@ def reader(course: str, steps: int) -> Path:
         with TemporaryDirectory() as home:
             text = Path(home, "read.txt")
             text.write_text("\n".join(own.texts().read), encoding="utf-8")
-            task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **own.shape}))
+            task = prepare("language", resolve("language", {"data": str(text), "dropout": 0.0, **own.shape}))
         return fit_task(task, steps=steps, rate=own.rate, seed=0) if steps else task.model
 
     return kept.model(f"reader-{course}-{steps}", made, own.shape, own.rate)
