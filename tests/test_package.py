@@ -60,13 +60,13 @@ COMMANDS = {
 TRAINING = [
     *("--accumulate", "--batch", "--clip", "--config", "--device", "--dropout", "--evaluate-every", "--freeze"),
     *("--help", "--init-from", "--json", "--layer-decay", "--learning-rate", "--minutes", "--out", "--patience"),
-    *("--resume", "--save-every", "--schedule", "--seed", "--shard", "--smoothing", "--steps", "--tensorboard"),
+    *("--resume", "--save-every", "--schedule", "--seed", "--shard", "--label-smoothing", "--steps", "--tensorboard"),
     *("--threads", "--warmup", "--weight-decay", "--widths"),
 ]
 TASKS = {
     "translate": [
-        *("--attention", "--cell", "--evaluate-pairs", "--heads", "--hidden", "--language", "--layers", "--max-length"),
-        *("--lowercase", "--model", "--size", "--tokenizer", "--vocab-size"),
+        *("--attention", "--cell", "--evaluate-pairs", "--heads", "--hidden-size", "--language", "--layers"),
+        *("--lowercase", "--max-length", "--model", "--size", "--tokenizer", "--vocab-size"),
     ],
     "language": ["--context", "--heads", "--layers", "--model", "--positions", "--size", "--tokenizer", "--vocab-size"],
     "text": [
@@ -74,8 +74,8 @@ TASKS = {
         "--vocab-size",
     ],
     "images": [
-        *("--augment", "--depths", "--examples", "--flip", "--heads", "--image-size", "--layers", "--model", "--patch"),
-        *("--size", "--width"),
+        *("--augment", "--depths", "--examples", "--flip", "--heads", "--image-size", "--layers", "--model"),
+        *("--patch-size", "--size", "--width"),
     ],
 }
 

@@ -312,7 +312,20 @@ def test_a_model_is_trained_on_request_and_kept(browser, monkeypatch, tmp_path):
     from regard.web import training
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    short = ["--steps", "12", "--evaluate-every", "6", "--size", "12", "--layers", "1", "--heads", "3", "--patch", "2"]
+    short = [
+        "--steps",
+        "12",
+        "--evaluate-every",
+        "6",
+        "--size",
+        "12",
+        "--layers",
+        "1",
+        "--heads",
+        "3",
+        "--patch-size",
+        "2",
+    ]
     monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", "--model", "vit", *short]})
     with serving() as server:
         page = browser.new_page()

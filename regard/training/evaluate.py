@@ -1,0 +1,86 @@
+"""`evaluate`: the metrics of a model on the test part of its data, or on other data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.data.images import read_images
+from regard.data.labelled import read_labelled
+from regard.data.pairs import read_pairs
+from regard.data.texts import read_documents
+from regard.models.classifier import ImageClassifier, TextClassifier
+from regard.models.encoder import Encoder
+from regard.models.folders import load
+from regard.models.language_model import LanguageModel
+from regard.models.translator import Translator
+from regard.training import tasks
+from regard.training.folder import has_run, read_options
+from regard.training.task import TaskError, Tokenizers
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    folder: str | Path,
+    data: str | Path | None = None,
+    target: str | Path | None = None,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    beam_size: int | None = None,
+) -> dict[str, Any]:
+    """The metrics of the model in a folder.
+
+    data: a file or a folder, as for `regard train`; None for the test part of the data that it was trained on.
+    target: the target's text file, if data is the source's (translators).
+    text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
+    beam_size: hypotheses of the beam search (translators); 1 unless given.
+    """
+    folder = Path(folder)
+    model: Any = load(folder)
+    given = {"target": target, "text": text, "label": label, "beam_size": beam_size}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if data is None:
+        _refuse_others(folder, data, options, ("beam_size",) if isinstance(model, Translator) else ())
+        return _evaluate_test_part(folder, model, options)
+    data = Path(data)
+    if isinstance(model, Translator):
+        _refuse_others(folder, data, options, ("target", "beam_size"))
+        pairs = read_pairs(data, None if target is None else Path(target))
+        return tasks.translate.evaluate(model, pairs, beam_size=options.get("beam_size", 1))
+    if isinstance(model, TextClassifier) and model.config["classes"]:
+        _refuse_others(folder, data, options, ("text", "label"))
+        return tasks.text.evaluate(model, read_labelled(data, **options))
+    _refuse_others(folder, data, options, ())
+    if isinstance(model, ImageClassifier):
+        size = model.config.get("image_size")  # one number, [height, width], or none; images are scaled to squares only
+        sides = set(size) if isinstance(size, list) else {size}
+        dataset = read_images(data, sides.pop() if len(sides) == 1 else None)
+        return tasks.images.evaluate(model, dataset.test or dataset.train)
+    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
+        return tasks.language.evaluate(model, read_documents(data))
+    raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
+
+
+def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    if not has_run(folder):
+        raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
+    name, trained_with = read_options(folder)
+    tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
+    task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
+    if isinstance(model, Translator):
+        return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", 1))
+    metrics: dict[str, Any] = task.evaluate(model, "test")
+    return metrics
+
+
+def _refuse_others(folder: Path, data: Path | None, options: Mapping[str, Any], accepted: Sequence[str]) -> None:
+    """Refuse options that would be ignored."""
+    for name in options:
+        if name not in accepted:
+            flag = "TARGET" if name == "target" else "--" + name.replace("_", "-")
+            on = "the data it was trained with" if data is None else data
+            raise TaskError(f"{folder}: {flag} means nothing for this model on {on}")
