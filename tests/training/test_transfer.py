@@ -22,7 +22,7 @@ def test_a_language_model_becomes_a_classifier(kind, tmp_path):
     texts = tiny.make("text", tmp_path)
     regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
     start = {"init_from": str(tmp_path / "first"), "freeze": "word,blocks.0"}
-    given = {**tiny.PACE, **start, "max_length": 11, "batch": 110}
+    given = {**tiny.PACE, **start, "max_length": 30, "batch": 110}  # more than the 17 positions
     regard.train("text", texts, out=tmp_path / "second", **given)
     before, after = state(tmp_path / "first"), state(tmp_path / "second")
     for name in before.keys() & after.keys():

@@ -100,8 +100,9 @@ def prepare(options: TextOptions, tokenizers: Tokenizers | None) -> TextTask:
 
 def _build_model(options: TextOptions, texts: list[str], labels: list[str], tokenizers: Tokenizers | None) -> Model:
     if options.init_from is not None:
-        head = {"labels": labels, "classes": len(labels), "max_length": options.max_length}
-        return load_pretrained(options, TextClassifier, **head)
+        model = load_pretrained(options, TextClassifier, labels=labels, classes=len(labels))
+        model.config["max_length"] = min(options.max_length, int(model.config["max_positions"]))
+        return model
     tokenizer = None if tokenizers is None else tokenizers.source
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size)
