@@ -64,7 +64,7 @@ def run(name: str, part: str, *, no_cache: bool) -> None:
         if no_cache:
             shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        save(name, [each.name for each in experiment.trials], trial.name, trial.work(folder, False))
+        save(name, [other.name for other in experiment.trials], trial.name, trial.work(folder, False))
 
 
 def trial_folder(experiment: str, trial: str) -> Path:

@@ -23,6 +23,7 @@ from experiments.trial import Figures
 from regard.data.fetching import cache
 from regard.training.metrics import bleu
 from regard.training.options import TranslateOptions
+from regard.training.task import Tokenizers
 from regard.training.tasks.translate import TranslateTask, prepare
 
 PACKAGES = ("torch==2.13.0", "joeynmt==2.3.0", "importlib_metadata")
@@ -83,7 +84,7 @@ def environment() -> Path:
 
 def write_corpus(home: Path, options: TranslateOptions) -> Corpus:
     """Write the parts as lines of subwords, with spaces between them, and the vocabulary."""
-    task = prepare(options, None)
+    task = prepare(options, Tokenizers())
     tokenizer = task.model.need_tokenizer()
     home.mkdir(parents=True, exist_ok=True)
     test = [(pair.source, pair.target) for pair in task.parts.test]

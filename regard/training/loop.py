@@ -28,7 +28,7 @@ from regard.training.processes import World
 from regard.training.report import Report
 from regard.training.signals import Signals, Stopped
 from regard.training.task import Batch, LossModule, Task
-from regard.training.transfer import parameter_groups
+from regard.training.transfer import freeze, parameter_groups
 from regard.training.widths import head_widths
 
 __all__ = ["Diverged", "Run", "State", "end_conditions", "learning_rate"]
@@ -86,10 +86,11 @@ class Run:
         self.model = task.model.to(world.device)
         module = LossModule(self.model, task)
         self._freeze_unused(module)
-        parameter_groups(self.model, options)  # freezes parameters, which has to happen before the model is wrapped
+        freeze(self.model, options)
         _set_train_mode(self.model)
+        # DDP and FSDP2 have to know which parameters are frozen, and FSDP2 replaces parameters: so the model is wrapped
+        # here, after freezing and before the optimizer.
         self.module = world.wrap(module, shard=options.shard)
-        # Wrapping may replace parameters, so the optimizer comes after it.
         groups = parameter_groups(self.model, options)
         self.optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
         if checkpoint is not None:
@@ -250,7 +251,7 @@ def _set_train_mode(model: Model) -> None:
     """Training mode, except for batch norm that is frozen: its running statistics are kept as well."""
     model.train()
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not any(own.requires_grad for own in module.parameters()):
+        if isinstance(module, nn.BatchNorm2d) and not any(parameter.requires_grad for parameter in module.parameters()):
             module.eval()
 
 

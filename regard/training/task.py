@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,15 +14,14 @@ from torch.nn import functional
 
 from regard.data.batches import Batches
 from regard.errors import RegardError
-from regard.models.model import Model
-from regard.models.tensors import FolderError
+from regard.models.model import Model, evaluation
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = [
     *("IGNORE_INDEX", "Batch", "Goal", "LossModule", "Sample", "Task", "TaskError", "Tokenizers"),
-    *("cross_entropy", "fingerprint", "model_errors"),
+    *("cross_entropy", "fingerprint", "total_loss"),
 ]
 
 IGNORE_INDEX = -100  # a target that does not count: PyTorch's default
@@ -35,9 +33,9 @@ class TaskError(RegardError, ValueError):
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizer of the source, and that of the target if it is another one."""
+    """The tokenizer of the source, and that of the target if it is another one; None where there is none."""
 
-    source: Tokenizer | None
+    source: Tokenizer | None = None
     target: Tokenizer | None = None
 
 
@@ -131,17 +129,6 @@ class LossModule(nn.Module):
         return self.task.loss(self.model, batch)
 
 
-@contextmanager
-def model_errors() -> Iterator[None]:
-    """Within this block a model is built from options: a ValueError of its constructor is the user's to mend."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error, TaskError | FolderError):
-            raise
-        raise TaskError(str(error)) from error
-
-
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Logits (…, classes), targets (…) → the sum of −log p(target) over the targets that count."""
     return functional.cross_entropy(
@@ -151,6 +138,17 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0)
         reduction="sum",
         label_smoothing=label_smoothing,
     )
+
+
+def total_loss(model: Model, batches: Iterable[Batch], logits: Callable[[Batch], Tensor]) -> tuple[float, int]:
+    """The sum of the losses of all targets, in evaluation mode and without label smoothing, and how many count."""
+    total, count, device = 0.0, 0, next(model.parameters()).device
+    with torch.no_grad(), evaluation(model):
+        for batch in batches:
+            on_device = batch.to(device)
+            total += float(cross_entropy(logits(on_device), on_device.targets))
+            count += batch.count
+    return total, count
 
 
 def fingerprint(*parts: str | Tensor) -> str:

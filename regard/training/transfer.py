@@ -14,7 +14,7 @@ from regard.models.model import Model
 from regard.training.options import Options
 from regard.training.task import TaskError
 
-__all__ = ["load_pretrained", "parameter_groups"]
+__all__ = ["freeze", "load_pretrained", "parameter_groups"]
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 
@@ -42,27 +42,33 @@ def load_pretrained(options: Options, kind: type[AnyModel], **arguments: Any) ->
         arguments = {**arguments, "dropout": options.dropout}
     new = type(old)(**{**old.config, **arguments})
     shapes = {name: tensor.shape for name, tensor in new.state_dict().items()}
-    kept = {name: tensor for name, tensor in old.state_dict().items() if shapes.get(name) == tensor.shape}
+    tensors = {name: tensor for name, tensor in old.state_dict().items() if shapes.get(name) == tensor.shape}
     # A head for as many classes, but with other names, has to be learned anew.
     if arguments.get("labels") != list(old.config.get("labels", ())):
-        kept = {name: tensor for name, tensor in kept.items() if not name.startswith("classifier.")}
-    new.load_state_dict(kept, strict=False)
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("classifier.")}
+    new.load_state_dict(tensors, strict=False)
     new.tokenizer, new.target_tokenizer = old.tokenizer, old.target_tokenizer
     return new
 
 
-def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
-    """The parameters that are trained, grouped by the factor of their learning rate and their weight decay.
+def freeze(model: nn.Module, options: Options) -> None:
+    """Freeze the layers that options.freeze names: their parameters require no gradient."""
+    parameters = dict(model.named_parameters())
+    for layer in filter(None, map(str.strip, (options.freeze or "").split(","))):
+        names = [name for name in parameters if name == layer or name.startswith(layer + ".")]
+        if not names:
+            layers = ", ".join(sorted({name.rpartition(".")[0] or name for name in parameters})[:12])
+            raise TaskError(f"freeze: no layer is called {layer!r}; there are {layers} …")
+        for name in names:
+            parameters[name].requires_grad_(False)
 
-    Those that options.freeze names stop requiring gradients.
-    """
-    frozen = _frozen(model, options)
+
+def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
+    """The parameters that require gradients, grouped by the factor of their learning rate and their weight decay."""
     blocks = [block for name, _ in model.named_parameters() if (block := _block(name)) is not None]
     depth = max(blocks, default=-1) + 1
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        if name in frozen:
-            parameter.requires_grad_(False)
         if not parameter.requires_grad:
             continue
         factor = options.layer_decay ** _distance(name, depth)
@@ -74,19 +80,6 @@ def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]
         {"params": parameters, "factor": factor, "weight_decay": weight_decay}
         for (factor, weight_decay), parameters in groups.items()
     ]
-
-
-def _frozen(model: nn.Module, options: Options) -> set[str]:
-    """The names of all parameters of the layers that options.freeze names."""
-    names = [name for name, _ in model.named_parameters()]
-    frozen: set[str] = set()
-    for layer in filter(None, map(str.strip, (options.freeze or "").split(","))):
-        matching = {name for name in names if name == layer or name.startswith(layer + ".")}
-        if not matching:
-            layers = ", ".join(sorted({name.rpartition(".")[0] or name for name in names})[:12])
-            raise TaskError(f"freeze: no layer is called {layer!r}; there are {layers} …")
-        frozen |= matching
-    return frozen
 
 
 def _block(name: str) -> int | None:

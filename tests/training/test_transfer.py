@@ -6,7 +6,7 @@ import torch
 import regard
 from regard.training.options import OptionError, resolve
 from regard.training.task import TaskError
-from regard.training.transfer import parameter_groups
+from regard.training.transfer import freeze, parameter_groups
 from tests.training import tiny
 
 USED = ("word.", "position.", "norm.", "blocks.", "last_norm.")
@@ -76,6 +76,7 @@ def test_without_a_step_everything_that_fits_is_kept(tmp_path):
 def test_layers_further_from_the_output_learn_more_slowly():
     model = regard.Encoder(31, 12, 3, 3, classes=2, pooler=True, token_types=2)
     options = resolve("text", {"data": "x.csv", "layer_decay": 0.5, "freeze": "blocks.1"})
+    freeze(model, options)
     groups = parameter_groups(model, options)
     by_id = {id(parameter): group["factor"] for group in groups for parameter in group["params"]}
     factors = {name: by_id.get(id(parameter)) for name, parameter in model.named_parameters()}

@@ -29,7 +29,6 @@ from regard.training.task import (
     Tokenizers,
     cross_entropy,
     fingerprint,
-    model_errors,
 )
 from regard.training.tasks.classes import accuracy, balanced_subset, class_names
 from regard.training.transfer import load_pretrained
@@ -92,12 +91,11 @@ def _shift(pixels: Tensor, generator: torch.Generator) -> Tensor:
     return framed[torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None], rows, columns]
 
 
-def prepare(options: ImagesOptions, tokenizers: Tokenizers | None) -> ImagesTask:
+def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
     """Read the images, build the model."""
     data = digits() if options.data is None else read_images(Path(options.data), options.image_size or None)
     train, validation, test = _split(data, options)
-    with model_errors():
-        model = _build_model(options, train)
+    model = _build_model(options, train)
     return ImagesTask(
         model=model,
         batches=Batches([1] * len(train.pixels), options.batch, options.seed),

@@ -18,7 +18,7 @@ from regard.data.tokens import END, MARKS, MASK, train_tokenizer
 from regard.data.topics import topics
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
-from regard.models.model import Model, evaluation
+from regard.models.model import Model
 from regard.models.texts import plain
 from regard.training.options import LanguageOptions
 from regard.training.task import (
@@ -31,7 +31,7 @@ from regard.training.task import (
     Tokenizers,
     cross_entropy,
     fingerprint,
-    model_errors,
+    total_loss,
 )
 from regard.training.transfer import load_pretrained
 
@@ -105,15 +105,13 @@ def evaluate(model: Encoder | LanguageModel, documents: Sequence[str]) -> dict[s
 def _evaluate_ids(model: Any, ids: Tensor, context: int, size: int) -> dict[str, Any]:
     """The metrics of a text with these ids and this many bytes."""
     generator = torch.Generator().manual_seed(0)  # the same tokens are masked every time
-    total, count = 0.0, 0
     rows = range(math.ceil((len(ids) - 1) / context))
     batch_size = max(1, BATCH // context)
-    device = next(model.parameters()).device
-    with torch.no_grad(), evaluation(model):
-        for start in range(0, len(rows), batch_size):
-            batch = _cut(model, ids, rows[start : start + batch_size], context, generator, count_once=True).to(device)
-            total += float(cross_entropy(_logits(model, batch), batch.targets))
-            count += batch.count
+    batches = (
+        _cut(model, ids, rows[start : start + batch_size], context, generator, count_once=True)
+        for start in range(0, len(rows), batch_size)
+    )
+    total, count = total_loss(model, batches, lambda batch: _logits(model, batch))
     metrics = {"perplexity": math.exp(min(total / count, 700))}
     if isinstance(model, LanguageModel):
         metrics["bits_per_byte"] = total / math.log(2) / size
@@ -172,13 +170,12 @@ def _mask(ids: Tensor, vocab_size: int, mask: int, generator: torch.Generator) -
     return torch.where(chosen, masked, ids), torch.where(chosen, ids, torch.full_like(ids, IGNORE_INDEX))
 
 
-def prepare(options: LanguageOptions, tokenizers: Tokenizers | None) -> LanguageTask:
+def prepare(options: LanguageOptions, tokenizers: Tokenizers) -> LanguageTask:
     """Read the texts, train the tokenizer, build the model."""
     documents = topics() if options.data is None else read_documents(Path(options.data))
     passages = [passage for document in documents for passage in _passages(document)]
     parts = split(passages, lambda passage: passage.text)
-    with model_errors():
-        model = _build_model(options, [passage.text for passage in parts.train], tokenizers)
+    model = _build_model(options, [passage.text for passage in parts.train], tokenizers)
     train, validation, test = (_encode(model, part) for part in (parts.train, parts.validation, parts.test))
     if min(len(train), len(validation), len(test)) < 2:
         raise TaskError(f"{options.data}: too little text to train on, expected a few thousand characters")
@@ -226,12 +223,12 @@ def _encode(model: Model, passages: Sequence[Passage]) -> Tensor:
     return torch.tensor(ids, dtype=torch.long)
 
 
-def _build_model(options: LanguageOptions, texts: list[str], tokenizers: Tokenizers | None) -> Model:
+def _build_model(options: LanguageOptions, texts: list[str], tokenizers: Tokenizers) -> Model:
     if options.init_from is not None:
         if options.model == "causal":
             return load_pretrained(options, LanguageModel)
         return load_pretrained(options, Encoder, mlm_head=True)
-    tokenizer = None if tokenizers is None else tokenizers.source
+    tokenizer = tokenizers.source
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size, ended=False, sentences=False)
     torch.manual_seed(options.seed)

