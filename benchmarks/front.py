@@ -16,7 +16,7 @@ def refresh(page: str) -> None:
 
 def refreshed(front: str, page: str) -> str:
     """The same text, in which a row of a table whose first two cells are those of a row of the page is that row."""
-    rows = {_name(line): line for line in page.splitlines() if line.startswith("| ")}
+    rows = {_name(line): line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| ---")}
     return "".join(
         rows.get(_name(line.rstrip("\n")), line.rstrip("\n")) + line[len(line.rstrip("\n")) :]
         for line in front.splitlines(keepends=True)

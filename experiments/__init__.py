@@ -1,7 +1,7 @@
-"""What regard's models learn on real data, in a given time: `make experiments` runs all of it, into docs/results.md.
+"""What regard's models learn on real data in a given time: `make experiments` runs all of it, into docs/results.md.
 
 One file for each experiment. It is a list of trials, each of which leaves its figures in measured.json when it is done:
-so whatever is cut short goes on where it was, and the page is made of what was measured and of nothing else.
+so an interrupted experiment goes on where it was, and the page is made of what was measured and of nothing else.
 """
 
 EXPERIMENTS = ("grammar", "processes", "reviews", "pictures", "catalogues")

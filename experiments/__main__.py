@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import importlib
 import json
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from benchmarks.__main__ import processor
 from benchmarks.front import refresh
@@ -30,44 +30,52 @@ PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
 
 def main() -> int:
-    """Exit code 0 where everything that was asked for is done."""
+    """Exit code 0 if all the experiments that were named are done."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}; default: all")
     parser.add_argument("--trial", default="", metavar="TEXT", help="only trials that have this in their names")
-    parser.add_argument("--no-cache", action="store_true", help="measure these anew; the old figures stay until then")
-    parser.add_argument("--page", action="store_true", help="only write the page anew")
+    parser.add_argument("--no-cache", action="store_true", help="measure again; the old figures stay until then")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     for name in options.names:
         if name not in EXPERIMENTS:
             parser.error(f"{name}: expected some of {', '.join(EXPERIMENTS)}")
-    chosen = options.names or EXPERIMENTS
     if not options.page:
-        for name in chosen:
-            run(name, options.trial, again=options.again)
-    PAGE.write_text(page(read()), encoding="utf-8")
-    refresh(page(read()))
+        for name in options.names or EXPERIMENTS:
+            run(name, options.trial, no_cache=options.no_cache)
+    content = page(read())
+    files.write(PAGE, content)
+    refresh(content)
     print(f"wrote docs/{PAGE.name}")
     return 0
 
 
-def run(name: str, some: str, *, again: bool) -> None:
-    """The trials of one experiment that are not done yet (`again`: all); each is kept as soon as it is."""
-    own, done = load(name), read().get(name, {})
-    left = [trial for trial in own.trials if some in trial.name and (again or trial.name not in done)]
-    for number, trial in enumerate(left):
-        rest = sum(each.minutes for each in left[number:])
-        print(f"{name}: {trial.name} ({number + 1} of {len(left)}, about {rest:.0f} minutes left)", file=sys.stderr)
-        folder = cache() / "experiments" / name / trial.name.replace(" ", "-").replace(",", "")
-        if again:
+def run(name: str, part: str, *, no_cache: bool) -> None:
+    """Run the trials of an experiment, with `part` in their names, that are not done yet (no_cache=True: all).
+
+    The figures of each are saved as soon as it is done.
+    """
+    experiment, done = load(name), read().get(name, {})
+    trials = [trial for trial in experiment.trials if part in trial.name and (no_cache or trial.name not in done)]
+    for number, trial in enumerate(trials):
+        minutes = sum(later.minutes for later in trials[number:])
+        print(f"{name}: {trial.name} ({number + 1} of {len(trials)}, {minutes:.0f} minutes left)", file=sys.stderr)
+        folder = trial_folder(name, trial.name)
+        if no_cache:
             shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        keep(name, [each.name for each in own.trials], trial.name, trial.work(folder))
+        save(name, [other.name for other in experiment.trials], trial.name, trial.work(folder, False))
+
+
+def trial_folder(experiment: str, trial: str) -> Path:
+    """Where a trial works; it goes on there if it was interrupted."""
+    return cache() / "experiments" / experiment / trial.replace(" ", "-").replace(",", "")
 
 
 def load(name: str) -> Experiment:
     """The experiment of this name."""
-    found: Experiment = importlib.import_module(f"experiments.{name}").experiment()
-    return found
+    experiment: Experiment = importlib.import_module(f"experiments.{name}").experiment()
+    return experiment
 
 
 def read() -> Measured:
@@ -76,20 +84,18 @@ def read() -> Measured:
     return content
 
 
-def keep(name: str, order: Sequence[str], trial: str, figures: Figures) -> None:
+def save(name: str, order: Sequence[str], trial: str, figures: Figures) -> None:
     """Put the figures of a trial beside the others, in the order of the experiment.
 
-    One at a time: another experiment may be running, a core for each.
+    One at a time: another experiment may be running on another core.
     """
-    with (cache() / "experiments" / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(cache() / "experiments" / "lock"):
         measured = read()
         done = {**measured.get(name, {}), trial: {**figures, "on": time.strftime("%Y-%m-%d")}}
-        measured[name] = {each: done[each] for each in order if each in done}
+        measured[name] = {known: done[known] for known in order if known in done}
         version = torch.__version__.partition("+")[0]
         measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
-        content = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
-        files.write(MEASURED, content)
+        files.write(MEASURED, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
 
 
 def page(measured: Measured) -> str:
@@ -101,13 +107,14 @@ def page(measured: Measured) -> str:
         f"Machine: {measured.get('machine', '')}.",
     ]
     for name in EXPERIMENTS:
-        own, done = load(name), measured.get(name, {})
-        parts += ["", f"## {own.title}", "", f"Aim: {own.aim}", ""]
-        missing = [trial.name for trial in own.trials if trial.name not in done]
+        experiment, done = load(name), measured.get(name, {})
+        parts += ["", f"## {experiment.title}", "", f"Aim: {experiment.aim}", ""]
+        missing = [trial.name for trial in experiment.trials if trial.name not in done]
         if done:
-            parts.append(own.told(done))
+            parts.append(experiment.render(done))
         if missing:
-            parts += ["", f"Not measured yet: {len(missing)} of {len(own.trials)} trials, the first: {missing[0]}."]
+            count = len(experiment.trials)
+            parts += ["", f"Not measured yet: {len(missing)} of {count} trials, the first: {missing[0]}."]
     return "\n".join(parts) + "\n"
 
 

@@ -13,10 +13,10 @@ from regard.data.fetching import cache, fetch
 SHARES = {"1 %": 475, "10 %": 4_750, "100 %": 0}  # images to learn from
 MINUTES = 8  # for each run, on one thread
 SHAPES = {
-    "vit": {"model": "vit", "patch": 4, "size": 64, "layers": 6, "heads": 4, "dropout": 0.0},
+    "vit": {"model": "vit", "patch_size": 4, "size": 64, "layers": 6, "heads": 4, "dropout": 0.0},
     "resnet": {"model": "resnet", "width": 16, "depths": "1,1,1,1"},
 }
-BESIDES = {"threads": 1, "flip": True, "batch": 128, "learning_rate": 1e-3, "evaluate_every": 400, "warmup": 100}
+SAME = {"threads": 1, "flip": True, "batch": 128, "learning_rate": 1e-3, "evaluate_every": 400, "warmup": 100}
 HOME = "experiments/pictures"
 HALF = 5  # classes to pretrain on; the others are learned from 1 % afterwards
 
@@ -31,51 +31,47 @@ def halves() -> tuple[Path, Path]:
             folder.mkdir(parents=True, exist_ok=True)
             with numpy.load(fetch("cifar10") / name) as whole:
                 rows = (whole["labels"] >= low) & (whole["labels"] < low + HALF)
-                parts = {"images": whole["images"][rows], "labels": whole["labels"][rows] - low}
-                numpy.savez(folder / name, **parts, names=whole["names"][low : low + HALF])
+                half = {"images": whole["images"][rows], "labels": whole["labels"][rows] - low}
+                numpy.savez(folder / name, **half, names=whole["names"][low : low + HALF])
     return first, second
 
 
-def learn(folder: Path, kind: str, examples: int) -> Figures:
+def learn(folder: Path, kind: str, examples: int, tiny: bool) -> Figures:
     """From scratch, for the same time whatever the number of images."""
-    return _timed(folder, kind, str(fetch("cifar10")), {"examples": examples} if examples else {})
+    options = {**SHAPES[kind], **({"examples": examples} if examples else {})}
+    return _train(folder, kind, fetch("cifar10"), options, MINUTES, tiny)
 
 
-def pretrain(folder: Path, kind: str) -> Figures:
-    return _timed(folder, kind, str(halves()[0]), {})
+def pretrain(folder: Path, kind: str, tiny: bool) -> Figures:
+    return _train(folder, kind, halves()[0], SHAPES[kind], MINUTES, tiny)
 
 
-def transfer(folder: Path, kind: str, begun: bool) -> Figures:
+def transfer(folder: Path, kind: str, pretrained: bool, tiny: bool) -> Figures:
     """1 % of the other classes, a quarter of the time; after pretraining or from scratch."""
-    given = {"examples": SHARES["1 %"] // 2}
-    if not begun:
-        return _timed(folder, kind, str(halves()[1]), given, minutes=MINUTES / 4)
     home = cache() / HOME
-    given |= {"init_from": str(home / f"{kind}-pretrained")}
-    found = _timed(folder, kind, str(halves()[1]), given, minutes=MINUTES / 4, shape={})
-    return {**found, "command": found["command"].replace(str(home) + "/", "")}
+    start = {"init_from": str(home / f"{kind}-pretrained")} if pretrained else SHAPES[kind]
+    options = {**start, "examples": SHARES["1 %"] // 2}
+    results = _train(folder, kind, halves()[1], options, MINUTES / 4, tiny)
+    return {**results, "command": results["command"].replace(str(home) + "/", "")}
 
 
-def _timed(
-    folder: Path, kind: str, data: str, more: dict[str, object], minutes: float = MINUTES, shape: object = None
-) -> Figures:
-    given = {**(SHAPES[kind] if shape is None else {}), **BESIDES, **more}
-    beside = cache() / HOME / f"pace-of-{kind}"
-    beside.mkdir(parents=True, exist_ok=True)
-    steps = steps_within(minutes, beside, "images", str(fetch("cifar10")), **SHAPES[kind], **BESIDES)
-    return train(folder, "images", data, **given, steps=steps)
+def _train(folder: Path, kind: str, data: Path, options: Mapping[str, object], minutes: float, tiny: bool) -> Figures:
+    """As many steps as models of this kind take in a time on all of CIFAR-10."""
+    pace = cache() / HOME / f"pace-of-{kind}"
+    pace.mkdir(parents=True, exist_ok=True)
+    steps = steps_within(minutes, pace, "images", str(fetch("cifar10")), tiny=tiny, **SHAPES[kind], **SAME)
+    return train(folder, "images", str(data), tiny=tiny, **options, **SAME, steps=steps)
 
 
-def told(done: Mapping[str, Figures]) -> str:
+def render(done: Mapping[str, Figures]) -> str:
     """A row for each share, and those of the transfer."""
     rows = []
-    lines = [*SHARES, "1 % of five classes", "1 % of five classes, after the other five"]
-    for name in lines:
-        pair = [done.get(f"{kind}, {name}") for kind in SHAPES]
-        if any(own is None for own in pair):
+    for name in (*SHARES, "1 % of five classes", "1 % of five classes, after the other five"):
+        pair = [done[f"{kind}, {name}"] for kind in SHAPES if f"{kind}, {name}" in done]
+        if len(pair) < len(SHAPES):
             continue
-        vit, resnet = (100 * own["test"]["accuracy"] for own in pair if own is not None)
-        minutes = " · ".join(f"{own['seconds'] / 60:.1f}" for own in pair if own is not None)
+        vit, resnet = (100 * figures["test"]["accuracy"] for figures in pair)
+        minutes = " · ".join(f"{figures['seconds'] / 60:.1f}" for figures in pair)
         rows.append([name, f"{vit:.1f}", f"{resnet:.1f}", f"{vit - resnet:+.1f}", minutes])
     sizes = " · ".join(
         f"{kind} {done[key]['parameters']:,}" for kind in SHAPES for key in done if key == f"{kind}, 1 %"
@@ -92,17 +88,23 @@ def told(done: Mapping[str, Figures]) -> str:
 def experiment() -> Experiment:
     """Each share with both, then the transfer with both."""
     trials = [
-        Trial(f"{kind}, {share}", MINUTES + 1, lambda f, k=kind, n=count: learn(f, k, n))
+        Trial(f"{kind}, {share}", MINUTES + 1, lambda folder, tiny, k=kind, n=count: learn(folder, k, n, tiny))
         for share, count in SHARES.items()
         for kind in SHAPES
     ]
     for kind in SHAPES:
-        trials.append(Trial(f"{kind} pretrained", MINUTES + 1, lambda f, k=kind: pretrain(f, k)))
-        for name, begun in (("1 % of five classes", False), ("1 % of five classes, after the other five", True)):
-            trials.append(Trial(f"{kind}, {name}", 3, lambda f, k=kind, b=begun: transfer(f, k, b)))
+        trials += [
+            Trial(f"{kind} pretrained", MINUTES + 1, lambda folder, tiny, k=kind: pretrain(folder, k, tiny)),
+            Trial(f"{kind}, 1 % of five classes", 3, lambda folder, tiny, k=kind: transfer(folder, k, False, tiny)),
+            Trial(
+                f"{kind}, 1 % of five classes, after the other five",
+                3,
+                lambda folder, tiny, k=kind: transfer(folder, k, True, tiny),
+            ),
+        ]
     return Experiment(
         "CIFAR-10: ViT and ResNet",
         "The gap between models of equal parameters and equal time at each size of the data, and after pretraining.",
         trials,
-        told,
+        render,
     )

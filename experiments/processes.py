@@ -1,4 +1,4 @@
-"""One process and two: the same losses, and how fast each is."""
+"""One process and two: the same losses, and the speed of each."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ WAYS = {
 }
 
 
-def work(folder: Path, processes: int, threads: int, shard: bool) -> Figures:
+def work(folder: Path, processes: int, threads: int, shard: bool, tiny: bool) -> Figures:
     """The same 200 steps on the embedded grammar."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    more = {"shard": True} if shard else {}
-    found = train(folder, "translate", launcher=launcher if processes > 1 else (), **SAME, threads=threads, **more)
-    losses = [record["loss"] for record in read_log(folder) if "loss" in record]
-    return {**found, "losses": losses}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    options = {**SAME, "threads": threads, **({"shard": True} if shard else {})}
+    if tiny:
+        options |= {"size": 12, "hidden_size": 12}
+    results = train(folder, "translate", launcher=torchrun if processes > 1 else (), tiny=tiny, **options)
+    return {**results, "losses": [record["loss"] for record in read_log(folder) if "loss" in record]}
 
 
-def told(done: Mapping[str, Figures]) -> str:
+def render(done: Mapping[str, Figures]) -> str:
     """Speeds, and the largest difference of the losses from those of the first."""
     first = next(iter(done.values()))
     rows = []
-    for name, own in done.items():
-        apart = max(abs(a - b) for a, b in zip(own["losses"], first["losses"], strict=True))
-        rows.append([name, f"{own['tokens_per_second']:,.0f}", f"{apart:.1e}", f"`{own['command']}`"])
+    for name, figures in done.items():
+        difference = max(abs(a - b) for a, b in zip(figures["losses"], first["losses"], strict=True))
+        rows.append([name, f"{figures['tokens_per_second']:,.0f}", f"{difference:.1e}", f"`{figures['command']}`"])
     return table(["", "tokens/s", "largest difference of a loss", "command"], rows)
 
 
 def experiment() -> Experiment:
     """Every way once."""
-    trials = [Trial(name, 1, lambda f, w=way: work(f, *w)) for name, way in WAYS.items()]
-    return Experiment("Two processes and one", "Equal losses, and the throughput of both.", trials, told)
+    trials = [Trial(name, 1, lambda folder, tiny, way=way: work(folder, *way, tiny)) for name, way in WAYS.items()]
+    return Experiment("Two processes and one", "Equal losses, and the throughput of both.", trials, render)

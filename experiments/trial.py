@@ -1,4 +1,4 @@
-"""A trial, and how one trains: by the command that anybody would type."""
+"""A trial, and how it trains: by the command that anybody would type."""
 
 from __future__ import annotations
 
@@ -11,53 +11,71 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import regard
+
 Figures = dict[str, Any]
+
+# With tiny=True, as the tests run them, trials take seconds: these replace options that a trial has …
+TINY = {"size": 12, "hidden_size": 12, "layers": 1, "heads": 3, "context": 16, "vocab_size": 300, "batch": 512}
+TINY |= {"width": 4, "depths": "1,1"}
+# … and these are given to every training.
+FEW_STEPS = {"steps": 12, "warmup": 1, "evaluate_every": 12, "save_every": 12}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Work in a folder that comes to figures. It may be cut short and called again."""
+    """Work in a folder that results in figures. It may be interrupted and called again."""
 
     name: str
     minutes: float  # about
-    work: Callable[[Path], Figures]
+    work: Callable[[Path, bool], Figures]  # the folder, and whether to be tiny
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Trials, and what the page says of their figures."""
+    """Trials, and what the page says about their figures."""
 
     title: str
     aim: str
     trials: Sequence[Trial]
-    told: Callable[[Mapping[str, Figures]], str]  # Markdown, of the trials that are done
+    render: Callable[[Mapping[str, Figures]], str]  # the figures of the trials that are done → Markdown
 
 
-def train(folder: Path, task: str, *data: str, launcher: Sequence[str] = (), **options: Any) -> Figures:
-    """Train by a command of its own, going on where it was, and take its results and the command itself."""
-    begin = list(launcher) or [sys.executable]
+def train(
+    folder: Path, task: str, *data: str, launcher: Sequence[str] = (), tiny: bool = False, **options: Any
+) -> Figures:
+    """Train by a command, or resume; return its results and the command."""
+    if tiny:
+        options = {name: TINY.get(name, value) for name, value in options.items()} | FEW_STEPS
     flags = [word for name, value in options.items() for word in _flag(name, value)]
-    arguments = ["train", task, *data, *flags]
-    resume = ["--resume"] if (folder / "training.yaml").exists() else []
-    command = [*begin, "-m", "regard", *arguments, *resume, "--out", str(folder), "--json"]
-    began = time.monotonic()
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"experiments: `regard {' '.join(arguments)}` failed with exit code {done.returncode}")
-    found: Figures = json.loads(done.stdout)
-    del found["folder"]
+    resume = (folder / "training.yaml").exists()
+    start = time.monotonic()
+    if tiny and not launcher:  # here, because Python would take longer to start than such a training takes
+        results = regard.train(task, *data, out=folder, resume=resume, **options).results
+    else:
+        results = _run([*(launcher or [sys.executable]), "-m", "regard", "train", task, *data, *flags], folder, resume)
     shown = ["torchrun", *launcher[3:], "-m", "regard"] if launcher else ["regard"]
-    # From start to end, with reading, evaluating and saving; unknown where an earlier part of the run is not in it.
-    whole = {} if resume else {"wall_seconds": round(time.monotonic() - began, 1)}
-    return {"command": " ".join([*shown, "train", task, *map(_short, data), *flags]), **found, **whole}
+    # From start to end, with reading, evaluating and saving; unknown for a run that was interrupted.
+    wall = {} if resume else {"wall_seconds": round(time.monotonic() - start, 1)}
+    return {"command": " ".join([*shown, "train", task, *map(_shorten, data), *flags]), **results, **wall}
 
 
-def steps_within(minutes: float, folder: Path, task: str, *data: str, **options: Any) -> int:
-    """How many steps fit into a time, measured once on a few of them: a schedule has to know its end."""
+def _run(command: list[str], folder: Path, resume: bool) -> Figures:
+    more = [*(["--resume"] if resume else []), "--out", str(folder), "--json"]
+    done = subprocess.run([*command, *more], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"experiments: `{' '.join(command)}` failed with exit code {done.returncode}")
+    results: Figures = json.loads(done.stdout)
+    del results["folder"]
+    return results
+
+
+def steps_within(minutes: float, folder: Path, task: str, *data: str, tiny: bool = False, **options: Any) -> int:
+    """How many steps fit into a time, measured once on thirty of them: a schedule has to know its end."""
     path = folder / "pace.json"
     if not path.exists():
-        few = {**options, "steps": 30, "evaluate_every": 1_000, "save_every": 1_000, "warmup": 30}
-        train(folder / "pace", task, *data, **few)
+        pace = {"steps": 30, "evaluate_every": 1_000, "save_every": 1_000, "warmup": 30}
+        train(folder / "pace", task, *data, tiny=tiny, **{**options, **pace})
         records = [json.loads(line) for line in (folder / "pace" / "log.jsonl").read_text().splitlines()]
         times = [record["seconds"] for record in records if "loss" in record]
         path.write_text(json.dumps((times[-1] - times[9]) / (len(times) - 10)))
@@ -71,8 +89,8 @@ def _flag(name: str, value: Any) -> list[str]:
     return [flag, "none" if value is None else str(value)]
 
 
-def _short(word: str) -> str:
-    """A path as a reader needs it: the set and the file."""
+def _shorten(word: str) -> str:
+    """A path as a reader needs it: the data set and the file."""
     return "/".join(Path(word).parts[-2:]) if "/" in word else word
 
 
@@ -83,7 +101,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def spread(numbers: Sequence[float], form: str = ".1f") -> str:
-    """A mean, and how far apart the numbers lie."""
+    """A mean, and the range of the numbers."""
     mean = sum(numbers) / len(numbers)
     if len(numbers) == 1:
         return f"{mean:{form}}"

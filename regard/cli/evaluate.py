@@ -27,12 +27,12 @@ def command(
 ) -> None:
     """Measure a model on the test part of its data, or on other data."""
     from regard.training.evaluate import evaluate
-    from regard.training.report import told
+    from regard.training.report import format_metrics
 
     metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size)
     if as_json:
         print(json.dumps(metrics, ensure_ascii=False))
         return
-    print(told(metrics))
+    print(format_metrics(metrics))
     if "signature" in metrics:
         print(f"sacreBLEU {metrics['signature']}")

@@ -56,13 +56,13 @@ def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: boo
 
 
 def _text(trained: Trained) -> str:
-    from regard.training.report import told
+    from regard.training.report import format_metrics
 
     results = trained.results
     signature = results["test"].get("signature")
     return "\n".join(
         [
-            f"test: {told(results['test'])}",
+            f"test: {format_metrics(results['test'])}",
             *([] if signature is None else [f"      sacreBLEU {signature}"]),
             f"{results['steps']:,} steps, {results['seconds']:,.0f} s of training at "
             f"{results['tokens_per_second']:,.0f} {results['unit']}/s; best at step {results['best_step']:,}",

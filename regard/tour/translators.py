@@ -14,13 +14,13 @@ from regard.tour import cache
 from regard.tour.learning import fit_task
 from regard.tour.section import Need
 from regard.training.metrics import bleu
-from regard.training.options import resolved
+from regard.training.options import resolve
 from regard.training.tasks import prepare
-from regard.training.tasks.translate import translated
+from regard.training.tasks.translate import translate_all
 
 SETTINGS: dict[str, Any] = {  # as small, and as short, as it can be for the effect to show
     "size": 64,
-    "hidden": 96,
+    "hidden_size": 96,
     "tokenizer": "word",
     "batch": 1_024,
     "dropout": 0.0,
@@ -47,7 +47,7 @@ def translator(attention: str, seed: int, steps: int) -> Seq2Seq:
 
     def make() -> Model:
         torch.manual_seed(seed)
-        task = prepare("translate", resolved("translate", {"attention": attention, "seed": seed, **SETTINGS}))
+        task = prepare("translate", resolve("translate", {"attention": attention, "seed": seed, **SETTINGS}))
         return fit_task(task, steps=steps, learning_rate=LEARNING_RATE, seed=seed)
 
     model = regard.load(cache.model_folder(f"translator-{attention}-{seed}-{steps}", make, SETTINGS, LEARNING_RATE))
@@ -67,5 +67,5 @@ def unseen(count: int) -> list[Pair]:
 
 def quality(model: Seq2Seq, pairs: Sequence[Pair]) -> float:
     """BLEU of its translations."""
-    texts = translated(model, [pair.source for pair in pairs])
+    texts = translate_all(model, [pair.source for pair in pairs])
     return float(bleu(texts, [pair.target for pair in pairs]).score)

@@ -1,27 +1,28 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, written whole or not at all.
+"""Checkpoints: everything that a run needs to resume exactly, written completely or not at all.
 
-    checkpoints/step-00000500/    shard-….safetensors   weights and what the optimizer remembers, by torch's own
-                                                        distributed checkpoints: any number of processes can read them
-                                  state.json            where the run stands
-                                  manifest.json         the SHA-256 of the others
+    checkpoints/step-00000500/    shard-….safetensors   weights and optimizer state, by torch.distributed.checkpoint:
+                                                        any number of processes can read them
+                                  state.json            loop.State
+                                  manifest.json         the SHA-256 of the other files
 
-A checkpoint is written beside its place, brought to disk, and renamed. The two newest are kept; the newest one that is
-whole is found again. Nothing is a pickle.
+A checkpoint is written beside its place, synced to disk, and renamed. The two newest are kept. Resuming takes the
+newest one whose files match its manifest; damaged ones are skipped, reported, and removed. Nothing is a pickle.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, distributed
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
@@ -31,9 +32,9 @@ from regard.models.folders import MANIFEST
 from regard.models.tensors import FolderError, read_json
 from regard.training.processes import World
 
-__all__ = ["Checkpoint", "CheckpointError", "exists", "forget_after", "newest", "restore", "save"]
+__all__ = ["Checkpoint", "CheckpointError", "exists", "newest", "remove_after", "restore", "save"]
 
-KEPT = 2
+KEEP = 2
 STATE = "state.json"
 
 
@@ -45,7 +46,7 @@ class CheckpointError(RegardError, ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that is whole."""
+    """A checkpoint whose files match its manifest."""
 
     folder: Path
     step: int
@@ -53,79 +54,62 @@ class Checkpoint:
 
 
 def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any], world: World) -> None:
-    """Write a checkpoint; every process calls this. OSError where the disk does not take it: the old ones stay."""
-    beside = home / f".{_name(step)}"
-    failed = None
-    if world.first:
-        try:
-            home.mkdir(exist_ok=True)
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir()
-        except OSError as error:
-            failed = error
-    _agree(world, failed)
-    try:
-        _write_tensors(beside, tensors)
-    except OSError as error:
-        failed = error
-    if world.first and failed is None:
-        try:
-            _seal(beside, state)
-            beside.rename(home / _name(step))
-            _settle(home)
-            _forget(home)
-        except OSError as error:
-            failed = error
-    if failed is not None and world.first:
-        shutil.rmtree(beside, ignore_errors=True)
-    _agree(world, failed)
+    """Write a checkpoint; every process calls this. OSError if the disk is full: then the older ones stay."""
+    with ExitStack() as stack:
+        folder = None
+        with _failing_together(world):
+            if world.is_first:
+                folder = stack.enter_context(files.new_folder(_path(home, step)))
+        with _failing_together(world):
+            _write_tensors(world.broadcast(folder), tensors)
+        with _failing_together(world):
+            if folder is not None:
+                _write_manifest(folder, state)
+                stack.close()  # synced and renamed
+                _remove_old(home)
 
 
 def exists(home: Path, step: int) -> bool:
     """Whether this step is saved already."""
-    return (home / _name(step)).exists()
+    return _path(home, step).exists()
 
 
 def newest(home: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and why those after it are not. An error where all are spoilt."""
-    reasons: list[str] = []
+    """The newest complete checkpoint, and what is wrong with those after it. An error if all are damaged."""
+    problems: list[str] = []
     for folder in sorted(home.glob("step-*"), reverse=True):
         try:
-            return _checked(folder), reasons
+            return _verify(folder), problems
         except FolderError as error:
-            reasons.append(str(error))
-    if reasons:
-        raise CheckpointError(f"no checkpoint is whole: {reasons[0]}; remove the folder to begin anew")
-    return None, reasons
+            problems.append(str(error))
+    if problems:
+        raise CheckpointError(f"every checkpoint is damaged: {problems[0]}; remove the folder to start again")
+    return None, problems
 
 
-def forget_after(home: Path, step: int) -> None:
-    """Remove what is newer than the checkpoint that a run goes on from: it is not whole, and will be written again."""
+def remove_after(home: Path, step: int) -> None:
+    """Remove the damaged checkpoints after the one that a run resumes from; they will be written again."""
     for folder in home.glob("step-*"):
-        if folder.name > _name(step):
+        if folder > _path(home, step):
             shutil.rmtree(folder)
 
 
-def _name(step: int) -> str:
-    return f"step-{step:08d}"
-
-
-def restore(found: Checkpoint, tensors: dict[str, Tensor]) -> None:
-    """Read the numbers of a checkpoint into tensors, or parts of tensors, of the same names and shapes."""
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-
-    reader = HuggingFaceStorageReader(str(found.folder))
+def restore(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> None:
+    """Read a checkpoint into tensors, or shards of tensors, of the same names and shapes."""
+    reader = HuggingFaceStorageReader(str(checkpoint.folder))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a single process is alone
+            warnings.simplefilter("ignore")  # torch warns where there is no process group
             load_tensors(tensors, storage_reader=reader, no_dist=not distributed.is_initialized())
     except (CheckpointException, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{found.folder}: does not fit this model: {_reason(error)}") from error
+        raise CheckpointError(f"{checkpoint.folder}: does not fit this model: {_reason(error)}") from error
+
+
+def _path(home: Path, step: int) -> Path:
+    return home / f"step-{step:08d}"
 
 
 def _write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
         with warnings.catch_warnings():
@@ -136,43 +120,30 @@ def _write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what a process said."""
+    """The first line of the first process's error."""
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()))[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _seal(folder: Path, state: Mapping[str, Any]) -> None:
-    """State and manifest, and all of it on disk."""
+def _write_manifest(folder: Path, state: Mapping[str, Any]) -> None:
     (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
     digests = {path.name: files.digest(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"sha256": digests}, indent=2) + "\n", encoding="utf-8")
-    for path in folder.iterdir():
-        _settle(path)
-    _settle(folder)
 
 
-def _settle(path: Path) -> None:
-    """Bring a file, or the names in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _forget(home: Path) -> None:
-    for old in sorted(home.glob("step-*"))[:-KEPT]:
-        shutil.rmtree(old)
-    for unfinished in home.glob(".step-*"):
+def _remove_old(home: Path) -> None:
+    for folder in sorted(home.glob("step-*"))[:-KEEP]:
+        shutil.rmtree(folder)
+    for unfinished in home.glob(".*-step-*"):  # of processes that were killed while they wrote
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _checked(folder: Path) -> Checkpoint:
-    listed = read_json(folder / MANIFEST).get("sha256")
-    if not isinstance(listed, dict) or STATE not in listed:
+def _verify(folder: Path) -> Checkpoint:
+    digests = read_json(folder / MANIFEST).get("sha256")
+    if not isinstance(digests, dict) or STATE not in digests:
         raise FolderError(f"{folder / MANIFEST}: expected the SHA-256 of the files beside it")
-    for name, expected in listed.items():
+    for name, expected in digests.items():
         path = folder / name
         if Path(name).name != name or not path.is_file() or files.digest(path) != expected:
             raise FolderError(f"{path}: is not the file that was saved")
@@ -180,10 +151,16 @@ def _checked(folder: Path) -> Checkpoint:
     return Checkpoint(folder, int(state["step"]), state)
 
 
-def _agree(world: World, failed: OSError | None) -> None:
-    """Go on together, or fail together."""
-    (count,) = world.all_reduce(float(failed is not None))
-    if failed is not None:
-        raise failed
-    if count:
+@contextmanager
+def _failing_together(world: World) -> Iterator[None]:
+    """An OSError in one process becomes one in all of them: the others would wait for it forever."""
+    failure = None
+    try:
+        yield
+    except OSError as error:
+        failure = error
+    (failures,) = world.all_reduce(float(failure is not None))
+    if failure is not None:
+        raise failure
+    if failures:
         raise OSError("another process could not write the checkpoint")

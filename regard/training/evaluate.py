@@ -1,8 +1,9 @@
-"""How good a model is: on the part of its data that it was not trained with, or on other data."""
+"""`evaluate`: the metrics of a model on the test part of its data, or on other data."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,68 +16,71 @@ from regard.models.encoder import Encoder
 from regard.models.folders import load
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
+from regard.training import tasks
 from regard.training.folder import has_run, read_options
 from regard.training.task import TaskError, Tokenizers
-from regard.training.tasks import images, language, prepare, translate
-from regard.training.tasks import text as texts
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    folder: Path,
-    data: Path | None = None,
-    target: Path | None = None,
+    folder: str | Path,
+    data: str | Path | None = None,
+    target: str | Path | None = None,
     *,
     text: str | None = None,
     label: str | None = None,
     beam_size: int | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a model on data, or on the test part of what it was trained on.
+    """The metrics of the model in a folder.
 
-    folder: a model folder. data, target: files as for `train`. text, label: columns of a table of texts. beam_size: for
-    a translator.
+    data: a file or a folder, as for `regard train`; None for the test part of the data that it was trained on.
+    target: the target's text file, if data is the source's (translators).
+    text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
+    beam_size: hypotheses of the beam search (translators); 1 unless given.
     """
+    folder = Path(folder)
     model: Any = load(folder)
-    options = {"TARGET": target, "--text": text, "--label": label, "--beam-size": beam_size}
-
-    def allow(*names: str) -> None:
-        """Refuse other options than these: they would change nothing."""
-        for name, value in options.items():
-            if value is not None and name not in names:
-                on = "the data it was trained with" if data is None else data
-                raise TaskError(f"{folder}: {name} means nothing for this model on {on}")
-
-    beam_size = 1 if beam_size is None else beam_size
+    given = {"target": target, "text": text, "label": label, "beam_size": beam_size}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if data is None:
-        if not has_run(folder):
-            raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
-        allow(*(["--beam-size"] if isinstance(model, Translator) else []))
-        name, trained_with = read_options(folder)
-        tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
-        task: Any = prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
-        if isinstance(model, Translator):
-            return translate.measured(model, task.parts.test, beam_size=beam_size)
-        metrics: dict[str, Any] = task.evaluate(model, "test")
-        return metrics
+        _refuse_others(folder, data, options, ("beam_size",) if isinstance(model, Translator) else ())
+        return _evaluate_test_part(folder, model, options)
+    data = Path(data)
     if isinstance(model, Translator):
-        allow("TARGET", "--beam-size")
-        return translate.measured(model, read_pairs(data, target), beam_size=beam_size)
-    if isinstance(model, ImageClassifier):
-        allow()
-        pictures = read_images(data, _edge(model))
-        return images.measured(model, pictures.test or pictures.train)
+        _refuse_others(folder, data, options, ("target", "beam_size"))
+        pairs = read_pairs(data, None if target is None else Path(target))
+        return tasks.translate.evaluate(model, pairs, beam_size=options.get("beam_size", 1))
     if isinstance(model, TextClassifier) and model.config["classes"]:
-        allow("--text", "--label")
-        return texts.measured(model, read_labelled(data, text or "text", label or "label"))
-    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.guesser is not None):
-        allow()
-        return language.measured(model, read_documents(data))
+        _refuse_others(folder, data, options, ("text", "label"))
+        return tasks.text.evaluate(model, read_labelled(data, **options))
+    _refuse_others(folder, data, options, ())
+    if isinstance(model, ImageClassifier):
+        size = model.config.get("image_size")  # one number, [height, width], or none; images are scaled to squares only
+        sides = set(size) if isinstance(size, list) else {size}
+        dataset = read_images(data, sides.pop() if len(sides) == 1 else None)
+        return tasks.images.evaluate(model, dataset.test or dataset.train)
+    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
+        return tasks.language.evaluate(model, read_documents(data))
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
 
 
-def _edge(model: ImageClassifier) -> int | None:
-    """To which images are brought; those of a model that is not square have to fit as they are."""
-    size = model.config.get("image_size")
-    sides = set(size) if isinstance(size, list) else {size}
-    return sides.pop() if len(sides) == 1 else None
+def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    if not has_run(folder):
+        raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
+    name, trained_with = read_options(folder)
+    tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
+    task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
+    if isinstance(model, Translator):
+        return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", 1))
+    metrics: dict[str, Any] = task.evaluate(model, "test")
+    return metrics
+
+
+def _refuse_others(folder: Path, data: Path | None, options: Mapping[str, Any], accepted: Sequence[str]) -> None:
+    """Refuse options that would be ignored."""
+    for name in options:
+        if name not in accepted:
+            flag = "TARGET" if name == "target" else "--" + name.replace("_", "-")
+            on = "the data it was trained with" if data is None else data
+            raise TaskError(f"{folder}: {flag} means nothing for this model on {on}")

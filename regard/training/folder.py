@@ -1,94 +1,110 @@
-"""The folder of a run: who works in it, what it was told, what happened.
+"""The folder of a run.
 
-training.yaml     the task and its options, as they were resolved
-log.jsonl         one line for each step and each evaluation
-checkpoints/      to go on from
-results.json      the best model's metrics on the test part, in the end
+training.yaml     the task and its options
+log.jsonl         a line for each step and each evaluation
+checkpoints/      to resume from
+results.json      at the end: the metrics of the best model on the test part
 config.json, model.safetensors, …     the best model so far, for `regard.load`
+.lock             held while a process trains there
+.launch           which launch of torchrun trains there, if it was one
 """
 
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from regard import files
 from regard.errors import RegardError
 from regard.models.folders import MANIFEST
-from regard.training.options import OptionError, Options, read_yaml, resolved
+from regard.training.options import TASKS, OptionError, Options, read_yaml, resolve
 
-__all__ = ["CHECKPOINTS", "RESULTS", "Log", "RunError", "locked", "read_options", "write_options", "write_results"]
+__all__ = [
+    *("CHECKPOINTS", "LOG", "RESULTS", "Log", "RunError", "has_run", "lock", "manifest_digest", "read_log"),
+    *("read_options", "was_launched_by", "write_options", "write_results"),
+]
 
 OPTIONS, LOG, CHECKPOINTS, RESULTS = "training.yaml", "log.jsonl", "checkpoints", "results.json"
-LOCK, EVENTS = ".lock", "events"
+LOCK, LAUNCH, EVENTS = ".lock", ".launch", "events"
 
 
 class RunError(RegardError, ValueError):
-    """A run that cannot begin or go on, and why."""
+    """A run that cannot start or be resumed."""
 
 
 @contextmanager
-def locked(folder: Path, launch: str) -> Iterator[None]:
-    """Within this block nobody else trains in this folder. The lock goes with the process, however it ends."""
-    made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{folder}: somebody is training there already; choose another --out") from None
-        file.truncate(0)
-        file.write(launch)
-        file.flush()
-        try:
-            yield
-        finally:
-            if made:
-                _forget_if_bare(folder)
+def lock(folder: Path, launch: str = "") -> Iterator[None]:
+    """Within this block no other process can train in this folder, which is made if it is not there.
 
-
-def _forget_if_bare(folder: Path) -> None:
-    """A run that ends before it wrote anything, because of a file that is not there, say, leaves no folder behind.
-
-    Only for who holds the lock: to anybody else the folder of a run that has just begun looks the same.
+    The operating system drops the lock with the process, however that ends: a .lock file that is left behind locks
+    nothing. launch: the id of a launch of torchrun, for `was_launched_by`.
     """
-    if folder.exists() and [path.name for path in folder.iterdir()] == [LOCK]:
-        (folder / LOCK).unlink()
-        folder.rmdir()
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    holder = FileLock(folder / LOCK)
+    try:
+        holder.acquire(timeout=0)
+    except Timeout:
+        raise RunError(f"{folder}: another process is training there; choose another --out") from None
+    try:
+        if launch:
+            files.write(folder / LAUNCH, launch)
+        else:
+            (folder / LAUNCH).unlink(missing_ok=True)
+        yield
+    finally:
+        # A run that failed before it wrote anything, because of a missing file for example, leaves no folder behind.
+        # Only the holder of the lock can tell: a folder in which another process has just begun looks the same.
+        # Windows does not remove a file that is open.
+        if is_new and sys.platform != "win32" and _names(folder) <= {LOCK, LAUNCH}:
+            shutil.rmtree(folder)
+        holder.release()
 
 
-def is_of(folder: Path, launch: str) -> bool:
-    """Whether the run in this folder was begun, or gone on with, by this launch of torchrun."""
-    return has_run(folder) and (folder / LOCK).read_text(encoding="utf-8") == launch
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
-def seal(folder: Path) -> str:
-    """The SHA-256 of the manifest of the model in a folder; nothing where there is none."""
+def was_launched_by(folder: Path, launch: str) -> bool:
+    """Whether this launch of torchrun started or resumed the run in this folder."""
+    path = folder / LAUNCH
+    return has_run(folder) and path.exists() and path.read_text(encoding="utf-8") == launch
+
+
+def manifest_digest(folder: Path) -> str:
+    """The SHA-256 of the manifest of the model in a folder; "" if there is none."""
     path = folder / MANIFEST
     return files.digest(path) if path.exists() else ""
 
 
 def has_run(folder: Path) -> bool:
-    """Whether a run was begun there."""
+    """Whether a run was started there."""
     return (folder / OPTIONS).exists()
 
 
 def read_options(folder: Path) -> tuple[str, Options]:
     """The task and the options of a run."""
-    content = read_yaml(folder / OPTIONS)
-    task = content.pop("task", None)
-    if not isinstance(task, str):
-        raise OptionError(f"{folder / OPTIONS}: expected a line such as `task: translate`")
-    return task, resolved(task, content)
+    path = folder / OPTIONS
+    given = read_yaml(path)
+    task = given.pop("task", None)
+    if task not in TASKS:
+        raise OptionError(f"{path}: expected a line such as `task: translate`, got {task!r}")
+    unknown = given.keys() - {field.name for field in dataclasses.fields(TASKS[task])}
+    if unknown:  # regard itself has written this file
+        raise RunError(f"{path}: option {min(unknown)!r} is not of this version of regard; train in a new folder")
+    return task, resolve(task, given)
 
 
 def write_options(folder: Path, task: str, options: Options) -> None:
-    """Keep what a run was told."""
+    """Write training.yaml."""
     import yaml
 
     content = yaml.safe_dump({"task": task, **dataclasses.asdict(options)}, sort_keys=False, allow_unicode=True)
@@ -96,46 +112,45 @@ def write_options(folder: Path, task: str, options: Options) -> None:
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Keep how it ended."""
-    content = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    files.write(folder / RESULTS, content)
+    """Write results.json."""
+    files.write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
 class Log:
-    """log.jsonl: what happened, line by line. A run that goes on from a step forgets what came after it."""
+    """Writes log.jsonl, and events for TensorBoard if wanted. Lines after `step`, where a run resumes, are dropped."""
 
-    def __init__(self, folder: Path, step: int, *, events: bool = False) -> None:
-        self.events = _events(folder / EVENTS, step) if events else None
+    def __init__(self, folder: Path, step: int, *, tensorboard: bool = False) -> None:
+        self.events = _summary_writer(folder / EVENTS, step) if tensorboard else None
         self.path = folder / LOG
-        kept = "".join(line for line in _lines(self.path) if json.loads(line)["step"] <= step)
-        files.write(self.path, kept)
-        self.waiting: list[str] = []
+        files.write(self.path, "".join(line for line in _lines(self.path) if json.loads(line)["step"] <= step))
+        self.buffer: list[str] = []
 
     def add(self, **record: Any) -> None:
-        """One more line; it is written with the next flush."""
-        self.waiting.append(json.dumps(record, ensure_ascii=False) + "\n")
+        """Add a line; it is written with the next flush."""
+        self.buffer.append(json.dumps(record, ensure_ascii=False) + "\n")
         if self.events is not None:
             for name, value in {**record, **record.get("validation", {})}.items():
                 if isinstance(value, float) and name != "seconds":
                     self.events.add_scalar(name, value, record["step"])
 
+    def flush(self) -> None:
+        """Write the lines that were added."""
+        if self.buffer:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(self.buffer))
+            self.buffer.clear()
+
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(self, *about: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.flush()
         if self.events is not None:
             self.events.close()
 
-    def flush(self) -> None:
-        if self.waiting:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(self.waiting))
-            self.waiting.clear()
 
-
-def _events(folder: Path, step: int) -> Any:
-    """TensorBoard's own writer, from this step on."""
+def _summary_writer(folder: Path, step: int) -> Any:
+    """TensorBoard's writer; its events after this step are dropped."""
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError as error:
@@ -149,7 +164,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The complete lines: the last one may have been cut off."""
+    """The complete lines: the last one may have been cut off when the process was killed."""
     if path.exists():
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
             yield line + "\n"

@@ -1,7 +1,7 @@
-"""Memory that a training process keeps.
+"""Memory that a training process keeps instead of returning it to the system.
 
-Every step takes and frees the same large tensors. glibc gives each back to the system at once, which then clears its
-pages anew: a third of the time of a language model with some thousand tokens.
+Every step allocates and frees the same large tensors. glibc returns each of them to the system at once, which then has
+to clear its pages again: a third of the time of a language model's step with a few thousand tokens.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import platform
 
 __all__ = ["keep_memory"]
 
-TRIM_THRESHOLD, MAPPED_AT_MOST = -1, -4  # glibc's names: M_TRIM_THRESHOLD, M_MMAP_MAX
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 def keep_memory() -> bool:
-    """Have this process keep what it frees, for its next step, until it ends. False where the C library is another."""
+    """Make this process keep the memory that it frees, until it ends. False if the C library is not glibc."""
     if platform.libc_ver()[0] != "glibc":
         return False
-    setting = ctypes.CDLL(None).mallopt
-    return bool(setting(MAPPED_AT_MOST, 0)) and bool(setting(TRIM_THRESHOLD, -1))
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, -1))

@@ -1,4 +1,4 @@
-"""How good a model is, in the numbers that people compare."""
+"""Metrics of translations and of alignments."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Bleu:
     signature: str
 
 
-def bleu(found: Sequence[str], expected: Sequence[str]) -> Bleu:
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     """BLEU of translations; those into Chinese are compared by characters, as sacreBLEU recommends."""
     from sacrebleu.metrics.bleu import BLEU
 
-    chinese = sum("\u4e00" <= letter <= "\u9fff" for text in expected for letter in text)
-    options: dict[str, Any] = {"tokenize": "zh"} if 2 * chinese > sum(map(len, expected)) / 2 else {}
+    chinese = sum("\u4e00" <= letter <= "\u9fff" for text in references for letter in text)
+    options: dict[str, Any] = {"tokenize": "zh"} if 2 * chinese > sum(map(len, references)) / 2 else {}
     metric = BLEU(**options)
-    score = metric.corpus_score(list(found), [list(expected)]).score
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Bleu(float(score), str(metric.get_signature()))
 
 
-def alignment_error_rate(found: Sequence[Links], gold: Sequence[Links]) -> float:
-    """1 − 2 |found ∩ gold| / (|found| + |gold|), over all sentences: 0 is perfect."""
-    both = sum(len(own & right) for own, right in zip(found, gold, strict=True))
-    links = sum(map(len, found)) + sum(map(len, gold))
-    return 1 - 2 * both / links if links else 0.0
+def alignment_error_rate(predicted: Sequence[Links], gold: Sequence[Links]) -> float:
+    """1 − 2 |predicted ∩ gold| / (|predicted| + |gold|), over all sentences: 0 is perfect."""
+    both = sum(len(links & expected) for links, expected in zip(predicted, gold, strict=True))
+    total = sum(map(len, predicted)) + sum(map(len, gold))
+    return 1 - 2 * both / total if total else 0.0

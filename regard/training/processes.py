@@ -1,4 +1,4 @@
-"""Several processes, on one machine or on many: what `torchrun` starts. Copies of the model (DDP), or parts (FSDP2)."""
+"""Several processes on one machine or many, as started by `torchrun`: copies of the model (DDP), or shards (FSDP2)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
@@ -21,124 +22,120 @@ from regard.models.model import Model
 from regard.training.options import OptionError
 from regard.training.task import LossModule
 
-__all__ = ["World", "joined"]
+__all__ = ["World", "join"]
 
 CPU = torch.device("cpu")
-PATIENCE = timedelta(hours=2)  # while the first process evaluates, the others wait
+TIMEOUT = timedelta(hours=2)  # while the first process evaluates, the others wait
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among the others."""
+    """This process among the others: its rank, how many there are (size), and its device."""
 
     rank: int = 0
     size: int = 1
     device: torch.device = CPU
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
+        """Whether this process evaluates, saves and reports."""
         return self.rank == 0
 
     @property
-    def several(self) -> bool:
-        """Whether processes talk to each other; also one alone does, if it was asked to share its model."""
+    def is_distributed(self) -> bool:
+        """Whether there is a process group; one process alone has one too, if its model is to be sharded."""
         return distributed.is_initialized()
 
     def all_reduce(self, *numbers: float) -> list[float]:
-        """Sums over all processes."""
-        if not self.several:
+        """The sum of each number over all processes."""
+        if not self.is_distributed:
             return list(numbers)
-        held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        distributed.all_reduce(held)
-        return list(held.tolist())
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(sums)
+        return list(sums.tolist())
 
     def broadcast(self, value: Any) -> Any:
-        """What the first process has."""
-        if not self.several:
+        """The value that the first process has."""
+        if not self.is_distributed:
             return value
-        box = [value]
-        distributed.broadcast_object_list(box, src=0)
-        return box[0]
+        values = [value]
+        distributed.broadcast_object_list(values, src=0)
+        return values[0]
 
-    def share(self, trainee: LossModule, *, shard: bool) -> nn.Module:
-        """The module that every process trains its share of."""
+    def wrap(self, module: LossModule, *, shard: bool) -> nn.Module:
+        """The module that all processes train together: as it is, in DDP, or sharded by FSDP2."""
         if shard:
-            return _sharded(trainee, self.device.type)
-        if not self.several:
-            return trainee
-        return nn.parallel.DistributedDataParallel(trainee)
+            mesh = init_device_mesh(self.device.type, (self.size,))
+            for name, child in module.model.named_modules():
+                if name.rpartition(".")[0].endswith("blocks"):  # block by block: no process ever holds all of them
+                    fully_shard(child, mesh=mesh)
+            fully_shard(module, mesh=mesh)
+            return module
+        return nn.parallel.DistributedDataParallel(module) if self.is_distributed else module
 
-    def no_sync(self, trainee: nn.Module, wanted: bool) -> AbstractContextManager[Any]:
-        """Within this block gradients are added up in this process only, if that is wanted."""
-        if isinstance(trainee, nn.parallel.DistributedDataParallel) and wanted:
-            return trainee.no_sync()
-        if isinstance(trainee, FSDPModule):
-            trainee.set_requires_gradient_sync(not wanted)
+    def no_sync(self, module: nn.Module, skip: bool) -> AbstractContextManager[Any]:
+        """With skip=True gradients are summed within each process only in this block; a later batch synchronises."""
+        if isinstance(module, nn.parallel.DistributedDataParallel) and skip:
+            return module.no_sync()
+        if isinstance(module, FSDPModule):
+            module.set_requires_gradient_sync(not skip)
         return nullcontext()
 
-    def clip(self, trainee: nn.Module, longest: float) -> float:
-        """Shorten the gradient to `longest` if it is longer, and say how long it was.
+    def clip_grad_norm(self, module: nn.Module, max_norm: float) -> float:
+        """Scale the gradient down to `max_norm` if it is longer; return the norm it had.
 
-        Rows are added up in float64: over a whole tensor float32 is wrong by 1e-5, and differently for its parts, so
+        Rows are summed in float64: over a whole tensor float32 is wrong by 1e-5, and differently for its shards, so
         that after a hundred steps two processes would have another model than one.
         """
-        gradients = [parameter.grad for parameter in trainee.parameters() if parameter.grad is not None]
-        parts = [own.to_local() if isinstance(own, DTensor) else own for own in gradients]
-        rows = [torch.linalg.vector_norm(own, dim=-1).double().square().sum() for own in parts]
+        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        local = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
+        rows = [torch.linalg.vector_norm(gradient, dim=-1).double().square().sum() for gradient in local]
         squares = float(torch.stack(rows).sum()) if rows else 0.0
-        if isinstance(trainee, FSDPModule):  # each process has a part of it; otherwise all have the same
+        if isinstance(module, FSDPModule):  # each process has a shard of it; otherwise all have the same
             (squares,) = self.all_reduce(squares)
-        length = math.sqrt(squares)
-        if math.isfinite(length) and length > longest:
-            torch._foreach_mul_(parts, longest / length)
-        return length
+        norm = math.sqrt(squares)
+        if math.isfinite(norm) and norm > max_norm:
+            torch._foreach_mul_(local, max_norm / norm)
+        return norm
 
-    def whole(self, model: Model) -> dict[str, Tensor] | None:
-        """All tensors of a model, put together again if it is in parts; for the first process only."""
+    def gather(self, model: Model) -> dict[str, Tensor] | None:
+        """The state dict of a sharded model in one piece, on the CPU; None in all processes but the first."""
         state = {}
         for name, tensor in model.state_dict().items():
-            full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-            if self.first:
+            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor  # every process takes part
+            if self.is_first:
                 state[name] = full.detach().clone().cpu()
-        return state if self.first else None
+        return state if self.is_first else None
 
 
 @contextmanager
-def joined(device: str, *, shard: bool) -> Iterator[World]:
-    """Within this block the process is one of those that torchrun started, or alone."""
+def join(device: str, *, shard: bool) -> Iterator[World]:
+    """Within this block the process belongs to the group that torchrun started, or is alone."""
     try:
         torch.device(device)
     except RuntimeError as error:
         raise OptionError(f"device: expected cpu or cuda, got {device!r}") from error
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1 and not shard:
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size == 1 and not shard:
         yield World(device=torch.device(device))
         return
     if "MASTER_ADDR" in os.environ:
-        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-        # torchrun keeps its store when it starts the processes again. What those before them left there, where each of
-        # them was to be found, must not be read again.
+        store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
+        # torchrun keeps its store when it starts the processes again, with the addresses of those before them in it.
+        # The prefix keeps these from being read again.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        options: dict[str, Any] = {"store": PrefixStore(f"{attempt}/{size}", store), "rank": rank, "world_size": size}
-    else:  # --shard without torchrun: one process that talks to itself
-        options = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
-    own = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
+        group: dict[str, Any] = {
+            "store": PrefixStore(f"{attempt}/{world_size}", store),
+            "rank": rank,
+            "world_size": world_size,
+        }
+    else:  # --shard without torchrun: a group of one process
+        group = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
+    local = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
     if device == "cuda":
-        torch.cuda.set_device(own)
-    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE, **options)
+        torch.cuda.set_device(local)
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=TIMEOUT, **group)
     try:
-        yield World(distributed.get_rank(), distributed.get_world_size(), own)
+        yield World(distributed.get_rank(), distributed.get_world_size(), local)
     finally:
         distributed.destroy_process_group()
-
-
-def _sharded(trainee: LossModule, device: str) -> nn.Module:
-    """Each block is a part of its own, so that no process ever has to hold all of them."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    mesh = init_device_mesh(device, (distributed.get_world_size(),))
-    for name, module in trainee.model.named_modules():
-        if name.rpartition(".")[0].endswith("blocks"):
-            fully_shard(module, mesh=mesh)
-    fully_shard(trainee, mesh=mesh)
-    return trainee

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches: a bar on a terminal, a line now and then anywhere else. All of it on stderr."""
+"""Progress of a run on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ from typing import Any
 
 from regard.training.task import Sample
 
-__all__ = ["Report", "reporting", "told"]
+__all__ = ["Report", "format_metrics", "open_report"]
 
-INTERVAL = 10.0  # seconds between lines where nobody watches a bar
+INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
 class Report:
-    """Where a run tells how it goes."""
+    """Reports the `steps` of a run, with its speed in `unit`/s, on a bar of rich (`bar`, `bar_task`) or in lines."""
 
-    def __init__(self, steps: int, unit: str, bar: Any, task: Any) -> None:
-        self.steps, self.unit, self.bar, self.task = steps, unit, bar, task
+    def __init__(self, steps: int, unit: str, bar: Any = None, bar_task: Any = None) -> None:
+        self.steps, self.unit, self.bar, self.bar_task = steps, unit, bar, bar_task
         self.start = self.last = time.monotonic()
-        self.begun: int | None = None
+        self.first_step: int | None = None
         self.loss: float | None = None
 
     def step(self, step: int, loss: float, speed: float) -> None:
-        """After each step. The loss shown is an average over some steps."""
+        """After each step. The loss shown is a running mean."""
         self.loss = loss if self.loss is None else 0.95 * self.loss + 0.05 * loss
-        self.begun = step - 1 if self.begun is None else self.begun
-        now = time.monotonic()
+        self.first_step = step - 1 if self.first_step is None else self.first_step
+        text, now = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s", time.monotonic()
         if self.bar is not None:
-            text = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s"
-            self.bar.update(self.task, completed=step, description=text)
+            self.bar.update(self.bar_task, completed=step, description=text)
         elif now - self.last >= INTERVAL:
             self.last = now
-            left = (now - self.start) / (step - self.begun) * (self.steps - step)
-            numbers = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s · {_minutes(left)} left"
-            self.say(f"step {step:,} of {self.steps:,} · {numbers}")
+            left = (now - self.start) / (step - self.first_step) * (self.steps - step)
+            self.write(f"step {step:,} of {self.steps:,} · {text} · {_clock(left)} left")
 
-    def evaluated(self, step: int, metrics: Mapping[str, Any], samples: list[Sample], best: bool) -> None:
+    def evaluation(self, step: int, metrics: Mapping[str, Any], samples: list[Sample], *, is_best: bool) -> None:
         """After each evaluation."""
-        self.say(f"step {step:,} · {told(metrics)}" + (" · the best so far" if best else ""))
+        self.write(f"step {step:,} · {format_metrics(metrics)}" + (" · the best so far" if is_best else ""))
         for sample in samples[:1]:
-            self.say(f"    {_short(sample.given)} → {_short(sample.found)}")
+            self.write(f"    {_shorten(sample.input)} → {_shorten(sample.output)}")
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """A line that stays."""
         if self.bar is not None:
             self.bar.console.print(text, markup=False, highlight=False)
         else:
@@ -52,8 +51,8 @@ class Report:
 
 
 @contextmanager
-def reporting(steps: int, done: int, unit: str, *, quiet: bool) -> Iterator[Report | None]:
-    """A report for as long as the run takes; None for a process that is to be quiet."""
+def open_report(steps: int, done: int, unit: str, *, quiet: bool) -> Iterator[Report | None]:
+    """A report for the time of a run of which some steps are done; None if it is to be quiet."""
     if quiet:
         yield None
         return
@@ -62,18 +61,19 @@ def reporting(steps: int, done: int, unit: str, *, quiet: bool) -> Iterator[Repo
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Report(steps, unit, None, None)
+        yield Report(steps, unit)
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as bar:
         yield Report(steps, unit, bar, bar.add_task("", total=steps, completed=done))
 
 
-def told(metrics: Mapping[str, Any]) -> str:
+def format_metrics(metrics: Mapping[str, Any]) -> str:
     """Metrics in a line."""
-    shown = {name: value for name, value in metrics.items() if name != "signature"}
-    text = " · ".join(f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in shown.items())
-    return text.replace("bleu", "BLEU")
+    texts = [
+        f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in metrics.items() if name != "signature"
+    ]
+    return " · ".join(texts).replace("bleu", "BLEU")
 
 
 def _number(name: str, value: Any) -> str:
@@ -82,12 +82,11 @@ def _number(name: str, value: Any) -> str:
     return f"{value:.1f}" if name == "bleu" else f"{value:.1%}" if name == "accuracy" else f"{value:.3f}"
 
 
-def _minutes(seconds: float) -> str:
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3_600)
+def _clock(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3_600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def _short(text: str, most: int = 70) -> str:
+def _shorten(text: str, limit: int = 70) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""`train`: from options to a model folder, whatever happens on the way."""
+"""`train`: from options to a model folder."""
 
 from __future__ import annotations
 
@@ -15,32 +15,37 @@ import torch
 from regard.models.folders import load, refuse_foreign
 from regard.models.model import Model
 from regard.models.tensors import FolderError
-from regard.training import checkpoints, loop
+from regard.training import checkpoints
 from regard.training.folder import (
     CHECKPOINTS,
     Log,
     RunError,
     has_run,
-    is_of,
-    locked,
+    lock,
+    manifest_digest,
     read_options,
-    seal,
+    was_launched_by,
     write_options,
     write_results,
 )
-from regard.training.options import OptionError, Options, resolved
-from regard.training.processes import World, joined
-from regard.training.report import reporting
+from regard.training.loop import Run, State, end_conditions
+from regard.training.options import OptionError, Options, resolve
+from regard.training.processes import World, join
+from regard.training.report import open_report
 from regard.training.signals import Signals
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import prepare
 
 __all__ = ["Trained", "train"]
 
+# Of the options that decide a model's shape, those that are given together with init_from as well: they choose the kind
+# of model that is expected, or cut the data.
+WITH_INIT_FROM = {("language", "model"), ("images", "image_size"), ("language", "context")}
+
 
 @dataclass(frozen=True)
 class Trained:
-    """How a run ended: the best model, where it is, and its metrics on the test part."""
+    """A finished run: the folder of the best model, and its metrics on the test part."""
 
     folder: Path
     results: dict[str, Any]
@@ -64,7 +69,7 @@ def train(
 
     task: translate, language, text or images. data: a file or a folder, as `regard train TASK --help` says; without it
     the data that come with regard. options: as there, with underscores (learning_rate=1e-3). resume: go on with the run
-    in `out`. quiet=False tells on stderr how it goes.
+    in `out`. quiet=False reports progress on stderr.
 
     >>> import regard, tempfile, torch
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -72,137 +77,117 @@ def train(
     >>> model(torch.zeros(3, 1, 8, 8)).shape  # of scikit-learn's digits, for two steps
     torch.Size([3, 10])
     """
-    given = {**options, **({} if data is None else {"data": str(data)})}
-    return carry_out(task, given, Path(out), resume=resume, quiet=quiet)
-
-
-def carry_out(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool, quiet: bool) -> Trained:
-    """The same, with options as a mapping."""
+    folder = Path(out)
+    given = options if data is None else {**options, "data": str(data)}
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and is_of(folder, launch):
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and was_launched_by(folder, launch):
         resume = True  # torchrun starts the same command again when one of its processes has died
-    known = _options(task, given, folder, resume=resume)
-    if known.threads:
-        torch.set_num_threads(known.threads)
-    else:  # which the bits of a result depend on, so a run keeps it
-        known = dataclasses.replace(known, threads=torch.get_num_threads())
+    chosen = _options(task, given, folder, resume=resume)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    else:  # the number of threads changes the last bits of results, so a run keeps it
+        chosen = dataclasses.replace(chosen, threads=torch.get_num_threads())
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        world = stack.enter_context(joined(known.device, shard=known.shard))
-        if world.first:
-            stack.enter_context(locked(folder, launch))
-        return _train(task, known, folder, world, signals, resume=resume, quiet=quiet)
+        world = stack.enter_context(join(chosen.device, shard=chosen.shard))
+        if world.is_first:
+            stack.enter_context(lock(folder, launch))
+        return _train(task, chosen, folder, world, signals, resume=resume, quiet=quiet)
 
 
 def _train(
-    task: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
+    name: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
 ) -> Trained:
-    found, reasons = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
-    found = world.broadcast(found)
-    ready = prepare(task, options, _kept(folder) if resume else None)
-    signals.obey("stopped before anything was done")
-    state = _state(found, ready, options, folder)
-    if world.broadcast(ready.fingerprint) != ready.fingerprint:
+    checkpoint, problems = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
+    checkpoint = world.broadcast(checkpoint)
+    task = prepare(name, options, _read_tokenizers(folder) if resume else None)
+    signals.raise_if_caught("stopped before the first step")
+    state = _state(checkpoint, task, options, folder)
+    if world.broadcast(task.fingerprint) != task.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
-        silent = quiet or not world.first
-        report = stack.enter_context(reporting(options.steps, state.step, ready.unit, quiet=silent))
+        is_silent = quiet or not world.is_first
+        report = stack.enter_context(open_report(options.steps, state.step, task.unit, quiet=is_silent))
         if report is not None:
-            for note in [
-                *(f"not whole, so passed over: {reason}" for reason in reasons),
-                *ready.notes,
-                *_warnings(options),
-            ]:
-                report.say(note)
-            count = ready.model.parameter_count
-            report.say(f"{type(ready.model).__name__} with {count:,} parameters" + _whence(options, state))
+            for problem in problems:
+                report.write(f"a damaged checkpoint is skipped: {problem}")
+            for line in (*task.notes, *_description(task, options, state)):
+                report.write(line)
         log = None
-        if world.first:
-            if found is not None:
-                checkpoints.forget_after(folder / CHECKPOINTS, found.step)
+        if world.is_first:
+            if checkpoint is not None:
+                checkpoints.remove_after(folder / CHECKPOINTS, checkpoint.step)
             if not has_run(folder):
-                ready.model.save(folder)  # its tokenizer is needed from now on, and the best model takes its place
-            write_options(folder, task, options)
-            log = stack.enter_context(Log(folder, state.step, events=options.tensorboard))
-        run = loop.Run(ready, options, folder, world, report, log, signals)
-        state = loop.run(run, state, found)
-        signals.obey(f"stopped after the last step; go on with --resume, to measure the model in {folder}")
-        return _ended(ready, folder, world, state)
+                task.model.save(folder)  # for its tokenizer, which a resumed run needs; the best model replaces it
+            write_options(folder, name, options)
+            log = stack.enter_context(Log(folder, state.step, tensorboard=options.tensorboard))
+        run = Run(task, options, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)
+        state = run.train()
+        signals.raise_if_caught(f"stopped after the last step; go on with --resume, to evaluate the model in {folder}")
+        return Trained(folder, world.broadcast(_evaluate_best(task, folder, state) if world.is_first else None))
 
 
-def _ended(task: Task, folder: Path, world: World, state: loop.State) -> Trained:
-    """The best model on the part that nobody has looked at."""
-    results: dict[str, Any] = {}
-    if world.first:
-        if state.best is None:
-            raise RunError(f"{folder}: the run ended before its first evaluation")
-        metrics = task.evaluate(load(folder), "test")
-        results = {
-            "test": metrics,
-            "best_step": state.best_step,
-            "steps": state.step,
-            "tokens": state.tokens,
-            "seconds": round(state.seconds, 1),
-            "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
-            "unit": task.unit,
-            "padding": round(task.batches.padding(), 4),
-            "parameters": task.model.parameter_count,
-        }
-        write_results(folder, results)
-    return Trained(folder, world.broadcast(results))
+def _evaluate_best(task: Task, folder: Path, state: State) -> dict[str, Any]:
+    """Evaluate the best model on the test part, and write results.json."""
+    if state.best is None:
+        raise RunError(f"{folder}: the run ended before its first evaluation")
+    results = {
+        "test": task.evaluate(load(folder), "test"),
+        "best_step": state.best_step,
+        "steps": state.step,
+        "tokens": state.tokens,
+        "seconds": round(state.seconds, 1),
+        "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
+        "unit": task.unit,
+        "padding": round(task.batches.padding(), 4),
+        "parameters": task.model.parameter_count,
+    }
+    write_results(folder, results)
+    return results
 
 
 def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool) -> Options:
-    """For a new run, or those of the run that goes on, with what may change changed."""
+    """The options of a new run, or those of the run that is resumed with the mutable ones changed."""
     if not resume:
         if has_run(folder):
             raise RunError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
         refuse_foreign(folder)
-        options = resolved(task, given)
-        if options.init_from is not None:
-            _check_transfer(task, options, given)
+        options = resolve(task, given)
+        for field in dataclasses.fields(options):
+            changed = field.name in given and given[field.name] != field.default
+            is_shape = field.metadata["shape"] and (task, field.name) not in WITH_INIT_FROM
+            if options.init_from is not None and is_shape and changed:
+                raise OptionError(f"{field.name}: cannot be given with init_from, whose model decides it")
         return options
     if not has_run(folder):
-        raise RunError(f"{folder}: holds no run to go on with: begin one without --resume")
-    kept, old = read_options(folder)
-    if kept != task:
-        raise RunError(f"{folder}: holds a run of `{kept}`, not of `{task}`")
-    may_change = {own.name for own in dataclasses.fields(old) if own.metadata["later"]}
-    new = resolved(task, {**dataclasses.asdict(old), **given})
-    for own in dataclasses.fields(old):
-        before, after = getattr(old, own.name), getattr(new, own.name)
-        if before != after and own.name not in may_change:
-            raise OptionError(f"{own.name}: this run has {before!r}, which cannot change to {after!r}; begin a new run")
+        raise RunError(f"{folder}: holds no run to resume: start one without --resume")
+    old_task, old = read_options(folder)
+    if old_task != task:
+        raise RunError(f"{folder}: holds a run of `{old_task}`, not of `{task}`")
+    new = resolve(task, {**dataclasses.asdict(old), **given})
+    for field in dataclasses.fields(old):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if before != after and not field.metadata["mutable"]:
+            raise OptionError(f"{field.name}: this run has {before!r}, it cannot change to {after!r}; start a new run")
     return new
 
 
-def _check_transfer(task: str, options: Options, given: Mapping[str, Any]) -> None:
-    """A model that is read has its shape already."""
-    for own in dataclasses.fields(options):
-        chosen = own.name in given and given[own.name] != own.default
-        if own.metadata["shape"] and chosen and (task, own.name) not in DECIDE_TOGETHER:
-            raise OptionError(f"{own.name}: cannot be given with init_from, whose model decides it")
-
-
-DECIDE_TOGETHER = {("language", "model"), ("images", "image_size"), ("language", "context")}
-
-
-def _state(found: checkpoints.Checkpoint | None, task: Task, options: Options, folder: Path) -> loop.State:
-    if found is None:
-        return loop.State()
-    if found.state.get("fingerprint") != task.fingerprint:
-        raise RunError(f"{folder}: the data are not those that this run began with")
-    names = [own.name for own in dataclasses.fields(loop.State)]
-    state = loop.State(**{name: found.state[name] for name in names})
-    state.finished &= found.state["until"] == loop.until(options)  # unless more was asked for
+def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, options: Options, folder: Path) -> State:
+    """The state of a checkpoint, if it is of these data."""
+    if checkpoint is None:
+        return State()
+    if checkpoint.state.get("fingerprint") != task.fingerprint:
+        raise RunError(f"{folder}: the data are not those that this run started with")
+    state = State(**{field.name: checkpoint.state[field.name] for field in dataclasses.fields(State)})
+    state.finished &= checkpoint.state["end_conditions"] == end_conditions(options)  # unless more steps are wanted now
     state.finished |= state.step >= options.steps
-    if state.best is not None and seal(folder) != state.best_seal:
-        state.best = None  # the folder holds a later model, which this run has not made yet: the next one is the best
+    if state.best is not None and manifest_digest(folder) != state.best_manifest:
+        state.best = None  # the folder holds a model of a later step, which will be computed again
     return state
 
 
-def _kept(folder: Path) -> Tokenizers | None:
-    """The tokenizers of a run, if its model was written whole."""
+def _read_tokenizers(folder: Path) -> Tokenizers | None:
+    """The tokenizers of a run; None if it was killed while it wrote its first model."""
     try:
         model = load(folder)
     except FolderError:
@@ -210,13 +195,12 @@ def _kept(folder: Path) -> Tokenizers | None:
     return Tokenizers(model.tokenizer, model.target_tokenizer)
 
 
-def _warnings(options: Options) -> list[str]:
-    """What was asked for, and may not be meant."""
-    if options.warmup < options.steps or options.steps < 2:
-        return []
-    return [f"the warm-up of {options.warmup} steps is longer than the run: try --warmup {options.steps // 5}"]
-
-
-def _whence(options: Options, state: loop.State) -> str:
-    begun = f", begun from {options.init_from}" if options.init_from else ""
-    return begun + (f", goes on after step {state.step:,}" if state.step else "")
+def _description(task: Task, options: Options, state: State) -> list[str]:
+    """What is trained, and a warning about the warm-up."""
+    lines = []
+    if options.warmup >= options.steps > 1:
+        lines.append(f"the warm-up of {options.warmup} steps is longer than the run: try --warmup {options.steps // 5}")
+    source = f", starting from {options.init_from}" if options.init_from else ""
+    resumed = f", resumed after step {state.step:,}" if state.step else ""
+    count = task.model.parameter_count
+    return [*lines, f"{type(task.model).__name__} with {count:,} parameters{source}{resumed}"]

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: noted at once, obeyed between two steps."""
+"""SIGINT and SIGTERM: noted when they come, obeyed between two steps."""
 
 from __future__ import annotations
 
@@ -11,38 +11,42 @@ __all__ = ["Signals", "Stopped"]
 
 
 class Stopped(RegardError):
-    """A signal came, and was obeyed. The exit code is that of a process which the signal ended: 128 + its number."""
+    """A run that ended because of a signal; the exit code is 128 + its number, as the shell expects."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
+        self.number = number
         self.exit_code = 128 + number
 
 
 class Signals:
-    """Within its block a signal is noted; a second one stops at once. Outside of the main thread it hears none."""
+    """Within its block a first signal is noted in `caught`, and a second one raises Stopped at once.
+
+    Only the main thread can handle signals: in any other one this does nothing.
+    """
 
     def __init__(self) -> None:
         self.caught = 0
-        self.before: dict[int, Any] = {}
+        self.handlers: dict[int, Any] = {}  # those before this block
 
     def __enter__(self) -> Signals:
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self._note)
-        except ValueError:  # not the main thread: then signals are somebody else's
-            self.before.clear()
+                self.handlers[number] = signal.signal(number, self._note)
+        except ValueError:  # not the main thread
+            self.handlers.clear()
         return self
 
-    def __exit__(self, *about: object) -> None:
-        for number, handler in self.before.items():
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
         if self.caught:
-            raise Stopped(number, "stopped at once; what was saved before is whole: go on with --resume")
+            raise Stopped(number, "stopped at once; what was saved before is complete: go on with --resume")
         self.caught = number
 
-    def obey(self, text: str) -> None:
+    def raise_if_caught(self, text: str) -> None:
         """Stop here, if a signal came."""
         if self.caught:
             raise Stopped(self.caught, text)

@@ -1,11 +1,10 @@
-"""What is trained: data → batch → loss → metrics. A task is that, and nothing else; all the rest is the loop's."""
+"""What is trained: data → batch → loss → metrics. A task is that and nothing else; the loop does the rest."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,95 +14,95 @@ from torch.nn import functional
 
 from regard.data.batches import Batches
 from regard.errors import RegardError
-from regard.models.model import Model
-from regard.models.tensors import FolderError
+from regard.models.model import Model, evaluation
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = [
-    *("Batch", "Goal", "Sample", "Task", "TaskError", "Tokenizers", "LossModule"),
-    *("built", "cross_entropy", "fingerprint"),
+    *("IGNORE_INDEX", "Batch", "Goal", "LossModule", "Sample", "Task", "TaskError", "Tokenizers"),
+    *("cross_entropy", "fingerprint", "total_loss"),
 ]
 
-IGNORE_INDEX = -100  # a target that counts for nothing: PyTorch's own number for it
+IGNORE_INDEX = -100  # a target that does not count: PyTorch's default
+
+
+class TaskError(RegardError, ValueError):
+    """Data and options that do not fit together."""
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Of the source, and of the target where that has another."""
+    """The tokenizer of the source, and that of the target if it is another one; None where there is none."""
 
-    source: Tokenizer | None
+    source: Tokenizer | None = None
     target: Tokenizer | None = None
-
-
-class TaskError(RegardError, ValueError):
-    """Data and options that do not fit together; the message says which and why."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The number that says which model is best."""
+    """The metric that decides which model is the best."""
 
     name: str
-    higher: bool  # is better
+    higher_is_better: bool
 
-    def better(self, new: float, old: float | None) -> bool:
-        return old is None or (new > old if self.higher else new < old)
+    def improves(self, value: float, best: float | None) -> bool:
+        """Whether a value is better than the best one so far."""
+        return best is None or (value > best if self.higher_is_better else value < best)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples side by side, as tensors."""
+    """Examples as tensors; every field has a row for each example."""
 
-    inputs: tuple[Tensor | list[int], ...]  # each with a row for each example
-    targets: Tensor  # likewise
+    inputs: tuple[Tensor | list[int], ...]  # the model's arguments
+    targets: Tensor
     sizes: list[int]  # tokens of each example, without padding
 
     @property
     def count(self) -> int:
-        """Targets that count: the loss is a mean over them."""
+        """How many targets count: the loss is a mean over them."""
         return int((self.targets != IGNORE_INDEX).sum())
 
     @property
     def tokens(self) -> int:
-        """That are read, without padding."""
+        """How many tokens there are, without padding."""
         return sum(self.sizes)
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device; lengths are lists and stay."""
-        inputs = tuple(own.to(device) if isinstance(own, Tensor) else own for own in self.inputs)
+        inputs = tuple(value.to(device) if isinstance(value, Tensor) else value for value in self.inputs)
         return Batch(inputs, self.targets.to(device), self.sizes)
 
-    def share(self, rank: int, size: int) -> Batch:
+    def shard(self, rank: int, world_size: int) -> Batch:
         """The rows of one of several processes."""
-        inputs = tuple(own[rank::size] for own in self.inputs)
-        return Batch(inputs, self.targets[rank::size], self.sizes[rank::size])
+        inputs = tuple(value[rank::world_size] for value in self.inputs)
+        return Batch(inputs, self.targets[rank::world_size], self.sizes[rank::world_size])
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a model makes of one example, beside what was expected."""
+    """An example, and what a model makes of it."""
 
-    given: str
+    input: str
     expected: str
-    found: str
+    output: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A task with its data read, and a model that has not learned it yet."""
+    """A task with its data, and an untrained model for it."""
 
     model: Model
     batches: Batches  # of the training part
-    fingerprint: str  # of the data: a run goes on only with the same
-    notes: list[str] = field(default_factory=list)  # what the user should know of the data
+    fingerprint: str  # of the data: a run is resumed with the same data only
+    notes: list[str] = field(default_factory=list)  # what the user should know about the data
     goal: ClassVar[Goal]
     unit: ClassVar[str] = "tokens"
 
     @abstractmethod
-    def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
-        """Some examples of the training part; `chance` decides what is random about them."""
+    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+        """Examples of the training part; all their randomness (augmentation, masks) comes from the generator."""
 
     @abstractmethod
     def loss(self, model: Any, batch: Batch) -> Tensor:
@@ -115,22 +114,11 @@ class Task(ABC):
 
     @abstractmethod
     def samples(self, model: Any) -> list[Sample]:
-        """A few examples of the validation part, to be looked at."""
-
-
-@contextmanager
-def built() -> Iterator[None]:
-    """Within this block a model is made from options: what cannot be is the user's to mend."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error, TaskError | FolderError):
-            raise
-        raise TaskError(str(error)) from error
+        """What a model makes of a few examples of the validation part."""
 
 
 class LossModule(nn.Module):
-    """A model and its task as one module whose output is a loss: what several processes share."""
+    """A model and its task as one module whose output is the loss: what DDP and FSDP2 wrap."""
 
     def __init__(self, model: Model, task: Task) -> None:
         super().__init__()
@@ -141,18 +129,32 @@ class LossModule(nn.Module):
         return self.task.loss(self.model, batch)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Logits (…, classes), targets (…) → the sum of −log p(target); each class gets a share of the target if smooth."""
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Logits (…, classes), targets (…) → the sum of −log p(target) over the targets that count."""
     return functional.cross_entropy(
-        logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=smoothing
+        logits.flatten(0, -2),
+        targets.flatten(),
+        ignore_index=IGNORE_INDEX,
+        reduction="sum",
+        label_smoothing=label_smoothing,
     )
 
 
-def fingerprint(*parts: str | bytes | Tensor) -> str:
+def total_loss(model: Model, batches: Iterable[Batch], logits: Callable[[Batch], Tensor]) -> tuple[float, int]:
+    """The sum of the losses of all targets, in evaluation mode and without label smoothing, and how many count."""
+    total, count, device = 0.0, 0, next(model.parameters()).device
+    with torch.no_grad(), evaluation(model):
+        for batch in batches:
+            on_device = batch.to(device)
+            total += float(cross_entropy(logits(on_device), on_device.targets))
+            count += batch.count
+    return total, count
+
+
+def fingerprint(*parts: str | Tensor) -> str:
     """The SHA-256 of texts and tensors."""
     digest = hashlib.sha256()
     for part in parts:
-        content = part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else part
-        content = content.encode() if isinstance(content, str) else content
+        content = part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else part.encode()
         digest.update(f"{len(content)}:".encode() + content)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Transfer: begin with what another model has learned, keep some layers as they are, let others learn more slowly."""
+"""Transfer: start from a trained model, freeze layers, let layers further from the output learn more slowly."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from regard.models.model import Model
 from regard.training.options import Options
 from regard.training.task import TaskError
 
-__all__ = ["begun_from", "groups"]
+__all__ = ["freeze", "load_pretrained", "parameter_groups"]
 
-Kind = TypeVar("Kind", bound=Model)
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+# Parameters before the blocks, by the beginning of their names: embeddings, positions, patches, convolutions.
+EMBEDDINGS = re.compile(r"(\w*word|\w*position|token|token_types|patch|stem)\b")
 
 
-def begun_from(options: Options, kind: type[Kind], **arguments: Any) -> Kind:
-    """The model of a folder, with these arguments changed: a tensor that has the same shape in both is kept.
+def load_pretrained(options: Options, kind: type[AnyModel], **arguments: Any) -> AnyModel:
+    """The model of the folder `init_from`, rebuilt with some arguments changed.
 
-    What is new, such as a head for other classes, begins as in a new model.
+    Every tensor that has the same shape in both is kept; what is new, such as a head for other classes, is initialised
+    as in a new model.
     """
     folder = Path(str(options.init_from))
     old = load(folder)
@@ -34,63 +38,59 @@ def begun_from(options: Options, kind: type[Kind], **arguments: Any) -> Kind:
             count = tokenizer.get_vocab_size()
             raise TaskError(f"{folder}: its tokenizer does not fit: it has {count} tokens, the model {size}")
     torch.manual_seed(options.seed)
-    changed = {**arguments, "dropout": options.dropout} if "dropout" in old.config else arguments
-    new = type(old)(**{**old.config, **changed})
-    known = {name: tensor for name, tensor in old.state_dict().items() if _fits(new, name, tensor)}
-    # A head for classes of the same number but with other names has other things to say.
+    if "dropout" in old.config:
+        arguments = {**arguments, "dropout": options.dropout}
+    new = type(old)(**{**old.config, **arguments})
+    shapes = {name: tensor.shape for name, tensor in new.state_dict().items()}
+    tensors = {name: tensor for name, tensor in old.state_dict().items() if shapes.get(name) == tensor.shape}
+    # A head for as many classes, but with other names, has to be learned anew.
     if arguments.get("labels") != list(old.config.get("labels", ())):
-        known = {name: tensor for name, tensor in known.items() if not name.startswith("classifier.")}
-    new.load_state_dict(known, strict=False)
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("classifier.")}
+    new.load_state_dict(tensors, strict=False)
     new.tokenizer, new.target_tokenizer = old.tokenizer, old.target_tokenizer
     return new
 
 
-def _fits(model: nn.Module, name: str, tensor: torch.Tensor) -> bool:
-    own = model.state_dict().get(name)
-    return own is not None and own.shape == tensor.shape
+def freeze(model: nn.Module, options: Options) -> None:
+    """Freeze the layers that options.freeze names: their parameters require no gradient."""
+    parameters = dict(model.named_parameters())
+    for layer in filter(None, map(str.strip, (options.freeze or "").split(","))):
+        names = [name for name in parameters if name == layer or name.startswith(layer + ".")]
+        if not names:
+            layers = ", ".join(sorted({name.rpartition(".")[0] or name for name in parameters})[:12])
+            raise TaskError(f"freeze: no layer is called {layer!r}; there are {layers} …")
+        for name in names:
+            parameters[name].requires_grad_(False)
 
 
-def groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
-    """The parameters that learn, in groups with a factor of the learning rate and a weight decay each."""
-    frozen = _frozen(model, options)
-    depth = max((number + 1 for number in map(_block, dict(model.named_parameters())) if number is not None), default=0)
-    found: dict[tuple[float, float], list[nn.Parameter]] = {}
+def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
+    """The parameters that require gradients, grouped by the factor of their learning rate and their weight decay."""
+    blocks = [block for name, _ in model.named_parameters() if (block := _block(name)) is not None]
+    depth = max(blocks, default=-1) + 1
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        if name in frozen:
-            parameter.requires_grad_(False)
         if not parameter.requires_grad:
             continue
         factor = options.layer_decay ** _distance(name, depth)
-        decay = options.weight_decay if parameter.dim() > 1 else 0.0
-        found.setdefault((factor, decay), []).append(parameter)
-    if not found:
-        raise TaskError("freeze: every layer stays as it is, so there is nothing to train")
-    return [{"params": own, "factor": factor, "weight_decay": decay} for (factor, decay), own in found.items()]
-
-
-def _frozen(model: nn.Module, options: Options) -> set[str]:
-    names = [name for name, _ in model.named_parameters()]
-    frozen: set[str] = set()
-    for beginning in (options.freeze or "").split(","):
-        if not beginning.strip():
-            continue
-        own = {name for name in names if name == beginning.strip() or name.startswith(beginning.strip() + ".")}
-        if not own:
-            known = ", ".join(sorted({re.sub(r"\.[^.]*$", "", name) for name in names})[:12])
-            raise TaskError(f"freeze: no layer is called {beginning.strip()!r}; there are {known} …")
-        frozen |= own
-    return frozen
+        weight_decay = options.weight_decay if parameter.dim() > 1 else 0.0
+        groups.setdefault((factor, weight_decay), []).append(parameter)
+    if not groups:
+        raise TaskError("freeze: every layer is frozen, so there is nothing to train")
+    return [
+        {"params": parameters, "factor": factor, "weight_decay": weight_decay}
+        for (factor, weight_decay), parameters in groups.items()
+    ]
 
 
 def _block(name: str) -> int | None:
     """The number of the block that a parameter belongs to."""
-    found = re.search(r"blocks\.(\d+)\.", name)
-    return None if found is None else int(found.group(1))
+    match = re.search(r"blocks\.(\d+)\.", name)
+    return None if match is None else int(match.group(1))
 
 
 def _distance(name: str, depth: int) -> int:
     """How many layers lie between a parameter and the output: 0 for heads, depth + 1 for what comes before blocks."""
-    number = _block(name)
-    if number is not None:
-        return depth - number
-    return depth + 1 if re.match(r"(\w*word|\w*position|token|patch|stem|kind)\b", name) else 0
+    block = _block(name)
+    if block is not None:
+        return depth - block
+    return depth + 1 if EMBEDDINGS.match(name) else 0

@@ -1,4 +1,4 @@
-"""What happens to a run from outside: killed, stopped, no room, no right, spoilt files. Nothing is lost."""
+"""What happens to a run from outside: killed, stopped, a full disk, no permission, damaged files. Nothing is lost."""
 
 import random
 import resource
@@ -15,52 +15,66 @@ import regard
 from tests.training import tiny
 
 TASK = "translate"
+faults = pytest.mark.faults
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A run that was never touched."""
-    home = tmp_path_factory.mktemp("whole")
+def untouched(tmp_path_factory):
+    """The data, and the folder of a run that nothing happened to."""
+    home = tmp_path_factory.mktemp("untouched")
     data = tiny.make(TASK, home)
     done = tiny.run(tiny.command(TASK, data, home / "run"))
     assert done.returncode == 0, done.stderr
     return data, home / "run"
 
 
-def killed(arguments, folder, touch):
-    """Run until the touch-th file operation in the folder; whether it was killed there."""
-    script = Path(__file__).with_name("killed.py")
-    child = tiny.run([sys.executable, str(script), str(touch), str(folder), *arguments[3:]])
-    assert child.returncode in (0, -signal.SIGKILL), child.stderr
-    return child.returncode != 0
+def resumed(arguments, out):
+    """The same command, with --resume if there is a run."""
+    return [*arguments, "--resume"] if (out / "training.yaml").exists() else arguments
 
 
-def check_killed(whole, out, touches):
-    """Killed at each of these touches, one after the other, and then left alone."""
-    data, expected = whole
-    arguments, cut = tiny.command(TASK, data, out), 0
-    for touch in touches:
-        resume = ["--resume"] if (out / "training.yaml").exists() else []
-        cut += killed([*arguments, *resume], out, touch)
-    assert cut, "no kill came: the test shows nothing"
-    done = tiny.run([*arguments, *(["--resume"] if (out / "training.yaml").exists() else [])])
+def run_to_the_end(arguments, out, expected):
+    done = tiny.run(resumed(arguments, out))
     assert done.returncode == 0, done.stderr
     assert tiny.outcome(out) == tiny.outcome(expected)
 
 
-def test_a_run_killed_inside_its_saves_ends_like_one_that_was_not(whole, tmp_path):
-    check_killed(whole, tmp_path / "run", [19, 31, 23])
+def start(arguments):
+    """A run in a process of its own, when it is about to begin with its first step."""
+    child = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=tiny.ROOT)
+    for line in child.stderr:
+        if "parameters" in line:
+            break
+    return child
 
 
-@pytest.mark.faults
+def check_killed(untouched, out, operations):
+    """Killed at each of these file operations, one after the other, and then left alone."""
+    data, expected = untouched
+    arguments, kills = tiny.command(TASK, data, out), 0
+    script = Path(__file__).with_name("killed.py")
+    for number in operations:
+        words = resumed(arguments, out)[3:]  # without `python -m regard`
+        child = tiny.run([sys.executable, str(script), str(number), str(out), *words])
+        assert child.returncode in (0, -signal.SIGKILL), child.stderr
+        kills += child.returncode != 0
+    assert kills, "no kill came: the test shows nothing"
+    run_to_the_end(arguments, out, expected)
+
+
+def test_a_run_killed_inside_its_saves_ends_like_one_that_was_not(untouched, tmp_path):
+    check_killed(untouched, tmp_path / "run", [19, 31, 23])
+
+
+@faults
 @pytest.mark.parametrize("seed", range(12))
-def test_runs_killed_again_and_again(whole, tmp_path, seed):
-    chance = random.Random(seed)
-    check_killed(whole, tmp_path / "run", [chance.randint(3, 60) for _ in range(4)])
+def test_runs_killed_again_and_again(untouched, tmp_path, seed):
+    generator = random.Random(seed)
+    check_killed(untouched, tmp_path / "run", [generator.randint(3, 60) for _ in range(4)])
 
 
-def killed_in_time(whole, out, delay):
-    data, expected = whole
+def check_killed_after(untouched, out, delay):
+    data, expected = untouched
     arguments = tiny.command(TASK, data, out)
     child = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, cwd=tiny.ROOT)
     deadline = time.monotonic() + 60
@@ -69,113 +83,110 @@ def killed_in_time(whole, out, delay):
     time.sleep(delay)
     child.kill()
     child.wait()
-    done = tiny.run([*arguments, "--resume"])
-    assert done.returncode == 0, done.stderr
-    assert tiny.outcome(out) == tiny.outcome(expected)
+    run_to_the_end(arguments, out, expected)
 
 
-def test_a_run_killed_at_some_instant_ends_like_one_that_was_not(whole, tmp_path):
-    killed_in_time(whole, tmp_path / "run", 0.3)
+def test_a_run_killed_at_some_instant_ends_like_one_that_was_not(untouched, tmp_path):
+    check_killed_after(untouched, tmp_path / "run", 0.3)
 
 
-@pytest.mark.faults
+@faults
 @pytest.mark.parametrize("seed", range(24))
-def test_runs_killed_at_any_instant(whole, tmp_path, seed):
-    killed_in_time(whole, tmp_path / "run", random.Random(seed).uniform(0, 1.5))
+def test_runs_killed_at_any_instant(untouched, tmp_path, seed):
+    check_killed_after(untouched, tmp_path / "run", random.Random(seed).uniform(0, 1.5))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_the_run_goes_on_later(whole, tmp_path, number, code):
-    data, _ = whole
-    arguments = tiny.command(TASK, data, tmp_path / "run", steps=5_000, evaluate_every=10_000, save_every=10_000)
-    child = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=tiny.ROOT)
-    for line in child.stderr:
-        if "parameters" in line:
-            break
+def test_a_signal_saves_and_the_run_goes_on_later(untouched, tmp_path, number, code):
+    data, _ = untouched
+    out = tmp_path / "run"
+    arguments = tiny.command(TASK, data, out, steps=5_000, evaluate_every=10_000, save_every=10_000)
+    child = start(arguments)
     time.sleep(1)
     child.send_signal(number)
-    _, told = child.communicate(timeout=60)
+    _, message = child.communicate(timeout=60)
     assert child.returncode == code
-    assert "everything is saved: go on with --resume" in told
-    (saved,) = (tmp_path / "run" / "checkpoints").glob("step-*")
+    assert "everything is saved: go on with --resume" in message
+    (saved,) = (out / "checkpoints").glob("step-*")
     step = int(saved.name.rpartition("-")[2])
-    done = tiny.run([*arguments[:6], "--out", str(tmp_path / "run"), "--resume", "--steps", str(step + 2)])
-    assert (done.returncode, list(tiny.losses(tmp_path / "run"))) == (0, list(range(1, step + 3))), done.stderr
+    done = tiny.run([*arguments[:6], "--out", str(out), "--resume", "--steps", str(step + 2)])
+    assert (done.returncode, list(tiny.losses(out))) == (0, list(range(1, step + 3))), done.stderr
 
 
-def test_a_second_trainer_in_the_same_folder_is_refused(whole, tmp_path):
-    data, _ = whole
-    arguments = tiny.command(TASK, data, tmp_path / "run", steps=5_000)
-    child = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=tiny.ROOT)
+def test_a_second_trainer_in_the_same_folder_is_refused_while_the_first_one_lives(untouched, tmp_path):
+    data, _ = untouched
+    out = tmp_path / "run"
+    arguments = tiny.command(TASK, data, out, steps=5_000)
+    child = start(arguments)
     try:
-        for line in child.stderr:
-            if "parameters" in line:
-                break
         second = tiny.run([*arguments, "--resume"])
         assert (second.returncode, second.stderr.count("\n")) == (2, 1)
-        assert "somebody is training there already" in second.stderr
+        assert "another process is training there" in second.stderr
         assert child.poll() is None
     finally:
-        child.kill()
+        child.kill()  # its .lock file stays, and locks nothing
         child.communicate()
+    third = tiny.run([*arguments[:6], "--out", str(out), "--resume", "--minutes", "1e-6"])
+    assert third.returncode == 0, third.stderr
 
 
-@pytest.mark.parametrize("what", ["checkpoint", pytest.param("model", marks=pytest.mark.faults)])
-def test_no_room_on_the_disk_is_one_line_and_costs_nothing(whole, tmp_path, what):
-    data, expected = whole
+@pytest.mark.parametrize("what", ["checkpoint", pytest.param("model", marks=faults)])
+def test_a_full_disk_is_one_line_and_costs_nothing(untouched, tmp_path, what):
+    data, expected = untouched
     out = tmp_path / "run"
     arguments = tiny.command(TASK, data, out)
     large = {"checkpoint": "checkpoints/*/*", "model": "model.safetensors"}[what]
     size = max(path.stat().st_size for path in expected.glob(large))
 
-    def little_room():
+    def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
 
     first = tiny.run(tiny.command(TASK, data, out, steps=3))
     assert first.returncode == 0, first.stderr
     files = [*out.glob("checkpoints/*/*"), out / "model.safetensors", out / "manifest.json"]
-    kept = {path: path.read_bytes() for path in files}
-    full = tiny.run([*arguments, "--resume"], preexec_fn=little_room)
+    contents = {path: path.read_bytes() for path in files}
+    full = tiny.run([*arguments, "--resume"], preexec_fn=limit_file_size)
     assert full.returncode == 1
     assert "Traceback" not in full.stderr
     assert full.stderr.splitlines()[-1].startswith("regard: ")
-    assert {path: path.read_bytes() for path in files} == kept
+    assert {path: path.read_bytes() for path in files} == contents
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000003"]  # nothing half-written
     done = tiny.run([*arguments, "--resume"])
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, tiny.losses(out)) == (0, tiny.losses(expected)), done.stderr
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder that nobody can write to, as Linux has")
-def test_a_folder_that_cannot_be_written_is_one_line(whole):
-    data, _ = whole
+def test_a_folder_that_cannot_be_written_is_one_line(untouched):
+    data, _ = untouched
     done = tiny.run(tiny.command(TASK, data, "/sys/regard-run"))  # not even by root
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "/sys/regard-run" in done.stderr
 
 
-def test_an_out_that_is_a_file_is_one_line(whole, tmp_path):
-    data, _ = whole
+def test_an_out_that_is_a_file_is_one_line(untouched, tmp_path):
+    data, _ = untouched
     (tmp_path / "run").write_text("a file")
     done = tiny.run(tiny.command(TASK, data, tmp_path / "run"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
 
 
-@pytest.mark.parametrize("spoil", ["cut", "changed", "gone", "state", "manifest"])
-def test_a_spoilt_checkpoint_is_passed_over(whole, tmp_path, spoil):
-    """The one before it is taken, and the run ends as if nothing had been."""
-    data, expected = whole
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "state", "manifest"])
+def test_a_damaged_checkpoint_is_skipped(untouched, tmp_path, damage):
+    """The one before it is taken, and the run ends as if nothing had happened."""
+    data, expected = untouched
     out = tmp_path / "run"
     shutil.copytree(expected, out)
     newest = max(out.glob("checkpoints/step-*"))
     (tensors,) = newest.glob("*.safetensors")
-    if spoil == "cut":
+    if damage == "cut":
         tensors.write_bytes(tensors.read_bytes()[:-7])
-    elif spoil == "changed":
+    elif damage == "changed":
         content = bytearray(tensors.read_bytes())
         content[-11] ^= 4
         tensors.write_bytes(content)
-    elif spoil == "gone":
+    elif damage == "gone":
         tensors.unlink()
-    elif spoil == "state":
+    elif damage == "state":
         (newest / "state.json").write_text("{}")
     else:
         (newest / "manifest.json").write_text("no JSON")

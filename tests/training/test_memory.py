@@ -1,4 +1,4 @@
-"""A training process keeps its memory: what one step frees, the next step takes without asking the system."""
+"""A training process keeps its memory: what one step frees, the next step takes without a page fault."""
 
 import platform
 import subprocess
@@ -20,7 +20,7 @@ print((faults() - first) * resource.getpagesize())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="keep_memory is for glibc")
 def test_memory_is_kept():
     def cleared(way):
         run = subprocess.run([sys.executable, "-c", SCRIPT, way], capture_output=True, text=True, check=True)

@@ -17,16 +17,16 @@ WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "jay", "kid"]
 
 # Options that fit each kind of data: a model of a few thousand numbers, a dozen steps.
 SHAPES = {
-    "translate": {"size": 8, "hidden": 12, "tokenizer": "word", "batch": 130, "evaluate_pairs": 7},
+    "translate": {"size": 8, "hidden_size": 12, "tokenizer": "word", "batch": 130, "evaluate_pairs": 7},
     "language": {"size": 12, "layers": 2, "heads": 3, "context": 17, "tokenizer": "character", "batch": 170},
     "text": {"size": 12, "layers": 1, "heads": 3, "tokenizer": "word", "max_length": 11, "batch": 110},
-    "images": {"size": 12, "layers": 1, "heads": 3, "patch": 2, "batch": 13, "flip": True},
+    "images": {"size": 12, "layers": 1, "heads": 3, "patch_size": 2, "batch": 13, "flip": True},
 }
 PACE = {"steps": 12, "evaluate_every": 5, "save_every": 3, "warmup": 3, "dropout": 0.1}
 
 
 def options(task, **more):
-    """The shape and the pace, without what means nothing for the chosen kind of model."""
+    """The shape and the pace, without options that do not apply to the chosen kind of model."""
     fields = TASKS[task].__dataclass_fields__
     kind = more.get("model") or getattr(TASKS[task], "model", None)
     fitting = {name: value for name, value in SHAPES[task].items() if fields[name].metadata["only"] in (None, kind)}
@@ -39,35 +39,35 @@ def make(task, folder):
     return MAKERS[task](folder, random.Random(5))
 
 
-def pairs(folder, chance):
+def pairs(folder, generator):
     lines = set()
     while len(lines) < 211:
-        words = [chance.choice(WORDS) for _ in range(chance.randint(2, 7))]
+        words = [generator.choice(WORDS) for _ in range(generator.randint(2, 7))]
         lines.add(" ".join(words) + "\t" + " ".join(word.upper() for word in reversed(words)))
     path = folder / "pairs.tsv"
     path.write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
     return path
 
 
-def prose(folder, chance):
+def prose(folder, generator):
     path = folder / "prose.txt"
-    lines = [" ".join(chance.choice(WORDS) for _ in range(7)) + ".\n" for _ in range(1_501)]
+    lines = [" ".join(generator.choice(WORDS) for _ in range(7)) + ".\n" for _ in range(1_501)]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
-def labelled(folder, chance):
+def labelled(folder, generator):
     path = folder / "texts.csv"
     rows = []
     for number in range(199):
         label = ("early", "late")[number % 2]
-        own = WORDS[:5] if label == "early" else WORDS[5:]
-        rows.append(f"{' '.join(chance.choice(own) for _ in range(chance.randint(2, 9)))} {number},{label}\n")
+        words = WORDS[:5] if label == "early" else WORDS[5:]
+        rows.append(f"{' '.join(generator.choice(words) for _ in range(generator.randint(2, 9)))} {number},{label}\n")
     path.write_text("text,label\n" + "".join(rows), encoding="utf-8")
     return path
 
 
-def pictures(folder, chance):
+def pictures(folder, generator):
     path = folder / "pictures.npz"
     numbers = numpy.random.default_rng(5)
     labels = numpy.arange(163) % 3
@@ -88,7 +88,7 @@ def losses(folder):
 
 def outcome(folder):
     """Everything that has to be the same: losses, metrics, the best model's weights, the newest checkpoint's."""
-    evaluations = [(own["step"], own["validation"]) for own in read_log(folder) if "validation" in own]
+    evaluations = [(record["step"], record["validation"]) for record in read_log(folder) if "validation" in record]
     newest = max((folder / "checkpoints").glob("step-*"))
     weights = [digest(path) for path in (*newest.glob("*.safetensors"), folder / "model.safetensors")]
     return losses(folder), evaluations, weights
@@ -96,26 +96,25 @@ def outcome(folder):
 
 def digest(path):
     """Of every number in a file; the header may list them in any order."""
-    tensors = load_file(path)
-    found = hashlib.sha256()
+    tensors, total = load_file(path), hashlib.sha256()
     for name in sorted(tensors):
-        found.update(name.encode() + tensors[name].numpy().tobytes())
-    return found.hexdigest()
+        total.update(name.encode() + tensors[name].numpy().tobytes())
+    return total.hexdigest()
 
 
 def flags(given):
     """Options as the command line wants them."""
-    found = []
+    words = []
     for name, value in given.items():
         flag = "--" + name.replace("_", "-")
-        found += [flag] if value is True else [flag.replace("--", "--no-", 1)] if value is False else [flag, str(value)]
-    return found
+        words += [flag] if value is True else [flag.replace("--", "--no-", 1)] if value is False else [flag, str(value)]
+    return words
 
 
 def command(task, data, out, *more, **given):
     """`regard train` as a command for a process of its own."""
-    every = options(task, threads=1, **given)
-    return [sys.executable, "-m", "regard", "train", task, str(data), "--out", str(out), *flags(every), *more]
+    words = flags(options(task, threads=1, **given))
+    return [sys.executable, "-m", "regard", "train", task, str(data), "--out", str(out), *words, *more]
 
 
 def run(arguments, **more):

@@ -281,7 +281,20 @@ def test_a_page_of_one_file(page, tmp_path, scheme):
 def test_without_a_model_one_is_trained_on_request(browser, monkeypatch, tmp_path):
     """Each tab offers it; an error is shown, and then how far it is, and what the model looks at."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    short = ["--steps", "12", "--evaluate-every", "6", "--size", "12", "--layers", "1", "--heads", "3"]
+    short = [
+        "--steps",
+        "12",
+        "--evaluate-every",
+        "6",
+        "--size",
+        "12",
+        "--layers",
+        "1",
+        "--heads",
+        "3",
+        "--patch-size",
+        "2",
+    ]
     with serving() as server:
         page = browser.new_page()
         button = page.get_by_role("button", name="train it now")

@@ -23,7 +23,7 @@ from regard.models.model import Model
 from regard.tour import cache
 from regard.tour.learning import fit_task
 from regard.tour.section import Criteria, Measured, Need, Numbers, Section, Text, points
-from regard.training.options import resolved
+from regard.training.options import resolve
 from regard.training.tasks import prepare
 from regard.view import pictures
 
@@ -87,7 +87,7 @@ def tune(folder: Path, train: Labelled, count: int, seed: int, plan: Course) -> 
         with table.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("text", "label"), *train])
         data = {"data": str(table), "init_from": str(folder), "examples": count, "seed": seed}
-        task = prepare("text", resolved("text", {**data, "batch": 512, "max_length": 64, "dropout": 0.0}))
+        task = prepare("text", resolve("text", {**data, "batch": 512, "max_length": 64, "dropout": 0.0}))
     model = fit_task(task, steps=plan.tune_steps, learning_rate=plan.tune_rate, seed=seed)
     assert isinstance(model, LanguageModel)
     return model
@@ -102,7 +102,7 @@ def pretrain(course: str, steps: int) -> Path:
         with TemporaryDirectory() as home:
             text = Path(home, "read.txt")
             text.write_text("\n".join(plan.texts().unlabelled), encoding="utf-8")
-            task = prepare("language", resolved("language", {"data": str(text), "dropout": 0.0, **plan.options}))
+            task = prepare("language", resolve("language", {"data": str(text), "dropout": 0.0, **plan.options}))
         return fit_task(task, steps=steps, learning_rate=plan.pretrain_rate, seed=0) if steps else task.model
 
     return cache.model_folder(f"pretrained-{course}-{steps}", make, plan.options, plan.pretrain_rate)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from typing import Any
 
 from regard.data.split import SplitError
+from regard.errors import RegardError
 from regard.training.options import Options
 from regard.training.task import Task, TaskError, Tokenizers
+from regard.training.tasks import images, language, text, translate
 
-__all__ = ["prepare"]
+__all__ = ["images", "language", "prepare", "text", "translate"]
+
+MODULES: dict[str, Any] = {"translate": translate, "language": language, "text": text, "images": images}
 
 
-def prepare(name: str, options: Options, kept: Tokenizers | None = None) -> Task:
+def prepare(name: str, options: Options, tokenizers: Tokenizers | None = None) -> Task:
     """Read the data that the options name, and build the model that they describe.
 
-    `kept` are the tokenizers of a run that has begun: tokens have to mean what they meant.
+    tokenizers: those of the run that is resumed; without them new ones are trained.
     """
     try:
-        task: Task = import_module(f"regard.training.tasks.{name}").prepare(options, kept)
+        task: Task = MODULES[name].prepare(options, tokenizers or Tokenizers())
     except SplitError as error:
         raise TaskError(f"{getattr(options, 'data', name)}: {error}") from error
+    except RegardError:
+        raise
+    except ValueError as error:  # of a model's constructor, which refuses what the options say
+        raise TaskError(str(error)) from error
     return task

@@ -1,4 +1,4 @@
-"""What tasks with classes share."""
+"""What the tasks with classes share: which classes there are, a subset of the examples, and accuracy."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from torch import Tensor
 
 from regard.training.task import TaskError
 
-__all__ = ["accuracy", "chosen", "classes_of"]
+__all__ = ["accuracy", "balanced_subset", "class_names"]
 
 Item = TypeVar("Item")
 
 
-def classes_of(labels: Sequence[str], trained: Sequence[str], data: str) -> list[str]:
-    """The classes, sorted; each has to be among those that are trained on."""
+def class_names(labels: Sequence[str], train_labels: Sequence[str], data: str) -> list[str]:
+    """The classes, sorted; an error if one of them has no example in the training part."""
     classes = sorted(set(labels))
-    missing = [label for label in classes if label not in set(trained)]
+    missing = [label for label in classes if label not in set(train_labels)]
     if missing:
         raise TaskError(f"{data}: class {missing[0]!r} has too few examples: none is left to train on")
     return classes
 
 
-def chosen(items: Sequence[Item], count: int, label: Callable[[Item], str]) -> list[Item]:
-    """`count` of the items, as many of each class as can be; all where count is 0. The same ones each time."""
+def balanced_subset(items: Sequence[Item], count: int, label: Callable[[Item], str]) -> list[Item]:
+    """`count` of the items, with equally many of each class if possible; all if count is 0. Always the same ones."""
     if not count or count >= len(items):
         return list(items)
-    groups: dict[str, list[int]] = {}
-    order = sorted(range(len(items)), key=lambda number: hashlib.sha256(str(number).encode()).digest())
-    for number in order:
-        groups.setdefault(label(items[number]), []).append(number)
-    turns = [(turn, name, number) for name, numbers in sorted(groups.items()) for turn, number in enumerate(numbers)]
-    return [items[number] for _, _, number in sorted(sorted(turns)[:count], key=lambda own: own[2])]
+    by_class: dict[str, list[int]] = {}
+    shuffled = sorted(range(len(items)), key=lambda index: hashlib.sha256(str(index).encode()).digest())
+    for index in shuffled:
+        by_class.setdefault(label(items[index]), []).append(index)
+    turns = [(turn, name, index) for name, indices in sorted(by_class.items()) for turn, index in enumerate(indices)]
+    return [items[index] for index in sorted(index for _, _, index in sorted(turns)[:count])]
 
 
 def accuracy(probabilities: Tensor, labels: Sequence[str], names: Sequence[Any]) -> dict[str, Any]:
-    """The share of rows whose likeliest class is right, and −log p of the right class on average."""
+    """Probabilities (examples, classes) → the share of examples whose likeliest class is right, and the mean of −log p.
+
+    names: of the model's classes.
+    """
     for label in labels:
         if label not in names:
             known = ", ".join(map(repr, names[:8]))
             raise TaskError(f"class {label!r} is none of the model's: {known}{' …' if len(names) > 8 else ''}")
-    places = [names.index(label) for label in labels]
-    right = probabilities.argmax(1).tolist()
-    loss = -sum(float(row[place].clamp(min=1e-38).log()) for row, place in zip(probabilities, places, strict=True))
-    hits = sum(found == place for found, place in zip(right, places, strict=True))
-    return {"accuracy": hits / len(places), "loss": loss / len(places)}
+    targets = [names.index(label) for label in labels]
+    loss = -sum(float(row[target].clamp(min=1e-38).log()) for row, target in zip(probabilities, targets, strict=True))
+    predictions = probabilities.argmax(1).tolist()
+    hits = sum(prediction == target for prediction, target in zip(predictions, targets, strict=True))
+    return {"accuracy": hits / len(targets), "loss": loss / len(targets)}

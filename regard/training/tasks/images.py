@@ -1,4 +1,4 @@
-"""Images and their classes; accuracy."""
+"""LabelledImages and their classes; accuracy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.models.classifier import ImageClassifier
 from regard.models.model import Model
 from regard.models.resnet import ResNet
 from regard.models.vision import ViT
-from regard.training.options import Images
+from regard.training.options import ImagesOptions
 from regard.training.task import (
     Batch,
     Goal,
@@ -27,83 +27,82 @@ from regard.training.task import (
     Task,
     TaskError,
     Tokenizers,
-    built,
     cross_entropy,
     fingerprint,
 )
-from regard.training.tasks.classes import accuracy, chosen, classes_of
-from regard.training.transfer import begun_from
+from regard.training.tasks.classes import accuracy, balanced_subset, class_names
+from regard.training.transfer import load_pretrained
 
-SHOWN = 3
-SHIFT = 8  # an image moves by its edge divided by this, at most
+SAMPLES = 3
+SHIFT = 8  # an image is shifted by its edge divided by this, at most
+CHUNK = 256  # images whose mean and deviation are computed at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageTask(Task):
-    """Images as bytes, and the number of each image's class."""
+class ImagesTask(Task):
+    """LabelledImages as bytes, and the number of each image's class."""
 
     train: LabelledImages
     validation: LabelledImages
     test: LabelledImages
-    options: Images
-    goal: ClassVar[Goal] = Goal("accuracy", higher=True)
+    options: ImagesOptions
+    goal: ClassVar[Goal] = Goal("accuracy", higher_is_better=True)
     unit: ClassVar[str] = "images"
 
-    def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
+    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
         pixels = self.train.pixels[list(rows)]
         if self.options.augment:
-            pixels = _moved(pixels, chance)
+            pixels = _shift(pixels, generator)
         if self.options.flip:
-            mirrored = torch.rand(len(pixels), generator=chance) < 0.5
-            pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
+            flipped = torch.rand(len(pixels), generator=generator) < 0.5
+            pixels = torch.where(flipped[:, None, None, None], pixels.flip(3), pixels)
         return Batch((pixels,), self.train.labels[list(rows)], [1] * len(rows))
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        return cross_entropy(model(model.prepared(*batch.inputs)), batch.targets, self.options.smoothing)
+        return cross_entropy(model(model.prepared(*batch.inputs)), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
-        return measured(model, self.validation if part == "validation" else self.test)
+        return evaluate(model, self.validation if part == "validation" else self.test)
 
     def samples(self, model: Any) -> list[Sample]:
-        found = model.classify(self.validation.pixels[:SHOWN])
-        expected = [self.validation.names[label] for label in self.validation.labels[:SHOWN].tolist()]
+        outputs = model.classify(self.validation.pixels[:SAMPLES])
+        labels = self.validation.labels[:SAMPLES].tolist()
         return [
-            Sample(f"validation image {number}", right, str(own))
-            for number, (right, own) in enumerate(zip(expected, found, strict=True))
+            Sample(f"validation image {number}", self.validation.names[label], str(output))
+            for number, (label, output) in enumerate(zip(labels, outputs, strict=True))
         ]
 
 
-def measured(model: ImageClassifier, images: LabelledImages) -> dict[str, Any]:
+def evaluate(model: ImageClassifier, images: LabelledImages) -> dict[str, Any]:
     """Accuracy, and the loss per image."""
     labels = [images.names[label] for label in images.labels.tolist()]
     return accuracy(model.probabilities(images.pixels), labels, model.labels)
 
 
-def _moved(pixels: Tensor, chance: torch.Generator) -> Tensor:
-    """Each image a little higher or lower, to the left or to the right; what comes in is black."""
-    count, _, height, width = pixels.shape
+def _shift(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image (n, channels, height, width) shifted a little, by chance; what comes in at its edges is black."""
+    count, channels, height, width = pixels.shape
     down, across = (max(1, edge // SHIFT) for edge in (height, width))
-    wide = functional.pad(pixels, (across, across, down, down))
-    tops = torch.randint(2 * down + 1, (count,), generator=chance)
-    lefts = torch.randint(2 * across + 1, (count,), generator=chance)
+    framed = functional.pad(pixels, (across, across, down, down))
+    tops = torch.randint(2 * down + 1, (count,), generator=generator)
+    lefts = torch.randint(2 * across + 1, (count,), generator=generator)
     rows = (tops[:, None] + torch.arange(height))[:, None, :, None]
     columns = (lefts[:, None] + torch.arange(width))[:, None, None, :]
-    return wide[torch.arange(count)[:, None, None, None], torch.arange(wide.shape[1])[:, None, None], rows, columns]
+    return framed[torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None], rows, columns]
 
 
-def prepare(options: Images, kept: Tokenizers | None) -> ImageTask:
+def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
     """Read the images, build the model."""
     data = digits() if options.data is None else read_images(Path(options.data), options.image_size or None)
-    train, validation, test = _parts(data, options)
-    with built():
-        model = _model(options, train, _light(train.pixels))
-    return ImageTask(
+    train, validation, test = _split(data, options)
+    model = _build_model(options, train)
+    return ImagesTask(
         model=model,
         batches=Batches([1] * len(train.pixels), options.batch, options.seed),
         fingerprint=fingerprint(train.pixels, train.labels, validation.labels),
         notes=[
-            f"{len(train.pixels):,} images of {len(train.names)} classes to learn, "
-            f"{len(validation.pixels):,} and {len(test.pixels):,} set aside"
+            f"{len(train.pixels):,} images of {len(train.names)} classes to train on, "
+            f"{len(validation.pixels):,} for validation, {len(test.pixels):,} for the test"
         ],
         train=train,
         validation=validation,
@@ -112,45 +111,44 @@ def prepare(options: Images, kept: Tokenizers | None) -> ImageTask:
     )
 
 
-def _light(pixels: Tensor) -> dict[str, list[float]]:
-    """Mean and deviation of each channel, of 1; some images at a time."""
+def _statistics(pixels: Tensor) -> dict[str, list[float]]:
+    """Mean and standard deviation of each channel, for pixels from 0 to 1; some images at a time."""
     total, squares = (torch.zeros(pixels.shape[1], dtype=torch.float64) for _ in range(2))
-    for some in pixels.split(256):
-        values = some.double() / 255
+    for chunk in pixels.split(CHUNK):
+        values = chunk.double() / 255
         total += values.sum((0, 2, 3))
         squares += values.square().sum((0, 2, 3))
     count = pixels.numel() / pixels.shape[1]
     mean = total / count
     deviation = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
-    named = (("mean", mean), ("deviation", deviation))
-    return {name: [round(number, 4) for number in own.tolist()] for name, own in named}
+    named = {"mean": mean, "deviation": deviation}
+    return {name: [round(number, 4) for number in numbers.tolist()] for name, numbers in named.items()}
 
 
-def _parts(data: ImageData, options: Images) -> tuple[LabelledImages, LabelledImages, LabelledImages]:
-    """By the content of the images; a test part that came with the data stays what it is."""
-    given = data.test
-    contents = [own.numpy().tobytes() for own in data.train.pixels]
-    numbers = range(len(contents))
-    share = 0.05 if given is not None else 0.1
-    parts = split(numbers, lambda number: contents[number], share, 0 if given is not None else 0.1)
-    names = data.train.names
-    used = chosen(parts.train, options.examples, lambda number: names[int(data.train.labels[number])])
-    where = options.data or "digits"
-    classes_of(names, [names[int(data.train.labels[number])] for number in used], where)
-    if given is not None and given.names != names:
+def _split(data: ImageData, options: ImagesOptions) -> tuple[LabelledImages, LabelledImages, LabelledImages]:
+    """Training, validation and test, by the content of the images; a test part that comes with the data is kept."""
+    names, where = data.train.names, options.data or "digits"
+    contents = [image.numpy().tobytes() for image in data.train.pixels]
+    labels = [names[label] for label in data.train.labels.tolist()]
+    shares = (0.1, 0.1) if data.test is None else (0.05, 0)
+    parts = split(range(len(contents)), contents.__getitem__, *shares)
+    train = balanced_subset(parts.train, options.examples, labels.__getitem__)
+    class_names(names, [labels[row] for row in train], where)
+    if data.test is not None and data.test.names != names:
         raise TaskError(f"{where}: the classes of the test images are not those of the training images")
 
-    def some(rows: list[int]) -> LabelledImages:
+    def select(rows: list[int]) -> LabelledImages:
         return LabelledImages(data.train.pixels[rows], data.train.labels[rows], names)
 
-    return some(used), some(parts.validation), given or some(parts.test)
+    return select(train), select(parts.validation), data.test or select(parts.test)
 
 
-def _model(options: Images, train: LabelledImages, light: dict[str, list[float]]) -> Model:
-    labels, classes = list(train.names), len(train.names)
+def _build_model(options: ImagesOptions, train: LabelledImages) -> Model:
     channels, height, width = train.pixels.shape[1:]
+    classes = len(train.names)
+    head: dict[str, Any] = {"labels": list(train.names), **_statistics(train.pixels)}
     if options.init_from is not None:
-        model = begun_from(options, ImageClassifier, labels=labels, classes=classes, **light)
+        model = load_pretrained(options, ImageClassifier, classes=classes, **head)
         if model.config["channels"] != channels:
             raise TaskError(f"{options.init_from}: expected a model of {channels} channels, as the images have")
         if isinstance(model, ViT):
@@ -159,23 +157,24 @@ def _model(options: Images, train: LabelledImages, light: dict[str, list[float]]
                 model.resize([height, width])
         return model
     torch.manual_seed(options.seed)
-    about: dict[str, Any] = {"channels": channels, "labels": labels, **light}
     if options.model == "resnet":
         stem = "cifar" if max(height, width) <= 64 else "imagenet"
         depths = _depths(options.depths)
-        return ResNet(depths, classes, width=options.width, stem=stem, **about)
-    if height % options.patch or width % options.patch:
-        raise TaskError(f"patch: expected a divisor of the images' edges, {height} and {width}, got {options.patch}")
+        return ResNet(depths, classes, width=options.width, stem=stem, channels=channels, **head)
+    patch = options.patch_size
+    if height % patch or width % patch:
+        raise TaskError(f"patch_size: expected a divisor of the images' edges, {height} and {width}, got {patch}")
     return ViT(
         [height, width],
-        options.patch,
+        patch,
         options.size,
         options.layers,
         options.heads,
         classes,
         pooling="mean",
         dropout=options.dropout,
-        **about,
+        channels=channels,
+        **head,
     )
 
 

@@ -1,4 +1,4 @@
-"""Language: text; the next word, or words behind masks. Perplexity, and bits per byte, which no tokenizer changes."""
+"""Language: predict the next token of texts, or masked tokens. Perplexity, and bits per byte (for any tokenizer)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, train_tokenizer
 from regard.data.topics import topics
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
-from regard.models.model import Model, evaluation
+from regard.models.model import Model
 from regard.models.texts import plain
-from regard.training.options import Language
+from regard.training.options import LanguageOptions
 from regard.training.task import (
     IGNORE_INDEX,
     Batch,
@@ -29,23 +29,23 @@ from regard.training.task import (
     Task,
     TaskError,
     Tokenizers,
-    built,
     cross_entropy,
     fingerprint,
+    total_loss,
 )
-from regard.training.transfer import begun_from
+from regard.training.transfer import load_pretrained
 
-PIECE = 2_000  # characters that are trained on, or set aside, together
-MASKED = 0.15  # of the words; of those 8 in 10 become the mask, 1 in 10 another word, 1 in 10 stay (BERT)
-SHOWN = 2
-TOKENS = 4_096  # that are evaluated at once
-WIDEST = 1_024  # tokens that are seen at once, of a model that could see more
+PASSAGE = 2_000  # characters that go to the same part, for training, validation or the test
+MASKED = 0.15  # of the tokens; of those 8 in 10 become the mask, 1 in 10 another token, 1 in 10 stay (BERT)
+SAMPLES = 2
+BATCH = 4_096  # tokens that are evaluated at once
+MAX_CONTEXT = 1_024  # tokens that a model sees at once in an evaluation on other data, if it could see more
 PROMPT = 16  # tokens
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A part of a document; `last` if it is the last one."""
+class Passage:
+    """Some lines of a document; `last` if the document ends with them."""
 
     text: str
     last: bool
@@ -53,68 +53,65 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTask(Task):
-    """Text as one long row of ids, cut into rows of the model's context."""
+    """Each part as one long sequence of ids, cut into rows of the model's context."""
 
     train: Tensor  # (tokens,)
     validation: Tensor
     test: Tensor
     sizes: dict[str, int]  # bytes of the parts
-    parts: Parts[Tile]
-    options: Language
-    goal: ClassVar[Goal] = Goal("perplexity", higher=False)
+    parts: Parts[Passage]
+    options: LanguageOptions
+    goal: ClassVar[Goal] = Goal("perplexity", higher_is_better=False)
 
     @property
     def context(self) -> int:
+        """Tokens of a row."""
         return min(self.options.context, int(self.model.config["max_positions"]))
 
-    def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
-        # Each batch shifts its rows a little, so that rows do not always begin at the same words.
-        shift = int(torch.randint(self.context, (), generator=chance))
-        return _cut(self.model, self.train, rows, self.context, chance, shift=shift)
+    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+        # Each batch shifts its rows a little, so that rows do not always begin with the same words.
+        shift = int(torch.randint(self.context, (), generator=generator))
+        return _cut(self.model, self.train, rows, self.context, generator, shift=shift)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        return cross_entropy(_logits(model, batch), batch.targets, self.options.smoothing)
+        return cross_entropy(_logits(model, batch), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
         ids = self.validation if part == "validation" else self.test
-        return _measured(model, ids, self.context, self.sizes[part])
+        return _evaluate_ids(model, ids, self.context, self.sizes[part])
 
     def samples(self, model: Any) -> list[Sample]:
         if not isinstance(model, LanguageModel):
             return []
         tokenizer, count = model.need_tokenizer(), min(PROMPT, self.context // 2)
-        found = []
-        for piece in self.parts.validation[:SHOWN]:
-            ids = tokenizer.encode(piece.text, add_special_tokens=False).ids
-            prompt, rest = (tokenizer.decode(own) for own in (ids[:count], ids[count : 2 * count]))
+        samples = []
+        for passage in self.parts.validation[:SAMPLES]:
+            ids = tokenizer.encode(passage.text, add_special_tokens=False).ids
+            prompt, rest = tokenizer.decode(ids[:count]), tokenizer.decode(ids[count : 2 * count])
             if prompt:
-                found.append(Sample(prompt, rest, model.generate(prompt, max_new_tokens=count)))
-        return found
+                samples.append(Sample(prompt, rest, model.generate(prompt, max_new_tokens=count)))
+        return samples
 
 
-def measured(model: Encoder | LanguageModel, documents: Sequence[str]) -> dict[str, Any]:
-    """Perplexity, and bits per byte where the next word is guessed, of texts."""
-    pieces = [piece for document in documents for piece in _pieces(document)]
-    ids = _row(model, pieces)
+def evaluate(model: Encoder | LanguageModel, documents: Sequence[str]) -> dict[str, Any]:
+    """Perplexity of texts, and bits per byte if the model predicts the next token."""
+    ids = _encode(model, [passage for document in documents for passage in _passages(document)])
     if len(ids) < 2:
         raise TaskError("too little text to evaluate on: expected two tokens or more")
-    return _measured(
-        model, ids, min(WIDEST, int(model.config["max_positions"])), sum(len(own.encode()) for own in documents)
+    size = sum(len(document.encode()) for document in documents)
+    return _evaluate_ids(model, ids, min(MAX_CONTEXT, int(model.config["max_positions"])), size)
+
+
+def _evaluate_ids(model: Any, ids: Tensor, context: int, size: int) -> dict[str, Any]:
+    """The metrics of a text with these ids and this many bytes."""
+    generator = torch.Generator().manual_seed(0)  # the same tokens are masked every time
+    rows = range(math.ceil((len(ids) - 1) / context))
+    batch_size = max(1, BATCH // context)
+    batches = (
+        _cut(model, ids, rows[start : start + batch_size], context, generator, count_once=True)
+        for start in range(0, len(rows), batch_size)
     )
-
-
-def _measured(model: Any, ids: Tensor, width: int, size: int) -> dict[str, Any]:
-    """Of a text with these ids and this many bytes; the model sees `width` tokens at once."""
-    chance = torch.Generator().manual_seed(0)  # the same words are masked each time
-    total, count = 0.0, 0
-    rows = range(math.ceil((len(ids) - 1) / width))
-    together = max(1, TOKENS // width)
-    device = next(model.parameters()).device
-    with torch.no_grad(), evaluation(model):
-        for start in range(0, len(rows), together):
-            batch = _cut(model, ids, rows[start : start + together], width, chance, once=True).to(device)
-            total += float(cross_entropy(_logits(model, batch), batch.targets))
-            count += batch.count
+    total, count = total_loss(model, batches, lambda batch: _logits(model, batch))
     metrics = {"perplexity": math.exp(min(total / count, 700))}
     if isinstance(model, LanguageModel):
         metrics["bits_per_byte"] = total / math.log(2) / size
@@ -122,7 +119,8 @@ def _measured(model: Any, ids: Tensor, width: int, size: int) -> dict[str, Any]:
 
 
 def _logits(model: Any, batch: Batch) -> Tensor:
-    logits: Tensor = model.mlm_logits(*batch.inputs) if hasattr(model, "guess") else model(*batch.inputs)
+    forward: Any = model.mlm_logits if isinstance(model, Encoder) else model
+    logits: Tensor = forward(*batch.inputs)
     return logits
 
 
@@ -130,110 +128,109 @@ def _cut(
     model: Model,
     ids: Tensor,
     rows: Sequence[int],
-    width: int,
-    chance: torch.Generator,
+    context: int,
+    generator: torch.Generator,
     *,
     shift: int = 0,
-    once: bool = False,
+    count_once: bool = False,
 ) -> Batch:
-    """Rows of ids from their places, each with the ids after it as targets, or with masks.
+    """Rows of `context` ids, with the next ids as targets or with masks; row r starts at r · context + shift.
 
-    The last row begins earlier, to be as long as the others; `once`: it does not count again what they counted.
+    The last row starts earlier, to be as long as the others; count_once=True: its targets that another row has do not
+    count.
     """
-    last = max(len(ids) - width - 1, 0)
-    starts = torch.tensor([min(row * width + shift, last) for row in rows])
-    places = starts[:, None] + torch.arange(min(width, len(ids) - 1))
+    last = max(len(ids) - context - 1, 0)
+    starts = torch.tensor([min(row * context + shift, last) for row in rows])
+    indices = starts[:, None] + torch.arange(min(context, len(ids) - 1))  # (rows, context)
     if isinstance(model, LanguageModel):
-        inputs, targets = ids[places], ids[places + 1]
+        inputs, targets = ids[indices], ids[indices + 1]
     else:
-        inputs, targets = _masked(ids[places], model.config["vocab_size"], _mask_of(model), chance)
-    if once:
-        targets = targets.masked_fill(places < torch.tensor(rows)[:, None] * width, IGNORE_INDEX)
-    return Batch((inputs,), targets, [places.shape[1]] * len(places))
+        inputs, targets = _mask(ids[indices], model.config["vocab_size"], _mask_id(model), generator)
+    if count_once:
+        targets = targets.masked_fill(indices < torch.tensor(rows)[:, None] * context, IGNORE_INDEX)
+    return Batch((inputs,), targets, [indices.shape[1]] * len(indices))
 
 
-def _mask_of(model: Model) -> int:
+def _mask_id(model: Model) -> int:
     """The id of the mask: ours, or BERT's."""
     for name in (SPECIAL_TOKENS[MASK], "[MASK]"):
-        found = model.need_tokenizer().token_to_id(name)
-        if found is not None:
-            return int(found)
-    raise TaskError("the tokenizer has no mask, so no words can be hidden")
+        number = model.need_tokenizer().token_to_id(name)
+        if number is not None:
+            return int(number)
+    raise TaskError("the tokenizer has no mask token, so no tokens can be masked")
 
 
-def _masked(ids: Tensor, vocab_size: int, mask: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Ids with some of them hidden, and what was there."""
-    dice = torch.rand(ids.shape, generator=chance)
-    chosen = dice < MASKED
-    chosen[:, 0] |= ~chosen.any(1)  # one in each row at least
-    others = torch.randint(len(SPECIAL_TOKENS), vocab_size, ids.shape, generator=chance)
-    kind = torch.rand(ids.shape, generator=chance)
-    hidden = torch.where(kind < 0.8, torch.full_like(ids, mask), torch.where(kind < 0.9, others, ids))
-    return torch.where(chosen, hidden, ids), torch.where(chosen, ids, torch.full_like(ids, IGNORE_INDEX))
+def _mask(ids: Tensor, vocab_size: int, mask: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Ids (rows, n) with some of them masked, and the targets: what was there."""
+    chosen = torch.rand(ids.shape, generator=generator) < MASKED
+    chosen[:, 0] |= ~chosen.any(1)  # at least one in each row
+    random_ids = torch.randint(len(SPECIAL_TOKENS), vocab_size, ids.shape, generator=generator)
+    replacement = torch.rand(ids.shape, generator=generator)
+    masked = torch.where(replacement < 0.8, torch.full_like(ids, mask), torch.where(replacement < 0.9, random_ids, ids))
+    return torch.where(chosen, masked, ids), torch.where(chosen, ids, torch.full_like(ids, IGNORE_INDEX))
 
 
-def prepare(options: Language, kept: Tokenizers | None) -> LanguageTask:
+def prepare(options: LanguageOptions, tokenizers: Tokenizers) -> LanguageTask:
     """Read the texts, train the tokenizer, build the model."""
     documents = topics() if options.data is None else read_documents(Path(options.data))
-    pieces = [piece for document in documents for piece in _pieces(document)]
-    parts = split(pieces, lambda piece: piece.text)
-    with built():
-        model = _model(options, [piece.text for piece in parts.train], kept)
-    train, validation, test = (_row(model, own) for own in (parts.train, parts.validation, parts.test))
+    passages = [passage for document in documents for passage in _passages(document)]
+    parts = split(passages, lambda passage: passage.text)
+    model = _build_model(options, [passage.text for passage in parts.train], tokenizers)
+    train, validation, test = (_encode(model, part) for part in (parts.train, parts.validation, parts.test))
     if min(len(train), len(validation), len(test)) < 2:
-        raise TaskError(f"{options.data}: too little text to train on, expected some thousand characters")
-    width = min(options.context, int(model.config["max_positions"]))
-    rows = max(1, (len(train) - 1) // width)
-    sizes = {
-        name: sum(len(piece.text.encode()) for piece in own)
-        for name, own in (("validation", parts.validation), ("test", parts.test))
-    }
+        raise TaskError(f"{options.data}: too little text to train on, expected a few thousand characters")
+    context = min(options.context, int(model.config["max_positions"]))
+    rows = max(1, (len(train) - 1) // context)
     return LanguageTask(
         model=model,
-        batches=Batches([width] * rows, max(options.batch, width), options.seed),
+        batches=Batches([context] * rows, max(options.batch, context), options.seed),
         fingerprint=fingerprint(train, validation),
-        notes=[f"{len(train):,} tokens to learn, {len(validation):,} and {len(test):,} set aside"],
+        notes=[f"{len(train):,} tokens to train on, {len(validation):,} for validation, {len(test):,} for the test"],
         train=train,
         validation=validation,
         test=test,
-        sizes=sizes,
+        sizes={"validation": _bytes(parts.validation), "test": _bytes(parts.test)},
         parts=parts,
         options=options,
     )
 
 
-def _pieces(document: str) -> Iterator[Tile]:
-    """A document in pieces of whole lines, each with about PIECE characters."""
-    waiting = ""
+def _bytes(passages: Sequence[Passage]) -> int:
+    return sum(len(passage.text.encode()) for passage in passages)
+
+
+def _passages(document: str) -> Iterator[Passage]:
+    """A document in passages of whole lines, each with about PASSAGE characters."""
+    text = ""
     for line in document.splitlines(keepends=True):
-        if len(waiting) >= PIECE:
-            yield Tile(waiting, last=False)
-            waiting = ""
-        waiting += line
-    if waiting:
-        yield Tile(waiting, last=True)
+        if len(text) >= PASSAGE:
+            yield Passage(text, last=False)
+            text = ""
+        text += line
+    if text:
+        yield Passage(text, last=True)
 
 
-def _row(model: Model, pieces: Sequence[Tile]) -> Tensor:
-    """All pieces end to end, with a mark where a document ends, if the model has one."""
-    tokenizer, end = plain(model.need_tokenizer()), model.config.get("eos")
-    encoded = tokenizer.encode_batch([piece.text for piece in pieces], add_special_tokens=False)
+def _encode(model: Model, passages: Sequence[Passage]) -> Tensor:
+    """The ids of all passages end to end, with `eos` after each document if the model has it."""
+    tokenizer, eos = plain(model.need_tokenizer()), model.config.get("eos")
+    encodings = tokenizer.encode_batch([passage.text for passage in passages], add_special_tokens=False)
     ids: list[int] = []
-    for piece, own in zip(pieces, encoded, strict=True):
-        ids += own.ids
-        if piece.last and end is not None:
-            ids.append(end)
+    for passage, encoding in zip(passages, encodings, strict=True):
+        ids += encoding.ids
+        if passage.last and eos is not None:
+            ids.append(eos)
     return torch.tensor(ids, dtype=torch.long)
 
 
-def _model(options: Language, pieces: list[str], kept: Tokenizers | None) -> Model:
+def _build_model(options: LanguageOptions, texts: list[str], tokenizers: Tokenizers) -> Model:
     if options.init_from is not None:
         if options.model == "causal":
-            return begun_from(options, LanguageModel)
-        return begun_from(options, Encoder, mlm_head=True)
-    tokenizer = None if kept is None else kept.source
+            return load_pretrained(options, LanguageModel)
+        return load_pretrained(options, Encoder, mlm_head=True)
+    tokenizer = tokenizers.source
     if tokenizer is None:
-        tokenizer = train_tokenizer(pieces, options.tokenizer, options.vocab_size, append_eos=False, sentences=False)
+        tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size, append_eos=False, sentences=False)
     torch.manual_seed(options.seed)
     vocab_size = tokenizer.get_vocab_size()
     shape: dict[str, Any] = {

