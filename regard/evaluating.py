@@ -92,7 +92,7 @@ def measured(request: Request) -> dict[str, Any]:
         request.only("text", "label")
         columns = {name: own for name in ("text", "label") if (own := getattr(request, name)) is not None}
         return text.measured(model, read_labelled(request.data, **columns))
-    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.guesser is not None):
+    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.mlm_head is not None):
         request.only()
         return language.measured(model, read_documents(request.data))
     raise UseError(f"{request.model}: a {type(model).__name__} has nothing that can be evaluated on data")

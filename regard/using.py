@@ -23,7 +23,7 @@ from regard.models.generation import Sampling
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.models.tensors import FolderError
-from regard.models.texts import tokens
+from regard.models.texts import encode
 from regard.models.translator import Translator
 from regard.models.vision import ViT
 from regard.view.terminal import print_map, shown
@@ -120,7 +120,7 @@ def run_classify(request: Request) -> int:
             if len(inputs) < len(lines):
                 print(f"regard: {len(lines) - len(inputs)} blank lines are passed over", file=sys.stderr)
             found = model.probabilities(inputs) if inputs else torch.empty(0, len(model.labels))
-            for given, row, label in zip(inputs, found.tolist(), model.named(found), strict=True):
+            for given, row, label in zip(inputs, found.tolist(), model.best_labels(found), strict=True):
                 chances = {str(name): chance for name, chance in zip(model.labels, row, strict=True)}
                 line = f"{label}\t{max(row):.1%}\t{given}"
                 _tell(request, {"input": given, "label": label, "probabilities": chances}, line)
@@ -197,7 +197,7 @@ def _show_looks(model: Model, given: str) -> None:
             names: list[str] = []
         else:
             tokenizer = model.need_tokenizer()
-            (ids,) = tokens(tokenizer, [given], model.config["max_positions"])
+            (ids,) = encode(tokenizer, [given], model.config["max_positions"])
             names = [shown(tokenizer.decode([number], skip_special_tokens=False)) for number in ids]
             model(torch.tensor([ids]))
     if not looks:
@@ -211,6 +211,6 @@ def _show_looks(model: Model, given: str) -> None:
 
 def _print_patches(model: ViT, weights: Tensor) -> None:
     """How much each place of an image is looked at, as a share of the most."""
-    received = weights.mean(0)[0 if model.token is None else 1 :].unflatten(0, model.grid)
+    received = weights.mean(0)[0 if model.class_token is None else 1 :].unflatten(0, model.grid)
     rows, columns = (list(map(str, range(count))) for count in model.grid)
     print_map(received / received.max(), rows, columns, legend="rows and columns of the image", file=sys.stderr)

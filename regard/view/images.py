@@ -59,7 +59,7 @@ class ImageAttentionDisplay:
     def from_model(cls, model: ImageClassifier, image: str | Path | Tensor) -> ImageAttentionDisplay:
         """Classify an image (a file, or bytes (channels, height, width)), and see where the model looks for that."""
         picture = image if isinstance(image, Tensor) else model.read(Path(image))
-        inputs = model.prepared(picture[None]).to(next(model.parameters()).device)
+        inputs = model.preprocess(picture[None]).to(next(model.parameters()).device)
         (chances,) = model.probabilities(picture[None])
         best = int(chances.argmax())
         about: dict[str, Any] = {"label": str(model.labels[best]), "chance": float(chances[best])}
@@ -73,7 +73,7 @@ class ImageAttentionDisplay:
             with capture(model) as found:
                 model(inputs)
         looks = found.by_layer()
-        front = 0 if model.token is None else 1
+        front = 0 if model.class_token is None else 1
         through = numbers.rollout([own.weights for own in looks])[0]
         return cls(picture, looks, _places(through, front, model.grid), **about, front=front)
 

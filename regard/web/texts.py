@@ -10,7 +10,7 @@ from regard.attention import masked_softmax
 from regard.models.alignment import align
 from regard.models.language_model import LanguageModel
 from regard.models.model import evaluation
-from regard.models.texts import tokens
+from regard.models.texts import encode
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
 from regard.view.page import packed
@@ -69,7 +69,7 @@ def _layers(display: AttentionDisplay) -> dict[str, Any]:
 def _next(model: LanguageModel, text: str) -> list[dict[str, Any]]:
     """The likeliest next words."""
     tokenizer = model.need_tokenizer()
-    (ids,) = tokens(tokenizer, [text], model.config["max_positions"])
+    (ids,) = encode(tokenizer, [text], model.config["max_positions"])
     with torch.inference_mode(), evaluation(model):
         chances = masked_softmax(model(torch.tensor([ids]))[0, -1:])[0]
     best = chances.topk(min(NEXT, len(chances)))

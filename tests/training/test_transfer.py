@@ -84,7 +84,7 @@ def test_layers_further_from_the_output_learn_more_slowly():
     assert found["blocks.2.mixer.out_proj.weight"] == 0.5
     assert found["blocks.1.mixer.out_proj.weight"] is None
     assert found["blocks.0.mixer.out_proj.weight"] == 0.125
-    assert found["word.weight"] == found["position.weight"] == 0.0625
+    assert found["token_embedding.weight"] == found["position_embedding.weight"] == 0.0625
 
 
 def test_biases_and_norms_do_not_decay():

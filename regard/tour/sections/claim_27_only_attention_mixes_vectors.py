@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import regard
-from regard.models.packing import Places
+from regard.models.packing import SequenceInfo
 from regard.tour.section import Criterion, Drawing, Numbers, Section, Text
 from regard.view import pictures
 
@@ -36,7 +36,7 @@ class Seen(Numbers):
 class Cut(nn.Module):
     """In the place of attention: adds nothing to anything."""
 
-    def mix(self, rows: Tensor, places: Places, past: object) -> tuple[Tensor, None]:
+    def mix(self, rows: Tensor, info: SequenceInfo, past: object) -> tuple[Tensor, None]:
         """Zeros, and nothing to remember."""
         return torch.zeros_like(rows), None
 

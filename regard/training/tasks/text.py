@@ -17,7 +17,7 @@ from regard.data.tokens import train_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model
-from regard.models.texts import padded, tokens
+from regard.models.texts import encode, padded
 from regard.training.options import Text
 from regard.training.task import (
     Batch,
@@ -78,7 +78,7 @@ def prepare(options: Text, kept: Tokenizers | None) -> TextTask:
     with built():
         model = _model(options, [own.text for own in train], labels, kept)
     longest = min(options.max_length, int(model.config["max_positions"]))
-    ids = tokens(model.need_tokenizer(), [own.text for own in train], longest)
+    ids = encode(model.need_tokenizer(), [own.text for own in train], longest)
     classes = torch.tensor([labels.index(own.label) for own in train])
     counts = f"{len(train):,} texts of {len(labels)} classes to learn"
     return TextTask(
