@@ -102,6 +102,10 @@ class Encoder(TextClassifier):
     ) -> Tensor:
         """ids (batch, n) → vectors (batch, n, size). token_types (batch, n) tell the texts in one sequence apart."""
         check_ids("ids", ids, self.token_embedding.num_embeddings)
+        if token_types is not None:
+            if self.token_type_embedding is None:
+                raise ValueError("token_types: this Encoder does not tell texts apart: make it with token_types=2")
+            check_ids("token_types", token_types, self.token_type_embedding.num_embeddings)
         batch, n = ids.shape
         counts = [n] * batch if lengths is None else check_lengths("lengths", lengths, batch, n)
         if torch.is_grad_enabled() or sum(counts) <= TOKENS or self.training:
@@ -117,24 +121,16 @@ class Encoder(TextClassifier):
         return vectors
 
     def _read(self, packed: PackedBatch, token_types: Tensor | None) -> Tensor:
-        rows = self._add_token_types(self.token_embedding(packed.ids), packed, token_types)
+        rows: Tensor = self.token_embedding(packed.ids)
+        if self.token_type_embedding is not None:
+            table = self.token_type_embedding
+            rows = rows + (table.weight[0] if token_types is None else table(packed.pack_like(token_types)))
         rows = add_positions(rows, packed.positions, self.config["positions"], self.position_embedding)
         rows = apply_dropout(self.embedding_norm(rows), self.dropout, self.training)
         info = SequenceInfo(packed.mask, lengths=packed.lengths)
         for block in self.blocks:
             rows = block(rows, info)
-        return rows if self.norm is None else self.norm(rows)  # type: ignore[no-any-return]
-
-    def _add_token_types(self, rows: Tensor, packed: PackedBatch, token_types: Tensor | None) -> Tensor:
-        embedding = self.token_type_embedding
-        if embedding is None:
-            if token_types is not None:
-                raise ValueError("token_types: this Encoder does not tell texts apart: make it with token_types=2")
-            return rows
-        if token_types is None:
-            return rows + embedding.weight[0]
-        check_ids("token_types", token_types, embedding.num_embeddings)
-        return rows + embedding(packed.pack_like(token_types))
+        return rows if self.norm is None else self.norm(rows)
 
     def mlm_logits(
         self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None

@@ -181,8 +181,10 @@ class GenerativeModel(Model):
     ) -> list[Hypothesis]:
         check_sampling(sampling, beam_size)
         if beam_size > 1:
-            options = {"beam_size": beam_size, "max_new_tokens": max_new_tokens, "length_penalty": length_penalty}
-            return [best for best, *_ in self.beam_search(ids, lengths, **options)]
+            beams = self.beam_search(
+                ids, lengths, beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty
+            )
+            return [best for best, *_ in beams]
         logits, state = self.start(ids, lengths)
         limits = self._limits(ids, lengths, max_new_tokens)
         tokens = sample(self.step, state, logits, sampling=sampling, max_new_tokens=limits, **self._special_tokens())

@@ -159,7 +159,8 @@ class MultiHead(nn.Module):
             keys, values = self._project(key, KEY_VALUE)
         else:
             (keys,), (values,) = self._project(key, KEY), self._project(value, VALUE)
-        return self._attend(*self._project(query, QUERY), keys, values, mask=mask)
+        (queries,) = self._project(query, QUERY)
+        return self._attend(queries, keys, values, mask=mask)
 
     def mix(self, rows: Tensor, info: SequenceInfo, past: KVCache | None) -> tuple[Tensor, KVCache]:
         """Self-attention over rows (batch, n, size) and the keys and values before them; and the longer cache."""

@@ -58,7 +58,8 @@ class LearnedPositions(nn.Embedding):
 def add_positions(rows: Tensor, positions: Tensor, kind: str, learned: LearnedPositions | None) -> Tensor:
     """Rows (batch, n, size) plus the vectors of their positions (batch or 1, n); as they are for other kinds."""
     if learned is not None:
-        return rows + learned(positions)
+        vectors: Tensor = learned(positions)
+        return rows + vectors
     if kind in ("sinusoidal", "sinusoidal_halves"):
         halves = kind == "sinusoidal_halves"
         return rows + sinusoidal(positions, rows.shape[-1], halves=halves).to(rows.dtype)

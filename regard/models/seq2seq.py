@@ -116,12 +116,6 @@ class Seq2Seq(Translator):
         self.output = nn.Linear(2 * hidden_size, target_vocab_size)
         self.dropout = check_dropout(dropout)
 
-    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """source (batch, m), target (batch, n), which begins with bos → logits (batch, n, target vocabulary)."""
-        rows, _ = self._decode(target, self.read(source, source_lengths))
-        logits: Tensor = self.output(rows)
-        return logits
-
     def encode(self, source: Tensor, lengths: Sequence[int] | None = None) -> tuple[Tensor, Hidden]:
         """source (batch, m) → states (batch, m, hidden), zeros where there is no token, and the last ones."""
         rows = apply_dropout(self.source_embedding(source), self.dropout, self.training)
@@ -134,7 +128,7 @@ class Seq2Seq(Translator):
         return states, tuple(_join_directions(state, self.encoder) for state in _as_tuple(last))
 
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> RNNDecoderState:
-        """Encode a source, and project its keys, once."""
+        """Encode a source (batch, m), and project its keys, once."""
         check_ids("source", source, self.source_embedding.num_embeddings)
         batch, m = source.shape
         counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
@@ -143,11 +137,6 @@ class Seq2Seq(Translator):
             return RNNDecoderState(hidden, hidden[0][-1][:, None], None, None)
         valid = None if counts is None or min(counts) == m else torch.tensor(counts, device=source.device)
         return RNNDecoderState(hidden, states, require_score(self.score).project_key(states), valid)
-
-    def step(self, ids: Tensor, state: RNNDecoderState) -> tuple[Tensor, RNNDecoderState]:
-        rows, state = self._decode(ids, state)
-        logits: Tensor = self.output(rows[:, -1])
-        return logits, state
 
     @evaluated
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
@@ -164,7 +153,7 @@ class Seq2Seq(Translator):
             self(source, target, source_lengths)
         return torch.cat(found, 1)
 
-    def _decode(self, target: Tensor, state: RNNDecoderState) -> tuple[Tensor, RNNDecoderState]:
+    def decode(self, target: Tensor, state: RNNDecoderState) -> tuple[Tensor, RNNDecoderState]:
         """[state, context] after each target token, (batch, n, 2 · hidden)."""
         check_ids("target", target, self.target_embedding.num_embeddings)
         check_batch("target", target, state.hidden[0].shape[1], "the source")
@@ -176,6 +165,10 @@ class Seq2Seq(Translator):
             states, contexts, hidden = self._decode_with_attention(tokens, state, state.keys)
         rows = apply_dropout(torch.cat([states, contexts], -1), self.dropout, self.training)
         return rows, replace(state, hidden=hidden)
+
+    def predict(self, rows: Tensor) -> Tensor:
+        logits: Tensor = self.output(rows)
+        return logits
 
     def _decode_with_attention(
         self, tokens: Tensor, state: RNNDecoderState, keys: Tensor

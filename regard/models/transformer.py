@@ -145,11 +145,6 @@ class Transformer(Translator):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=size**-0.5 if scale_embeddings else 0.02)
 
-    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """source (batch, m), target (batch, n), which begins with bos → logits (batch, n, target vocabulary)."""
-        rows, _ = self._decode(target, self.read(source, source_lengths))
-        return self._predict(rows)
-
     def encode(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m) → memory (batch, m, size), zeros where there is no token."""
         embedding = self.target_embedding if self.source_embedding is None else self.source_embedding
@@ -162,17 +157,13 @@ class Transformer(Translator):
         return packed.unpack(rows if self.encoder_norm is None else self.encoder_norm(rows))
 
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> DecoderState:
-        """Encode a source, and project the keys and values of its memory, once."""
+        """Encode a source (batch, m), and project the keys and values of its memory, once."""
         memory = self.encode(source, lengths)
         batch, m = source.shape
         counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
         valid = None if counts is None else torch.tensor(counts, device=source.device)
         memories = tuple(cross.project_kv(memory) for cross in self._crosses())
         return DecoderState(None, memories, valid, torch.arange(batch, device=source.device))
-
-    def step(self, ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        rows, state = self._decode(ids, state)
-        return self._predict(rows[:, -1]), state
 
     @evaluated
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
@@ -191,7 +182,7 @@ class Transformer(Translator):
     def _crosses(self) -> list[MultiHead]:
         return [block.cross for block in self.decoder_blocks if block.cross is not None]
 
-    def _decode(self, target: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def decode(self, target: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         check_ids("target", target, self.target_embedding.num_embeddings)
         check_batch("target", target, len(state.sources), "the source")
         before = 0 if state.cache is None else state.cache.columns
@@ -212,7 +203,7 @@ class Transformer(Translator):
         rows = add_positions(embedding(ids) * self.scale, positions, self.config["positions"], learned)
         return apply_dropout(rows, self.dropout, self.training)
 
-    def _predict(self, rows: Tensor) -> Tensor:
+    def predict(self, rows: Tensor) -> Tensor:
         rows = rows if self.decoder_norm is None else self.decoder_norm(rows)
         table = self.target_embedding if self.output is None else self.output
         logits = product(rows, table.weight)

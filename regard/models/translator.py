@@ -18,7 +18,7 @@ __all__ = ["Translator"]
 
 
 class Translator(GenerativeModel):
-    """A model that reads a source and generates a target: subclasses give `read`, `step` and `align`.
+    """A model that reads a source and generates a target: subclasses give `read`, `decode`, `predict` and `align`.
 
     The source is the prompt of `generate`: ids (batch, m) with lengths → one Hypothesis for each source.
     """
@@ -27,9 +27,21 @@ class Translator(GenerativeModel):
     def example(self) -> str:
         return "translate('a sentence')"
 
+    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """source (batch, m), target (batch, n), which begins with bos → logits (batch, n, target vocabulary)."""
+        return self.predict(self.decode(target, self.read(source, source_lengths))[0])
+
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Any:
-        """The state of a decoder that has generated nothing yet."""
+        """Encode a source (batch, m): the state of a decoder that has generated nothing yet."""
         raise NotImplementedError(f"{type(self).__name__} must define read")
+
+    def decode(self, target: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Rows for `predict` of target tokens (batch, n) that follow a state, and the state after them."""
+        raise NotImplementedError(f"{type(self).__name__} must define decode")
+
+    def predict(self, rows: Tensor) -> Tensor:
+        """Rows (…, size) → logits of the next token (…, target vocabulary)."""
+        raise NotImplementedError(f"{type(self).__name__} must define predict")
 
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """How much each target place looks at each source word: weights (batch, …, n, m)."""
@@ -47,6 +59,10 @@ class Translator(GenerativeModel):
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
         return self.step(torch.full((len(ids), 1), self.config["bos"], device=ids.device), self.read(ids, lengths))
 
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        rows, state = self.decode(ids, state)
+        return self.predict(rows[:, -1]), state
+
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         return encode(self.need_tokenizer(), texts, self.config.get("max_positions"))
 
@@ -55,7 +71,7 @@ class Translator(GenerativeModel):
         return text
 
     def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
-        return min(max_new_tokens, self.config.get("max_positions", max_new_tokens))
+        return min(max_new_tokens, int(self.config.get("max_positions", max_new_tokens)))
 
     def need_target_tokenizer(self) -> Tokenizer:
         """The target's tokenizer: the source's, where there is only one."""

@@ -1,44 +1,41 @@
-"""Hugging Face folders: read without `transformers`, and written for it. One file for each architecture.
+"""Hugging Face folders: read without `transformers`, and written for it.
 
-An architecture says which arguments of ours a config.json of theirs means, and the way back; and where each of our
-tensors is in their files. Reading and writing follow from that.
+Each architecture is a module here, with
+
+    MODEL           the class of ours
+    PREFIX          of the names of most tensors, unless a file holds the model without its head
+    NAMES           arguments of ours → entries of their config.json
+    ACTIVATION      the entry that holds the activation; None: there is only one
+    SUPPORTED       entries that can be read with this value only
+    read_config     the other arguments, from their config.json and the shapes of the tensors in their files
+    write_config    the other entries, from the arguments; FolderError where they cannot express the model
+    tensor_rules    where each tensor of ours is in their files
+    is_ignored      which tensors of theirs hold nothing new
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor
 
 from regard.arguments import check_size
 from regard.models.folders import MARK, build, read_tokenizer, write_folder
+from regard.models.huggingface.configs import export_config, import_arguments
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule, Tensors, fill, read_json
+from regard.models.tensors import FolderError, Tensors, fill, read_json
 
-__all__ = ["ARCHITECTURES", "Architecture", "export", "load"]
+__all__ = ["ARCHITECTURES", "export", "load"]
 
-# The model_type of a config.json, and the module that knows it.
+# The model_type of a config.json, and the name of its module.
 ARCHITECTURES = ("bert", "gpt2", "llama", "marian", "vit")
 # Heads stand beside the bare model, and so without its prefix.
 HEADS = ("cls.", "classifier.", "lm_head.", "final_logits_bias")
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """How one architecture of theirs maps to a model of ours."""
-
-    model: str  # the class of ours
-    prefix: str  # of most tensor names, unless the file holds the model without its head
-    # arguments of ours, from their config and the shapes of the tensors in their files
-    arguments: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], dict[str, Any]]
-    rules: Callable[[Model], dict[str, Rule]]  # where each tensor of ours is in their files
-    ignored: Callable[[str], bool]  # tensors that hold nothing new
-    config: Callable[[Model], dict[str, Any]]  # their config; raises FolderError where it cannot express the model
 
 
 def load(folder: Path, config: Mapping[str, Any]) -> Model:
@@ -49,9 +46,9 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
         raise FolderError(f"{path}: model_type {model_type!r} is not supported, only {', '.join(ARCHITECTURES)}")
     architecture = _architecture(model_type)
     tensors = Tensors.of(folder)
-    tensors.rename(lambda name: _modern(name.removeprefix(architecture.prefix)))
+    tensors.rename(lambda name: _modern(name.removeprefix(architecture.PREFIX)))
     try:
-        arguments = architecture.arguments(config, tensors.shapes)
+        arguments = import_arguments(architecture, config, tensors.shapes)
         layers = check_size("layers", arguments["layers"])
     except KeyError as error:
         raise FolderError(f"{path}: {error.args[0]} is missing") from error
@@ -59,10 +56,10 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
         raise FolderError(f"{path}: {error}") from error
     if layers > len(tensors.shapes):
         raise FolderError(f"{path}: says {layers} layers, but the files hold {len(tensors.shapes)} tensors")
-    if architecture.model == "Encoder" and (folder / POOLING).exists():
+    if architecture.MODEL == "Encoder" and (folder / POOLING).exists():
         arguments |= _read_sentence_files(folder, arguments["max_positions"])
-    model = build(architecture.model, arguments, path)
-    fill(model, tensors, architecture.rules(model), architecture.ignored)
+    model = build(architecture.MODEL, arguments, path)
+    fill(model, tensors, architecture.tensor_rules(model), architecture.is_ignored)
     if (folder / "tokenizer.json").exists():
         model.tokenizer = read_tokenizer(folder / "tokenizer.json")
     return model
@@ -72,12 +69,12 @@ def export(model: Model, folder: Path) -> None:
     """Write a folder that `transformers` reads."""
     architecture, config = _choose_architecture(model)
     state: dict[str, Tensor] = {}
-    rules = architecture.rules(model)
+    rules = architecture.tensor_rules(model)
     for name, tensor in model.state_dict().items():
         parts = rules[name].split(tensor)
-        state |= {part if part.startswith(HEADS) else architecture.prefix + part: parts[part] for part in parts}
+        state |= {part if part.startswith(HEADS) else architecture.PREFIX + part: parts[part] for part in parts}
     contents = {"config.json": config | {MARK: "regard"}}
-    if architecture.model == "Encoder":
+    if architecture.MODEL == "Encoder":
         contents |= _sentence_files(model.config)
     texts = {name: json.dumps(content, indent=2) + "\n" for name, content in contents.items()}
     if model.tokenizer is not None:
@@ -86,19 +83,18 @@ def export(model: Model, folder: Path) -> None:
     write_folder(folder, state, texts)
 
 
-def _architecture(model_type: str) -> Architecture:
-    module = importlib.import_module(f"regard.models.huggingface.{model_type}")
-    return module.ARCHITECTURE  # type: ignore[no-any-return]
+def _architecture(model_type: str) -> ModuleType:
+    return importlib.import_module(f"regard.models.huggingface.{model_type}")
 
 
-def _choose_architecture(model: Model) -> tuple[Architecture, dict[str, Any]]:
+def _choose_architecture(model: Model) -> tuple[ModuleType, dict[str, Any]]:
     """The first architecture that can express this model, and its config."""
     name, reasons = type(model).__name__, []
     for model_type in ARCHITECTURES:
         architecture = _architecture(model_type)
-        if architecture.model == name:
+        if name == architecture.MODEL:
             try:
-                return architecture, architecture.config(model)
+                return architecture, export_config(architecture, model.config)
             except FolderError as error:
                 reasons.append(f"{model_type} has no {error}")
     if not reasons:

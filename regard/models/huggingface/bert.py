@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface import Architecture
-from regard.models.huggingface.config import (
-    check_exportable,
-    check_supported,
-    export_activation,
-    export_arguments,
-    export_labels,
-    import_activation,
-    import_arguments,
-    import_labels,
-    linear,
-)
+from regard.models.huggingface.configs import check_exportable, export_labels, import_labels, linear
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule
 
+MODEL, PREFIX, ACTIVATION = "Encoder", "bert.", "hidden_act"
+SUPPORTED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
 HEADS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")
 NAMES = {
     "vocab_size": "vocab_size",
@@ -40,15 +36,13 @@ BLOCK = {
 }
 
 
-def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    check_supported(config, position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
-    check_supported(config, tie_word_embeddings=True)
+def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The other arguments."""
     for kind in config.get("architectures") or []:
         if kind.startswith("Bert") and kind.removeprefix("Bert") not in HEADS:
             raise FolderError(f"architecture {kind!r} is not supported, only Bert with {', '.join(HEADS)}")
     classes = shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0
-    return import_arguments(config, NAMES) | {
-        "activation": import_activation("hidden_act", config["hidden_act"]),
+    return {
         "mlm_head": "cls.predictions.bias" in shapes,
         "pooler": "pooler.dense.weight" in shapes,
         "classes": classes,
@@ -56,7 +50,8 @@ def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]])
     }
 
 
-def _rules(model: Model) -> dict[str, Rule]:
+def tensor_rules(model: Model) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files."""
     size = model.config["size"]
     rules = {
         "token_embedding.weight": Rule(("embeddings.word_embeddings.weight",)),
@@ -77,13 +72,13 @@ def _rules(model: Model) -> dict[str, Rule]:
     return rules
 
 
-def _ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Position ids, the tied output layer again, and the head for next sentences, which an Encoder does not have."""
     return name == "embeddings.position_ids" or name.startswith(("cls.predictions.decoder.", "cls.seq_relationship."))
 
 
-def _config(model: Model) -> dict[str, Any]:
-    arguments = model.config
+def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The other entries."""
     check_exportable(arguments, positions="learned", mixer="attention", score=(None, "dot"), pre_norm=False)
     if not arguments["token_types"]:
         raise FolderError("token_types=0 (make the Encoder with token_types=1 or 2)")
@@ -94,12 +89,7 @@ def _config(model: Model) -> dict[str, Any]:
     return {
         "model_type": "bert",
         "architectures": [f"Bert{head}"],
-        **export_arguments(arguments, NAMES),
-        "hidden_act": export_activation(arguments["activation"]),
         "hidden_dropout_prob": arguments["dropout"],
         "attention_probs_dropout_prob": arguments["dropout"],
         "id2label": export_labels(arguments["labels"], classes or 2),
     }
-
-
-ARCHITECTURE = Architecture("Encoder", "bert.", _arguments, _rules, _ignored, _config)

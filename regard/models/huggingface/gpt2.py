@@ -6,19 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface import Architecture
-from regard.models.huggingface.config import (
-    check_exportable,
-    check_supported,
-    export_activation,
-    export_arguments,
-    import_activation,
-    import_arguments,
-    linear,
-)
+from regard.models.huggingface.configs import check_exportable, linear
 from regard.models.model import Model
 from regard.models.tensors import Rule
 
+MODEL, PREFIX, ACTIVATION = "LanguageModel", "transformer.", "activation_function"
+SUPPORTED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
 NAMES = {
     "vocab_size": "vocab_size",
     "size": "n_embd",
@@ -37,18 +30,18 @@ BLOCK = {
 }
 
 
-def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    check_supported(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    return import_arguments(config, NAMES) | {
+def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The other arguments."""
+    return {
         "ffn_size": config.get("n_inner"),
-        "activation": import_activation("activation_function", config["activation_function"]),
         "tie_embeddings": config.get("tie_word_embeddings", True),
         "bos": config.get("bos_token_id"),
         "eos": config.get("eos_token_id"),
     }
 
 
-def _rules(model: Model) -> dict[str, Rule]:
+def tensor_rules(model: Model) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files."""
     rules = {
         "token_embedding.weight": Rule(("wte.weight",)),
         "position_embedding.weight": Rule(("wpe.weight",)),
@@ -62,13 +55,13 @@ def _rules(model: Model) -> dict[str, Rule]:
     return rules
 
 
-def _ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Causal masks that old files hold, and a tied output layer once more."""
     return name == "lm_head.weight" or re.fullmatch(r"h\.\d+\.attn\.(masked_)?bias", name) is not None
 
 
-def _config(model: Model) -> dict[str, Any]:
-    arguments = model.config
+def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The other entries."""
     size, heads = arguments["size"], arguments["heads"]
     check_exportable(arguments, positions="learned", mixer="attention", score=(None, "dot"), norm="layer", bias=True)
     check_exportable(arguments, attention_bias=(None, True), classes=0)
@@ -76,14 +69,9 @@ def _config(model: Model) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        **export_arguments(arguments, NAMES),
         "n_inner": arguments["ffn_size"],
-        "activation_function": export_activation(arguments["activation"]),
         "tie_word_embeddings": arguments["tie_embeddings"],
         "bos_token_id": arguments["bos"],
         "eos_token_id": arguments["eos"],
         **{f"{name}_pdrop": arguments["dropout"] for name in ("attn", "embd", "resid")},
     }
-
-
-ARCHITECTURE = Architecture("LanguageModel", "transformer.", _arguments, _rules, _ignored, _config)

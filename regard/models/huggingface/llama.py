@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface import Architecture
-from regard.models.huggingface.config import (
-    check_exportable,
-    check_supported,
-    export_arguments,
-    import_arguments,
-    linear,
-)
+from regard.models.huggingface.configs import check_exportable, linear
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule
 
+MODEL, PREFIX, ACTIVATION = "LanguageModel", "model.", None
+SUPPORTED = {"hidden_act": "silu"}
 NAMES = {
     "vocab_size": "vocab_size",
     "size": "hidden_size",
@@ -27,10 +22,10 @@ NAMES = {
 }
 
 
-def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    check_supported(config, hidden_act="silu")
+def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The other arguments."""
     eos = config.get("eos_token_id")
-    return import_arguments(config, NAMES) | {
+    return {
         "kv_heads": config.get("num_key_value_heads"),
         "head_size": config.get("head_dim"),
         "positions": "rotary",
@@ -60,7 +55,8 @@ def _biases(arguments: Mapping[str, Any]) -> tuple[bool, bool]:
     return bias, bias if attention_bias is None else attention_bias
 
 
-def _rules(model: Model) -> dict[str, Rule]:
+def tensor_rules(model: Model) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files."""
     bias, attention_bias = _biases(model.config)
     rules = {
         "token_embedding.weight": Rule(("embed_tokens.weight",)),
@@ -69,7 +65,7 @@ def _rules(model: Model) -> dict[str, Rule]:
     }
     for number in range(model.config["layers"]):
         ours, theirs = f"blocks.{number}", f"layers.{number}"
-        block = model.blocks[number]  # type: ignore[union-attr, index]
+        block: Any = model.blocks[number]  # type: ignore[index]
         ffn_size = block.feed_forward.out_proj.in_features
         qkv = [f"{theirs}.self_attn.{name}_proj" for name in "qkv"]
         gate_and_up = [f"{theirs}.mlp.{name}_proj" for name in ("gate", "up")]
@@ -82,20 +78,19 @@ def _rules(model: Model) -> dict[str, Rule]:
     return rules
 
 
-def _ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Frequencies that old files hold, and a tied output layer once more."""
     return name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq")
 
 
-def _config(model: Model) -> dict[str, Any]:
-    arguments = model.config
+def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The other entries."""
     check_exportable(arguments, positions="rotary", mixer="attention", score=(None, "dot"), norm="rms")
     check_exportable(arguments, activation="swiglu", classes=0)
     bias, attention_bias = _biases(arguments)
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        **export_arguments(arguments, NAMES),
         "num_key_value_heads": arguments["kv_heads"] or arguments["heads"],
         "head_dim": arguments["head_size"] or arguments["size"] // arguments["heads"],
         "rope_parameters": {"rope_type": "default", "rope_theta": arguments["rotary_base"]},
@@ -107,6 +102,3 @@ def _config(model: Model) -> dict[str, Any]:
         "bos_token_id": arguments["bos"],
         "eos_token_id": arguments["eos"],
     }
-
-
-ARCHITECTURE = Architecture("LanguageModel", "model.", _arguments, _rules, _ignored, _config)

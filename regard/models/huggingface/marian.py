@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface import Architecture
-from regard.models.huggingface.config import (
-    check_exportable,
-    check_supported,
-    export_activation,
-    export_arguments,
-    import_activation,
-    import_arguments,
-    linear,
-)
+from regard.models.huggingface.configs import check_exportable, linear
 from regard.models.model import Model
 from regard.models.tensors import Rule
 
+MODEL, PREFIX, ACTIVATION = "Transformer", "model.", "activation_function"
+SUPPORTED = {
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+    "static_position_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+}
 NAMES = {
     "source_vocab_size": "vocab_size",
     "size": "d_model",
@@ -25,7 +25,6 @@ NAMES = {
     "heads": "encoder_attention_heads",
     "ffn_size": "encoder_ffn_dim",
     "max_positions": "max_position_embeddings",
-    "scale_embeddings": "scale_embedding",
     "bos": "decoder_start_token_id",
     "eos": "eos_token_id",
 }
@@ -33,23 +32,22 @@ NAMES = {
 DECODER_NAMES = {"layers": "decoder_layers", "heads": "decoder_attention_heads", "ffn_size": "decoder_ffn_dim"}
 
 
-def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    check_supported(config, share_encoder_decoder_embeddings=True, tie_word_embeddings=True)
-    check_supported(config, static_position_embeddings=True)
-    check_supported(config, normalize_before=False, normalize_embedding=False, add_final_layer_norm=False)
-    return import_arguments({"scale_embedding": False, **config}, NAMES) | {
+def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The other arguments."""
+    return {
         "target_vocab_size": config["vocab_size"],
         **{f"decoder_{ours}": config[theirs] for ours, theirs in DECODER_NAMES.items()},
         "positions": "sinusoidal_halves",
-        "activation": import_activation("activation_function", config["activation_function"]),
         "share_embeddings": True,
         "tie_embeddings": True,
+        "scale_embeddings": config.get("scale_embedding", False),
         "output_bias": True,
         "forbidden": [config["pad_token_id"]],
     }
 
 
-def _rules(model: Model) -> dict[str, Rule]:
+def tensor_rules(model: Model) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files."""
     arguments = model.config
     size, layers = arguments["size"], arguments["layers"]
     rules = {"target_embedding.weight": Rule(("shared.weight",)), "output_bias": Rule(("final_logits_bias",))}
@@ -68,34 +66,28 @@ def _rules(model: Model) -> dict[str, Rule]:
     return rules
 
 
-def _ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Sinusoidal positions, which are computed, and the one embedding under its other names."""
     return name.endswith(("embed_positions.weight", "embed_tokens.weight")) or name == "lm_head.weight"
 
 
-def _config(model: Model) -> dict[str, Any]:
-    arguments = model.config | {"forbidden": list(model.config["forbidden"])}
-    bos, forbidden = arguments["bos"], arguments["forbidden"]
-    check_exportable(arguments, epsilon=1e-5, forbidden=([], [bos]), positions="sinusoidal_halves", pre_norm=False)
-    check_exportable(arguments, score=(None, "dot"), share_embeddings=True, tie_embeddings=True, output_bias=True)
-    config = export_arguments(arguments, NAMES)
-    decoder = {theirs: arguments[f"decoder_{ours}"] or config[NAMES[ours]] for ours, theirs in DECODER_NAMES.items()}
+def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The other entries."""
+    bos, eos, forbidden = arguments["bos"], arguments["eos"], list(arguments["forbidden"])
+    check_exportable({"forbidden": forbidden}, forbidden=([], [bos]))
+    check_exportable(arguments, epsilon=1e-5, positions="sinusoidal_halves", score=(None, "dot"), pre_norm=False)
+    check_exportable(arguments, share_embeddings=True, tie_embeddings=True, output_bias=True)
+    encoder = {**arguments, "ffn_size": arguments["ffn_size"] or 4 * arguments["size"]}
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
-        **config,
-        **decoder,
+        **{theirs: arguments[f"decoder_{ours}"] or encoder[ours] for ours, theirs in DECODER_NAMES.items()},
         "decoder_vocab_size": arguments["target_vocab_size"],
-        "activation_function": export_activation(arguments["activation"]),
+        "scale_embedding": arguments["scale_embeddings"],
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
-        "dropout": arguments["dropout"],
-        "attention_dropout": arguments["dropout"],
-        "activation_dropout": arguments["dropout"],
-        "forced_eos_token_id": arguments["eos"],
+        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), arguments["dropout"]),
+        "forced_eos_token_id": eos,
         "pad_token_id": forbidden[0] if forbidden else bos,
         "bos_token_id": None,
     }
-
-
-ARCHITECTURE = Architecture("Transformer", "model.", _arguments, _rules, _ignored, _config)

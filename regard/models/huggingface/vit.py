@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface import Architecture
-from regard.models.huggingface.config import (
-    check_exportable,
-    export_activation,
-    export_arguments,
-    export_labels,
-    import_activation,
-    import_arguments,
-    import_labels,
-    linear,
-)
+from regard.models.huggingface.configs import check_exportable, export_labels, import_labels, linear
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule
 
+MODEL, PREFIX, ACTIVATION = "ViT", "vit.", "hidden_act"
+SUPPORTED: dict[str, Any] = {}
 NAMES = {
     "image_size": "image_size",
     "patch_size": "patch_size",
@@ -38,19 +30,20 @@ BLOCK = {
 }
 
 
-def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The other arguments."""
     if "classifier.weight" not in shapes:
         raise FolderError("the files hold no classifier; expected those of a ViTForImageClassification")
     classes = shapes["classifier.weight"][0]
-    return import_arguments(config, NAMES) | {
+    return {
         "classes": classes,
         "labels": import_labels(config, classes),
-        "activation": import_activation("hidden_act", config["hidden_act"]),
         "query_bias": config.get("qkv_bias", True),
     }
 
 
-def _rules(model: Model) -> dict[str, Rule]:
+def tensor_rules(model: Model) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files."""
     size, query_bias = model.config["size"], model.config["query_bias"]
     rules = {
         "class_token": Rule(("embeddings.cls_token",)),
@@ -67,24 +60,19 @@ def _rules(model: Model) -> dict[str, Rule]:
     return rules
 
 
-def _ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """The pooler, which classification does not use, and the token that stood for hidden patches."""
     return name.startswith("pooler.") or name == "embeddings.mask_token"
 
 
-def _config(model: Model) -> dict[str, Any]:
-    arguments = model.config
+def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The other entries."""
     check_exportable(arguments, positions="learned", pooling="class", score=(None, "dot"))
     return {
         "model_type": "vit",
         "architectures": ["ViTForImageClassification"],
-        **export_arguments(arguments, NAMES),
-        "hidden_act": export_activation(arguments["activation"]),
         "qkv_bias": arguments["query_bias"],
         "hidden_dropout_prob": arguments["dropout"],
         "attention_probs_dropout_prob": arguments["dropout"],
         "id2label": export_labels(arguments["labels"], arguments["classes"]),
     }
-
-
-ARCHITECTURE = Architecture("ViT", "vit.", _arguments, _rules, _ignored, _config)
