@@ -53,8 +53,8 @@ class TextbookSeq2Seq(nn.Module):
         """The same weights."""
         own = model.state_dict()
         names = {
-            "source.weight": "source_word.weight",
-            "target.weight": "target_word.weight",
+            "source.weight": "source_embedding.weight",
+            "target.weight": "target_embedding.weight",
             "attention.query.weight": "score.query_weight",
             "attention.key.weight": "score.key_weight",
         }

@@ -22,10 +22,10 @@ SHARE = 1 << 19  # how much work, in steps of a nanosecond or less, is worth wak
 
 
 @functools.cache
-def load_kernels(name: str) -> Any:
-    """The module of compiled loops of this name; None without numba."""
+def load_kernels(name: str, room: str = "attention") -> Any:
+    """The module of compiled loops regard/{room}/loops/{name}.py; None without numba."""
     try:
-        return importlib.import_module(f"regard.attention.loops.{name}")
+        return importlib.import_module(f"regard.{room}.loops.{name}")
     except ImportError:  # no numba: slower, but right
         return None
 

@@ -30,7 +30,7 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
         if not texts:
             continue
         rows = classifier.probabilities(texts)  # (texts, classes)
-        for text, row, label in zip(texts, rows.tolist(), classifier.named(rows), strict=True):
+        for text, row, label in zip(texts, rows.tolist(), classifier.best_labels(rows), strict=True):
             probabilities = dict(zip(map(str, classifier.labels), row, strict=True))
             record = {"input": text, "label": label, "probabilities": probabilities}
             line = f"{label}\t{max(row):.1%}\t{text}"

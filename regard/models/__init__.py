@@ -1,6 +1,6 @@
 """Models: from the RNN encoder–decoder to the Vision Transformer, all on the one formula."""
 
-from regard.models.block import Block, FeedForward
+from regard.models.block import Block, BlockConfig, FeedForward
 from regard.models.cache import Cache
 from regard.models.encoder import Encoder
 from regard.models.folders import FolderError, load
@@ -8,7 +8,7 @@ from regard.models.generation import Hypothesis, Sampling
 from regard.models.language_model import LanguageModel
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import Attention, MultiHead
-from regard.models.packing import Places
+from regard.models.packing import SequenceInfo
 from regard.models.resnet import ResNet
 from regard.models.seq2seq import Seq2Seq
 from regard.models.transformer import Transformer
@@ -17,6 +17,7 @@ from regard.models.vision import ViT
 __all__ = [
     "Attention",
     "Block",
+    "BlockConfig",
     "Cache",
     "Convolution",
     "Encoder",
@@ -25,11 +26,11 @@ __all__ = [
     "Hypothesis",
     "LanguageModel",
     "MultiHead",
-    "Places",
     "Recurrent",
     "ResNet",
     "Sampling",
     "Seq2Seq",
+    "SequenceInfo",
     "Transformer",
     "ViT",
     "load",

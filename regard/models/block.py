@@ -3,13 +3,14 @@
     pre-norm:   x ← x + mixer(norm(x));    x ← x + cross(norm(x), memory);    x ← x + feed_forward(norm(x))
     post-norm:  x ← norm(x + mixer(x));    x ← norm(x + cross(x, memory));    x ← norm(x + feed_forward(x))
 
-Only the mixer (and cross) looks beyond a row; everything else acts on each row alone.
+Only the mixer (and cross) reads other rows; everything else acts on each row alone.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,14 +19,14 @@ from torch.nn import functional
 
 from regard.arguments import check_choice, check_dropout, check_positive, check_sizes
 from regard.attention import Mask
-from regard.attention.dropout import dropout
-from regard.models.cache import KVCache, Memory
-from regard.models.decode_kernels import Linear, RMSNorm, fed_forward
+from regard.attention.dropout import dropout as apply_dropout
+from regard.models.cache import KVCache, LayerState
+from regard.models.decode_kernels import Linear
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES, MultiHead
-from regard.models.packing import Places
+from regard.models.packing import SequenceInfo
 
-__all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "Blocks", "FeedForward", "dropped", "make_blocks"]
+__all__ = ["ACTIVATIONS", "MIXERS", "NORMS", "Block", "BlockConfig", "Blocks", "FeedForward", "RMSNorm"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -37,12 +38,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 GATED = {"swiglu": functional.silu}
 
 
+class RMSNorm(nn.Module):
+    """rows / √(mean of rows² + ε) · weight, each row alone."""
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = eps
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * (rows.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.weight
+
+
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm}
-
-
-def dropped(rows: Tensor, share: float, training: bool) -> Tensor:
-    """Dropout, which costs nothing where nothing is dropped."""
-    return dropout(rows, share) if training and share else rows
 
 
 class Blocks(nn.ModuleList):
@@ -56,6 +64,9 @@ class Blocks(nn.ModuleList):
 class FeedForward(nn.Module):
     """activation(x W₁ + b₁) W₂ + b₂, on each row alone; swiglu: (silu(x W_g) · x W₁) W₂.
 
+    size: of input and output · ffn_size: of the hidden layer · activation: a name in ACTIVATIONS, or swiglu · bias: of
+    both projections · dropout: of the hidden layer.
+
     >>> import regard, torch
     >>> regard.FeedForward(24, ffn_size=96)(torch.randn(2, 5, 24)).shape  # (…, size) → (…, size)
     torch.Size([2, 5, 24])
@@ -66,7 +77,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(size=size, ffn_size=ffn_size)
-        self.name = check_choice("activation", activation, [*ACTIVATIONS, *GATED])
+        check_choice("activation", activation, [*ACTIVATIONS, *GATED])
         self.gated = activation in GATED
         self.activation = (ACTIVATIONS | GATED)[activation]
         self.in_proj = Linear(size, ffn_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
@@ -74,24 +85,22 @@ class FeedForward(nn.Module):
         self.dropout = check_dropout(dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
-        if not (self.training and self.dropout):
-            fused = fed_forward(rows, self.in_proj, self.name, self.out_proj)
-            if fused is not None:
-                return fused
-        inner = self.in_proj(rows)
+        hidden = self.in_proj(rows)
         if self.gated:
-            gate, rest = inner.chunk(2, -1)
-            inner = self.activation(gate) * rest
+            gate, rest = hidden.chunk(2, -1)
+            hidden = self.activation(gate) * rest
         else:
-            inner = self.activation(inner)
-        output: Tensor = self.out_proj(dropped(inner, self.dropout, self.training))
-        return output
+            hidden = self.activation(hidden)
+        return self.out_proj(apply_dropout(hidden, self.dropout, self.training))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    """A mixer, a look at a memory if there is a `cross`, and a feed-forward net, each with its norm and its shortcut.
+    """A mixer, cross-attention to a memory if there is a `cross`, and a feed-forward net, each with norm and residual.
 
     rows (batch, n, size) → the same. The mixer is MultiHead, Recurrent, Convolution, or whatever has their `mix`.
+
+    mixer · feed_forward · cross: a MultiHead that attends to the memory, or None · norm: layer or rms · epsilon: of the
+    norms · pre_norm: norms before the parts, not after the residuals · dropout: of what each part adds.
 
     >>> import regard, torch
     >>> block = regard.Block(regard.MultiHead(24, heads=3), regard.FeedForward(24, 96))
@@ -122,100 +131,109 @@ class Block(nn.Module):
     def forward(
         self,
         rows: Tensor,
-        places: Places | None = None,
+        info: SequenceInfo | None = None,
         memory: KVCache | None = None,
         memory_mask: Mask | None = None,
     ) -> Tensor:
-        return self.extend(rows, places or Places(), None, memory, memory_mask)[0]
+        return self.extend(rows, info or SequenceInfo(), None, memory, memory_mask)[0]
 
     def extend(
         self,
         rows: Tensor,
-        places: Places,
-        past: Memory | None,
+        info: SequenceInfo,
+        past: LayerState | None,
         memory: KVCache | None = None,
         memory_mask: Mask | None = None,
-    ) -> tuple[Tensor, Memory]:
-        """The same for rows that follow what the mixer has read before, and what it has read now."""
+    ) -> tuple[Tensor, LayerState]:
+        """The same for rows that follow what the mixer has read before, and the mixer's state after them."""
         if (self.cross is None) != (memory is None):
             raise ValueError("memory: expected one where the block has a cross, and none where it has not")
-        mixed, after = self.mixer.mix(self._before(rows, self.mixer_norm), places, past)  # type: ignore[operator]
-        rows = self._after(rows, mixed, self.mixer_norm)
+        mixed, state = self.mixer.mix(self._normalize(rows, self.mixer_norm), info, past)  # type: ignore[operator]
+        rows = self._add(rows, mixed, self.mixer_norm)
         if self.cross is not None and memory is not None:
-            found = self.cross.cross_attend(self._before(rows, self.cross_norm), memory, memory_mask)
-            rows = self._after(rows, found, self.cross_norm)
-        changed = self.feed_forward(self._before(rows, self.feed_forward_norm))
-        return self._after(rows, changed, self.feed_forward_norm), after
+            read = self.cross.cross_attend(self._normalize(rows, self.cross_norm), memory, memory_mask)
+            rows = self._add(rows, read, self.cross_norm)
+        change = self.feed_forward(self._normalize(rows, self.feed_forward_norm))
+        return self._add(rows, change, self.feed_forward_norm), state
 
-    def _before(self, rows: Tensor, norm: Any) -> Tensor:
-        """What a part of the block gets to see."""
+    def _normalize(self, rows: Tensor, norm: Any) -> Tensor:
+        """The input of a part of the block."""
         return norm(rows) if self.pre_norm else rows
 
-    def _after(self, rows: Tensor, change: Tensor, norm: Any) -> Tensor:
-        """The shortcut around it."""
-        rows = rows + dropped(change, self.dropout, self.training)
+    def _add(self, rows: Tensor, change: Tensor, norm: Any) -> Tensor:
+        """The residual connection around a part."""
+        rows = rows + apply_dropout(change, self.dropout, self.training)
         return rows if self.pre_norm else norm(rows)
 
 
-# The three ways of processing a sequence; each is made for rows of some size, and told whether it may look ahead.
 MIXERS = ("attention", "convolution", "recurrent")
 
 
-def make_blocks(
-    count: int,
-    size: int,
-    heads: int,
-    ffn_size: int | None,
-    *,
-    causal: bool,
-    mixer: str = "attention",
-    cross: bool = False,
-    kv_heads: int | None = None,
-    head_size: int | None = None,
-    score: str | None = None,
-    activation: str = "gelu",
-    norm: str = "layer",
-    epsilon: float = 1e-5,
-    pre_norm: bool = True,
-    bias: bool = True,
-    attention_bias: bool | None = None,
-    output_bias: bool | None = None,
-    dropout: float = 0.0,
-) -> Blocks:
-    """The blocks of a Transformer, with their mixer by name; ffn_size=None is four times the size."""
-    if check_choice("mixer", mixer, MIXERS) != "attention" and (score or kv_heads or head_size):
-        raise ValueError(f"mixer: score, kv_heads and head_size are for mixer='attention', got {mixer!r}")
-    if score is not None:
-        check_choice("score", score, SCORES)  # each layer gets one of its own, so it is a name
-    attention_bias = bias if attention_bias is None else attention_bias
+@dataclass(frozen=True)
+class BlockConfig:
+    """What the blocks of a stack have in common; the constructors of models take these arguments under these names."""
 
-    def attention(kv_heads: int | None = None) -> MultiHead:
+    size: int
+    heads: int
+    ffn_size: int | None = None  # of the feed-forward nets; 4 · size unless given
+    kv_heads: int | None = None
+    head_size: int | None = None
+    mixer: str = "attention"  # one of MIXERS
+    score: str | None = None  # a name in SCORES: each layer gets a score of its own
+    activation: str = "gelu"
+    norm: str = "layer"
+    epsilon: float = 1e-5
+    pre_norm: bool = True
+    bias: bool = True
+    attention_bias: bool | None = None  # of the projections of attention; as bias unless given
+    attention_output_bias: bool | None = None  # of its last projection; as attention_bias unless given
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if check_choice("mixer", self.mixer, MIXERS) != "attention" and (self.score or self.kv_heads or self.head_size):
+            raise ValueError(f"mixer: score, kv_heads and head_size are for mixer='attention', got {self.mixer!r}")
+        if self.score is not None:
+            check_choice("score", self.score, SCORES)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], **changes: Any) -> BlockConfig:
+        """From a model's config, which may hold other arguments too."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in config.items() if name in names} | changes)
+
+    def make_norm(self) -> nn.Module:
+        """A norm as those in the blocks."""
+        return NORMS[check_choice("norm", self.norm, NORMS)](self.size, eps=self.epsilon)
+
+    def make_blocks(self, count: int, *, causal: bool, cross: bool = False) -> Blocks:
+        """Blocks whose mixers see no later rows if causal, with cross-attention to a memory if `cross`."""
+        ffn_size = 4 * self.size if self.ffn_size is None else self.ffn_size
+        return Blocks(
+            Block(
+                self._make_mixer(causal),
+                FeedForward(self.size, ffn_size, self.activation, bias=self.bias, dropout=self.dropout),
+                cross=self._make_attention(None) if cross else None,
+                norm=self.norm,
+                epsilon=self.epsilon,
+                pre_norm=self.pre_norm,
+                dropout=self.dropout,
+            )
+            for _ in range(count)
+        )
+
+    def _make_mixer(self, causal: bool) -> nn.Module:
+        if self.mixer == "attention":
+            return self._make_attention(self.kv_heads)
+        return (Convolution if self.mixer == "convolution" else Recurrent)(self.size, causal=causal)
+
+    def _make_attention(self, kv_heads: int | None) -> MultiHead:
         return MultiHead(
-            size,
-            heads,
+            self.size,
+            self.heads,
             kv_heads=kv_heads,
-            head_size=head_size,
-            score=score,
-            bias=attention_bias,
-            output_bias=output_bias,
-            dropout=dropout,
+            head_size=self.head_size,
+            score=self.score,
+            bias=self.bias if self.attention_bias is None else self.attention_bias,
+            output_bias=self.attention_output_bias,
+            dropout=self.dropout,
         )
-
-    mixers: dict[str, Callable[[], nn.Module]] = {
-        "attention": lambda: attention(kv_heads),
-        "convolution": lambda: Convolution(size, causal=causal),
-        "recurrent": lambda: Recurrent(size, causal=causal),
-    }
-    ffn_size = 4 * size if ffn_size is None else ffn_size
-    return Blocks(
-        Block(
-            mixers[mixer](),
-            FeedForward(size, ffn_size, activation, bias=bias, dropout=dropout),
-            cross=attention() if cross else None,
-            norm=norm,
-            epsilon=epsilon,
-            pre_norm=pre_norm,
-            dropout=dropout,
-        )
-        for _ in range(count)
-    )

@@ -17,7 +17,7 @@ from regard.arguments import check_positive
 from regard.attention import masked_softmax
 from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
-from regard.models.texts import groups, padded, tokens
+from regard.models.texts import encode, group_by_length
 
 __all__ = ["Classifier", "ImageClassifier", "TextClassifier"]
 
@@ -34,10 +34,10 @@ class Classifier(Model):
         """The name of each class: its number, where no names were given."""
         return list(self.config["labels"]) or list(range(self.config["classes"]))
 
-    def named(self, probabilities: Tensor) -> list[Any]:
-        """The likeliest class of each row (rows, classes), by name."""
+    def best_labels(self, probabilities: Tensor) -> list[Any]:
+        """The label of the likeliest class of each row (rows, classes)."""
         labels = self.labels
-        return [labels[place] for place in probabilities.argmax(-1).tolist()]
+        return [labels[index] for index in probabilities.argmax(-1).tolist()]
 
 
 class TextClassifier(Classifier):
@@ -50,17 +50,14 @@ class TextClassifier(Classifier):
     @evaluated
     @torch.inference_mode()
     def probabilities(self, texts: Sequence[str]) -> Tensor:
-        """How likely each class is for each text, (texts, classes). What is longer than the model can read is cut."""
-        longest = self.config.get("max_length") or self.config["max_positions"]
-        ids = tokens(self.need_tokenizer(), texts, longest)
-        order = sorted(range(len(ids)), key=lambda number: len(ids[number]))
-        device = next(self.parameters()).device
-        found: dict[int, Tensor] = {}
-        for group in groups([len(ids[number]) for number in order], TOKENS):
-            chosen = order[group]
-            rows, lengths = padded([ids[number] for number in chosen])
-            found |= dict(zip(chosen, masked_softmax(self.class_logits(rows.to(device), lengths)), strict=True))
-        return torch.stack([found[number] for number in range(len(ids))])
+        """The probability of each class for each text, (texts, classes). Texts too long for the model are cut."""
+        max_length = self.config.get("max_length") or self.config["max_positions"]
+        ids = encode(self.need_tokenizer(), texts, max_length)
+        rows: dict[int, Tensor] = {}
+        for chosen, batch, lengths in group_by_length(ids, TOKENS):
+            logits = self.class_logits(batch.to(self.device), lengths)
+            rows |= dict(zip(chosen, masked_softmax(logits), strict=True))
+        return torch.stack([rows[number] for number in range(len(ids))])
 
     def classify(self, text: str | Sequence[str]) -> Any:
         """The class of a text, or of each of several."""
@@ -68,7 +65,7 @@ class TextClassifier(Classifier):
             return self.classify([text])[0]
         if not isinstance(text, Sequence):
             raise TypeError(f"text: expected a text or several, got {type(text).__name__}")
-        return self.named(self.probabilities(text)) if text else []
+        return self.best_labels(self.probabilities(text)) if text else []
 
 
 class ImageClassifier(Classifier):
@@ -78,8 +75,8 @@ class ImageClassifier(Classifier):
     def example(self) -> str:
         return "classify('picture.png')"
 
-    def prepared(self, images: Tensor) -> Tensor:
-        """Images of bytes (batch, channels, height, width) as the model wants them."""
+    def preprocess(self, images: Tensor) -> Tensor:
+        """Images of bytes (batch, channels, height, width) as the model expects them: numbers, normalised."""
         mean, deviation = (
             torch.tensor(self.config[name], device=images.device).view(-1, 1, 1) for name in ("mean", "deviation")
         )
@@ -88,15 +85,15 @@ class ImageClassifier(Classifier):
     @evaluated
     @torch.inference_mode()
     def probabilities(self, images: Tensor | Sequence[Picture]) -> Tensor:
-        """How likely each class is for each image, (images, classes)."""
-        device = next(self.parameters()).device
+        """The probability of each class for each image, (images, classes)."""
         if isinstance(images, Tensor) and images.dim() == 3:
             images = images[None]
-        found = [torch.empty(0, self.config["classes"])]
-        for some in _batches([own if isinstance(own, Tensor) else self.read(Path(own)) for own in images]):
-            inputs = some if some.is_floating_point() else self.prepared(some)
-            found.append(masked_softmax(self(inputs.to(device))))
-        return torch.cat(found)
+        pictures = [image if isinstance(image, Tensor) else self.read(Path(image)) for image in images]
+        rows = [torch.empty(0, self.config["classes"])]
+        for batch in _batch_by_size(pictures):
+            inputs = batch if batch.is_floating_point() else self.preprocess(batch)
+            rows.append(masked_softmax(self(inputs.to(self.device))))
+        return torch.cat(rows)
 
     def classify(self, image: Picture | Sequence[Picture]) -> Any:
         """The class of an image, or of each of several: files, bytes (channels, height, width), or a batch of them."""
@@ -104,22 +101,22 @@ class ImageClassifier(Classifier):
             return self.classify([image])[0]
         if isinstance(image, Tensor) and image.dim() == 3:
             return self.classify(image[None])[0]
-        return self.named(self.probabilities(image))
+        return self.best_labels(self.probabilities(image))
 
     def read(self, path: Path) -> Tensor:
-        """A picture, brought to the model's size if it reads one size only."""
+        """A picture from a file, resized if the model reads one size only."""
         size = self.config.get("image_size")
         sides = (size, size) if isinstance(size, int) else None if size is None else (int(size[0]), int(size[1]))
         return read_image(path, self.config["channels"], sides)
 
 
-def _batches(images: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Neighbours of one size, not too many at a time."""
-    for _, own in groupby(images, key=lambda image: tuple(image.shape)):
-        same = list(own)
-        together = max(1, PIXELS // max(1, same[0].numel()))
-        for start in range(0, len(same), together):
-            yield torch.stack(same[start : start + together])
+def _batch_by_size(images: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Batches of neighbouring images of one size, PIXELS numbers at a time at most."""
+    for _, group in groupby(images, key=lambda image: tuple(image.shape)):
+        same = list(group)
+        count = max(1, PIXELS // max(1, same[0].numel()))
+        for start in range(0, len(same), count):
+            yield torch.stack(same[start : start + count])
 
 
 def check_labels(labels: Sequence[str], classes: int) -> None:
@@ -132,7 +129,14 @@ def check_labels(labels: Sequence[str], classes: int) -> None:
         raise ValueError("labels: expected different names, got one twice")
 
 
-def check_light(mean: Sequence[float], deviation: Sequence[float], channels: int) -> None:
+def check_images(images: object) -> None:
+    """A tensor of numbers, as `preprocess` gives them."""
+    if not isinstance(images, Tensor) or not images.is_floating_point():
+        came = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise TypeError(f"images: expected a floating-point tensor (batch, channels, height, width), got {came}")
+
+
+def check_normalization(mean: Sequence[float], deviation: Sequence[float], channels: int) -> None:
     """Mean and deviation of each channel, or of all channels alike."""
     for name, numbers in (("mean", mean), ("deviation", deviation)):
         if len(numbers) not in (1, channels):
@@ -141,7 +145,7 @@ def check_light(mean: Sequence[float], deviation: Sequence[float], channels: int
         check_positive("deviation", number)
 
 
-def pooled(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+def pool(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
     """One vector of many, (batch, n, size) → (batch, size)."""
     if pooling == "first":
         return vectors[:, 0]
@@ -149,6 +153,6 @@ def pooled(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None
     counts = torch.full((len(vectors),), n) if lengths is None else torch.as_tensor(lengths)
     counts = counts.to(vectors.device)[:, None]
     if pooling == "mean":
-        return vectors.sum(1) / counts  # where there is no token stands a zero
-    missing = torch.arange(n, device=vectors.device) >= counts  # (batch, n)
-    return vectors.masked_fill(missing[..., None], -torch.inf).amax(1)
+        return vectors.sum(1) / counts  # there are zeros where there is no token
+    padding = torch.arange(n, device=vectors.device) >= counts  # (batch, n)
+    return vectors.masked_fill(padding[..., None], -torch.inf).amax(1)

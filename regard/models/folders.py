@@ -1,10 +1,10 @@
 """Models in folders: `save` writes one, `load` reads one, whoever wrote it.
 
-    config.json            which model, and the arguments it is made with
-    model.safetensors      its numbers; never a pickle, which can run code
+    config.json            which model, and the arguments of its constructor
+    model.safetensors      its tensors; never a pickle, which can run code
     tokenizer.json         if it has one (target_tokenizer.json: if the target has another)
-    README.md              a card for people
-    manifest.json          the SHA-256 of the others, but for the card: a folder that was changed is refused
+    README.md              a model card
+    manifest.json          the SHA-256 of the others, except for the card: a folder with a changed file is refused
 
 Whatever is wrong with a folder is one FolderError that names the file and the reason, before memory is taken.
 """
@@ -24,15 +24,16 @@ from torch import Tensor
 
 from regard import files
 from regard.models.model import Model
-from regard.models.tensors import WHOLE, FolderError, Rule, Tensors, fill, read_json, write_tensors
+from regard.models.tensors import TENSORS, FolderError, Rule, Tensors, fill, read_json, write_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = ["FolderError", "load", "save"]
 
-# Where each model lives: what a config may name.
-HOMES = {
+FORMAT = 2  # of folders; 1 had other names of arguments and tensors
+# The module of each model that a config may name.
+MODELS = {
     "Encoder": "regard.models.encoder",
     "LanguageModel": "regard.models.language_model",
     "ResNet": "regard.models.resnet",
@@ -40,8 +41,14 @@ HOMES = {
     "Transformer": "regard.models.transformer",
     "ViT": "regard.models.vision",
 }
+CONFIG, CARD, MANIFEST = "config.json", "README.md", "manifest.json"
 TOKENIZERS = {"tokenizer": "tokenizer.json", "target_tokenizer": "target_tokenizer.json"}
-MANIFEST = "manifest.json"
+# Every file that regard may write into a folder, its exports for transformers included.
+WRITTEN = (
+    *(CONFIG, TENSORS, *TOKENIZERS.values(), CARD, MANIFEST, "tokenizer_config.json"),
+    *("1_Pooling/config.json", "modules.json", "sentence_bert_config.json"),
+)
+MARK = "exported_by"  # in a config.json that was written for others
 
 
 def load(folder: str | Path) -> Model:
@@ -61,128 +68,140 @@ def load(folder: str | Path) -> Model:
         raise FolderError(
             f"{folder}: expected a folder with a model, " + ("got a file" if folder.exists() else "found none")
         )
-    if (folder / "config.json").exists():
-        config = read_json(folder / "config.json")
+    if (folder / CONFIG).exists():
+        config = read_json(folder / CONFIG)
         if "regard" in config:
-            return _load_own(folder, config)
+            return _load_saved(folder, config)
         if "model_type" in config:
             from regard.models.huggingface import load as load_huggingface
 
             return load_huggingface(folder, config)
-        raise FolderError(f"{folder / 'config.json'}: says neither that regard wrote it nor a Hugging Face model_type")
+        raise FolderError(f"{folder / CONFIG}: says neither that regard wrote it nor a Hugging Face model_type")
     if (folder / "model.bin").exists():
         from regard.models.llama2c import load as load_llama2c
 
         return load_llama2c(folder)
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
-    raise FolderError(f"{folder}: not a model folder: expected config.json and model.safetensors, found {found}")
+    names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+    raise FolderError(f"{folder}: not a model folder: expected {CONFIG} and {TENSORS}, found {names}")
 
 
 def save(model: Model, folder: Path) -> None:
-    """Write a model as a folder of its own, file by file under its final name only when it is complete."""
+    """Write a model as a folder of its own; each file gets its name only when it is complete."""
     name = type(model).__name__
-    if name not in HOMES:
-        raise FolderError(f"{name}: expected one of {', '.join(HOMES)}")
-    _check_plain(name, model.config)
-    texts = {"config.json": json.dumps({"regard": 1, "model": name, "arguments": model.config}, indent=2) + "\n"}
+    if name not in MODELS:
+        raise FolderError(f"{name}: expected one of {', '.join(MODELS)}")
+    for argument, value in model.config.items():
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise FolderError(
+                f"{argument}: a {name} with a {type(value).__name__} of your own cannot be saved by name; "
+                "use one that has a name, or save its state_dict yourself"
+            ) from None
+    texts = {CONFIG: json.dumps({"regard": FORMAT, "model": name, "arguments": model.config}, indent=2) + "\n"}
     for attribute, file in TOKENIZERS.items():
         tokenizer = getattr(model, attribute)
         if tokenizer is not None:
             texts[file] = tokenizer.to_str(pretty=True) + "\n"
-    write_folder(folder, model.state_dict(), texts, {"README.md": _card(model)}, sealed=True)
+    write_folder(folder, model.state_dict(), texts, _card(model))
 
 
-# Every file that regard may write into a folder.
-WRITTEN = (
-    *("config.json", "model.safetensors", *TOKENIZERS.values(), "README.md", MANIFEST, "tokenizer_config.json"),
-    *("1_Pooling/config.json", "modules.json", "sentence_bert_config.json"),
-)
-MARK = "exported_by"  # in a config.json that was written for others
+def write_folder(folder: Path, state: Mapping[str, Tensor], texts: Mapping[str, str], card: str | None = None) -> None:
+    """Write tensors and texts; with a card, which may be edited later, also a manifest of the others.
 
-
-def write_folder(
-    folder: Path, state: Mapping[str, Tensor], texts: Mapping[str, str], notes: Mapping[str, str], *, sealed: bool
-) -> None:
-    """Write tensors and texts, and where it is sealed a manifest of them, without the notes, which may be edited.
-
-    What regard wrote there before is replaced, what anybody else wrote is not.
+    What regard wrote there before is replaced; other files are not touched.
     """
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {**texts, **notes}
+    contents = dict(texts) if card is None else {**texts, CARD: card}
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as work:
         # Everything is on disk before anything of the model that was here is touched.
         beside = Path(work)
-        files.write(beside / WHOLE, functools.partial(write_tensors, state))
+        files.write(beside / TENSORS, functools.partial(write_tensors, state))
         for file, text in contents.items():
             (beside / file).parent.mkdir(exist_ok=True)
             files.write(beside / file, text)
-        if sealed:
-            digests = {file: files.digest(beside / file) for file in sorted([*texts, WHOLE])}
-            content = json.dumps({"sha256": digests}, indent=2) + "\n"
-            files.write(beside / MANIFEST, content)
+        if card is not None:
+            digests = {file: files.digest(beside / file) for file in sorted([*texts, TENSORS])}
+            files.write(beside / MANIFEST, json.dumps({"sha256": digests}, indent=2) + "\n")
         (folder / MANIFEST).unlink(missing_ok=True)  # from here until the new one comes this is not a model of ours
-        for file in ("config.json", *(name for name in contents if name != "config.json"), WHOLE):
+        for file in (CONFIG, *(name for name in contents if name != CONFIG), TENSORS):
             (folder / file).parent.mkdir(exist_ok=True)
-            (beside / file).replace(folder / file)  # the config first: it says that the folder is ours
-        for file in set(WRITTEN) - {*contents, WHOLE}:
+            (beside / file).replace(folder / file)  # the config first: it says that regard wrote the folder
+        for file in set(WRITTEN) - {*contents, TENSORS}:
             (folder / file).unlink(missing_ok=True)  # of the model that was here before
-        if sealed:
+        if card is not None:
             (beside / MANIFEST).replace(folder / MANIFEST)
 
 
 def refuse_foreign(folder: Path) -> None:
-    """A FolderError where a model cannot be written because of files that somebody else wrote."""
-    foreign = [name for name in WRITTEN if (folder / name).exists()]
-    if foreign and not _is_ours(folder):
-        raise FolderError(f"{folder}: holds {foreign[0]}, which regard did not write: choose another folder")
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether regard wrote this folder."""
+    """A FolderError where saving a model would replace files that regard did not write."""
+    existing = [name for name in WRITTEN if (folder / name).exists()]
+    if not existing:
+        return
     try:
-        config = read_json(folder / "config.json")
+        config = read_json(folder / CONFIG)
     except FolderError:
-        return False
-    return "regard" in config or config.get(MARK) == "regard"
+        config = {}
+    if "regard" not in config and config.get(MARK) != "regard":
+        raise FolderError(f"{folder}: holds {existing[0]}, which regard did not write: choose another folder")
 
 
-def _load_own(folder: Path, config: dict[str, Any]) -> Model:
-    listed = read_json(folder / MANIFEST).get("sha256")
-    if not isinstance(listed, dict) or not {"config.json", "model.safetensors"} <= listed.keys():
-        raise FolderError(f"{folder / MANIFEST}: expected the SHA-256 of config.json and model.safetensors")
-    for file, expected in listed.items():
+def _load_saved(folder: Path, config: dict[str, Any]) -> Model:
+    """The model in a folder that `save` wrote."""
+    path, version = folder / CONFIG, config["regard"]
+    if version != FORMAT:
+        older = isinstance(version, int) and version < FORMAT
+        reason = "was written by an older regard: train the model again, or convert it again" if older else "is unknown"
+        raise FolderError(f"{path}: format {version!r} {reason} (this regard reads format {FORMAT})")
+    digests = _check_manifest(folder)
+    name, arguments = config.get("model"), config.get("arguments")
+    if not isinstance(arguments, dict) or not isinstance(name, str) or name not in MODELS:
+        raise FolderError(f"{path}: expected one of {', '.join(MODELS)} with arguments, got {name!r}")
+    tensors = Tensors.of(folder)
+    model = build(name, arguments, path)
+    fill(model, tensors, {tensor: Rule((tensor,)) for tensor in model.state_dict()}, lambda name: False)
+    for attribute, file in TOKENIZERS.items():
+        if file in digests:
+            setattr(model, attribute, read_tokenizer(folder / file))
+    return model
+
+
+def _check_manifest(folder: Path) -> dict[str, str]:
+    """The digests in the manifest, which have to be those of the files."""
+    path = folder / MANIFEST
+    digests = read_json(path).get("sha256")
+    if not isinstance(digests, dict) or not {CONFIG, TENSORS} <= digests.keys():
+        raise FolderError(f"{path}: expected the SHA-256 of {CONFIG} and {TENSORS}")
+    for file, digest in digests.items():
         if Path(file).name != file:
-            raise FolderError(f"{folder / MANIFEST}: expected names of files in this folder, got {file!r}")
+            raise FolderError(f"{path}: expected names of files in this folder, got {file!r}")
         if not (folder / file).is_file():
             raise FolderError(f"{folder / file}: no such file, though {MANIFEST} lists it")
-        if files.digest(folder / file) != expected:
+        if files.digest(folder / file) != digest:
             raise FolderError(
                 f"{folder / file}: is not the file that was saved (its SHA-256 is not that of {MANIFEST})"
             )
-    name, arguments = config.get("model"), config.get("arguments")
-    if config["regard"] != 1 or not isinstance(arguments, dict) or not isinstance(name, str) or name not in HOMES:
-        raise FolderError(f"{folder / 'config.json'}: expected one of {', '.join(HOMES)} with arguments, got {name!r}")
-    tensors = Tensors.of(folder)
-    model = build(model_class(name), arguments, folder / "config.json")
-    fill(model, tensors, {own: Rule((own,)) for own in model.state_dict()}, lambda name: False)
-    for attribute, file in TOKENIZERS.items():
-        if file in listed:
-            setattr(model, attribute, read_tokenizer(folder / file))
-    return model
+    return digests
+
+
+def _card(model: Model) -> str:
+    """README.md: what this is, how big, how to use it."""
+    arguments = "\n".join(f"| {name} | {json.dumps(value)} |" for name, value in model.config.items())
+    return (
+        f"# {type(model).__name__}\n\n"
+        f"A model of regard with {model.parameter_count:,} parameters.\n\n"
+        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{model.example})\n```\n\n"
+        f"| argument | value |\n|---|---|\n{arguments}\n"
+    )
 
 
 # --------------------------------------------------------------------------------------------- what all readers share
 
 
-def model_class(name: str) -> type[Model]:
-    """The class of this name."""
-    kind: type[Model] = getattr(importlib.import_module(HOMES[name]), name)
-    return kind
-
-
-def build(kind: type[Model], arguments: Mapping[str, Any], file: Path) -> Model:
+def build(name: str, arguments: Mapping[str, Any], file: Path) -> Model:
     """The model that a file describes, on the meta device: its shapes are known, and no memory is taken."""
+    kind: type[Model] = getattr(importlib.import_module(MODELS[name]), name)
     try:
         with torch.device("meta"):
             model = kind(**arguments)
@@ -200,26 +219,3 @@ def read_tokenizer(path: Path) -> Tokenizer:
     except Exception as error:  # tokenizers raises nothing more particular
         raise FolderError(f"{path}: not a readable tokenizer: {error}") from error
     return tokenizer
-
-
-def _check_plain(name: str, arguments: Mapping[str, Any]) -> None:
-    """Arguments that JSON can hold, or an error that names the one it cannot."""
-    for argument, value in arguments.items():
-        try:
-            json.dumps(value)
-        except TypeError:
-            raise FolderError(
-                f"{argument}: a {name} with a {type(value).__name__} of your own cannot be saved by name; "
-                "use one that has a name, or save its state_dict yourself"
-            ) from None
-
-
-def _card(model: Model) -> str:
-    """README.md: what this is, how big, how to use it."""
-    arguments = "\n".join(f"| {name} | {json.dumps(value)} |" for name, value in model.config.items())
-    return (
-        f"# {type(model).__name__}\n\n"
-        f"A model of regard with {model.parameter_count:,} parameters.\n\n"
-        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{model.example})\n```\n\n"
-        f"| argument | value |\n|---|---|\n{arguments}\n"
-    )

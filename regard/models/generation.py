@@ -1,10 +1,10 @@
-"""Writing on, word by word, with any model that can take a step:
+"""Generation, token by token, with any model that can take a step:
 
-    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next word, and the state after it
+    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next token, and the state after it
 
-`sampled` follows one continuation for each sequence: the likeliest word, or one drawn at random. `beams` follows
-several and returns the best. Either way a sequence is on its own: what its neighbours in the batch do changes nothing
-for it, and those that are finished leave the batch.
+`sample` follows one continuation of each sequence: the likeliest token, or one drawn at random. `beam_search` follows
+several and returns the best. In both, the result of a sequence does not depend on the others in the batch, and
+finished sequences leave the batch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Hypothesis", "Sampling", "beams", "followed", "sampled"]
+from regard.arguments import check_size
+from regard.models.model import Model, evaluated
+from regard.models.texts import padded
+
+__all__ = ["GenerativeModel", "Hypothesis", "Sampling", "beam_search", "collect", "sample"]
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+NewTokens = list[tuple[int, int, float]]  # (sequence, token, its log-probability)
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What was written: token ids without the end mark, and log-probability / length^length_penalty, the end mark included."""
+    """Generated ids without the eos token, and log-probability / length^length_penalty, the eos token included."""
 
     ids: list[int]
     score: float
@@ -32,16 +37,19 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next word is drawn: the more evenly the hotter; temperature 0 is the likeliest word.
+    """How the next token is drawn.
 
-    `top_k` keeps the k likeliest words, `top_p` the likeliest that together have probability p. With a seed, each
-    sequence draws from a generator of its own that begins with it, so that its words do not depend on its neighbours:
-    equal prompts get equal texts. A list of seeds, one for each sequence, makes them differ.
+    temperature: the higher, the more even the probabilities; 0 takes the likeliest token · top_k: draw from the k
+    likeliest tokens (of equal ones those with the lowest ids) · top_p: draw from the likeliest tokens that together
+    have probability p · seed: each sequence draws from a generator of its own with this seed, so that its tokens do not
+    depend on the rest of the batch, and equal prompts get equal texts; a list of seeds, one for each sequence, makes
+    them differ; None is a random seed.
 
     >>> import regard, torch
     >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4).eval()
-    >>> (written,) = model.write(torch.tensor([[5, 6, 7]]), max_new_tokens=4, sampling=regard.Sampling(0.8, top_k=5, seed=0))
-    >>> len(written.ids)
+    >>> sampling = regard.Sampling(0.8, top_k=5, seed=0)
+    >>> (hypothesis,) = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4, sampling=sampling)
+    >>> len(hypothesis.ids)
     4
     """
 
@@ -52,15 +60,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature: expected 0 (the likeliest word) or more, got {self.temperature}")
+            raise ValueError(f"temperature: expected 0 (the likeliest token) or more, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k: expected 1 or more, got {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p: expected a share above 0, up to 1, got {self.top_p}")
+            raise ValueError(f"top_p: expected a probability above 0, up to 1, got {self.top_p}")
         if isinstance(self.seed, str | float):
             raise TypeError(f"seed: expected a whole number, or one for each sequence, got {type(self.seed).__name__}")
 
-    def generators(self, batch: int) -> list[torch.Generator]:
+    def make_generators(self, batch: int) -> list[torch.Generator]:
         """One for each sequence."""
         if isinstance(self.seed, Sequence):
             if len(self.seed) != batch:
@@ -70,22 +78,28 @@ class Sampling:
             return [torch.Generator().manual_seed(int(torch.randint(1 << 62, ()))) for _ in range(batch)]
         return [torch.Generator().manual_seed(self.seed) for _ in range(batch)]
 
-    def draw(self, logits: Tensor, generators: list[torch.Generator]) -> Tensor:
-        """Logits (rows, vocab_size) → ids (rows,), by chance."""
-        logits = self._narrowed(logits / self.temperature)
+    def draw(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """Logits (rows, vocabulary) → ids (rows,), at random."""
+        logits = self._restrict(logits / self.temperature)
         # The argmax of logits with Gumbel noise is a draw from their distribution.
-        uniform = torch.stack([torch.rand(logits.shape[-1], generator=own) for own in generators]).to(logits.device)
-        return (logits - (-uniform.clamp(min=1e-20).log()).log()).argmax(-1)
+        uniform = torch.stack([torch.rand(logits.shape[-1], generator=generator) for generator in generators])
+        noise = -(-uniform.to(logits.device).clamp(min=1e-20).log()).log()
+        return (logits + noise).argmax(-1)
 
-    def _narrowed(self, logits: Tensor) -> Tensor:
+    def _restrict(self, logits: Tensor) -> Tensor:
+        """Logits in which only the tokens of top_k and top_p can be drawn."""
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[..., -1:]
-            logits = logits.masked_fill(logits < least, -math.inf)
+            below, tied = logits < least, logits == least
+            room = self.top_k - (~(below | tied)).sum(
+                -1, keepdim=True
+            )  # what the larger logits leave for the tied ones
+            logits = logits.masked_fill(below | (tied & (tied.cumsum(-1) > room)), -math.inf)
         if self.top_p is not None:
             ordered, order = logits.sort(-1, descending=True)
             mass = log_probabilities(ordered).exp().cumsum(-1)
             beyond = torch.zeros_like(ordered, dtype=torch.bool)
-            beyond[..., 1:] = mass[..., :-1] >= self.top_p  # the word that crosses p still belongs to it
+            beyond[..., 1:] = mass[..., :-1] >= self.top_p  # the token that crosses p still belongs to it
             logits = logits.masked_fill(beyond.scatter(-1, order, beyond), -math.inf)
         return logits
 
@@ -93,80 +107,187 @@ class Sampling:
 GREEDY = Sampling(temperature=0.0)
 
 
-def checked_way(sampling: Sampling | None, beam_size: int) -> Sampling:
-    """How to choose: greedily unless something else is said, and not in two ways at once."""
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Of the next token, from logits (…, vocabulary)."""
+    return logits - logits.logsumexp(-1, keepdim=True)
+
+
+class GenerativeModel(Model):
+    """A model that generates tokens: subclasses give the methods that raise NotImplementedError here."""
+
+    def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
+        """Logits (batch, vocabulary) of the first token after prompts (batch, n), and the state for `step`."""
+        raise NotImplementedError(f"{type(self).__name__} must define start")
+
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Logits (rows, vocabulary) of the token after ids (rows, n), and the state after them."""
+        raise NotImplementedError(f"{type(self).__name__} must define step")
+
+    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each prompt."""
+        raise NotImplementedError(f"{type(self).__name__} must define encode_prompts")
+
+    def decode_output(self, prompt: list[int], ids: list[int]) -> str:
+        """The text of what was generated after a prompt."""
+        raise NotImplementedError(f"{type(self).__name__} must define decode_output")
+
+    def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
+        """max_new_tokens, or fewer where the model has no positions for so many after a prompt."""
+        raise NotImplementedError(f"{type(self).__name__} must define token_limit")
+
+    def generate(
+        self,
+        prompt: Tensor | str | Sequence[str],
+        lengths: Tensor | Sequence[int] | None = None,
+        *,
+        max_new_tokens: int = 128,
+        sampling: Sampling | None = None,
+        beam_size: int = 1,
+        length_penalty: float = 1.0,
+    ) -> Any:
+        """What the model writes for a prompt, up to its eos token.
+
+        prompt: a text → a text; several texts → a list of texts; ids (batch, n), with `lengths` (batch,) where they are
+        padded → a list of one Hypothesis for each sequence · max_new_tokens: at most · sampling: how tokens are drawn,
+        the likeliest ones unless given · beam_size: if more than 1, the best hypothesis of a beam search ·
+        length_penalty: scores are log-probability / length^length_penalty.
+        """
+        options = (max_new_tokens, sampling, check_size("beam_size", beam_size), length_penalty)
+        if isinstance(prompt, Tensor):
+            return self._generate(prompt, lengths, *options)
+        texts = [prompt] if isinstance(prompt, str) else prompt
+        if not isinstance(texts, Sequence):
+            raise TypeError(f"prompt: expected a text, several, or a tensor of ids, got {type(prompt).__name__}")
+        if lengths is not None:
+            raise ValueError("lengths: expected none for texts, which have their own")
+        if not texts:
+            return []
+        prompts = self.encode_prompts(texts)
+        ids, counts = padded(prompts)
+        hypotheses = self._generate(ids.to(self.device), counts, *options)
+        outputs = [self.decode_output(*pair) for pair in zip(prompts, (best.ids for best in hypotheses), strict=True)]
+        return outputs[0] if isinstance(prompt, str) else outputs
+
+    @evaluated
+    @torch.inference_mode()
+    def _generate(
+        self,
+        ids: Tensor,
+        lengths: Tensor | Sequence[int] | None,
+        max_new_tokens: int,
+        sampling: Sampling | None,
+        beam_size: int,
+        length_penalty: float,
+    ) -> list[Hypothesis]:
+        check_sampling(sampling, beam_size)
+        if beam_size > 1:
+            beams = self.beam_search(
+                ids, lengths, beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty
+            )
+            return [best for best, *_ in beams]
+        logits, state = self.start(ids, lengths)
+        limits = self._limits(ids, lengths, max_new_tokens)
+        tokens = sample(self.step, state, logits, sampling=sampling, max_new_tokens=limits, **self._special_tokens())
+        return collect(tokens, len(ids), self.config["eos"], length_penalty)
+
+    @evaluated
+    @torch.inference_mode()
+    def beam_search(
+        self,
+        ids: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        *,
+        beam_size: int,
+        max_new_tokens: int = 128,
+        length_penalty: float = 1.0,
+    ) -> list[list[Hypothesis]]:
+        """The beam_size best hypotheses for each prompt (batch, n), the best first; arguments as in `generate`."""
+        logits, state = self.start(ids, lengths)
+        return beam_search(
+            self.step,
+            state,
+            logits,
+            beam_size=check_size("beam_size", beam_size),
+            max_new_tokens=self._limits(ids, lengths, max_new_tokens),
+            length_penalty=length_penalty,
+            **self._special_tokens(),
+        )
+
+    def _limits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None, max_new_tokens: int) -> list[int]:
+        counts = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
+        return [self.token_limit(count, max_new_tokens) for count in counts]
+
+    def _special_tokens(self) -> dict[str, Any]:
+        return {"eos": self.config["eos"], "forbidden": self.config.get("forbidden", ())}
+
+
+def check_sampling(sampling: Sampling | None, beam_size: int) -> None:
+    """A Sampling, and not beside a beam search."""
     if sampling is not None and not isinstance(sampling, Sampling):
         raise TypeError(
             f"sampling: expected a Sampling, such as Sampling(temperature=0.8), got {type(sampling).__name__}"
         )
     if sampling is not None and beam_size > 1:
-        raise ValueError(f"sampling: expected none beside beam_size={beam_size}, which does not draw words")
-    return GREEDY if sampling is None else sampling
+        raise ValueError(f"sampling: expected none beside beam_size={beam_size}, which does not draw tokens")
 
 
-def log_probabilities(logits: Tensor) -> Tensor:
-    """Of the next word, from logits (…, vocabulary)."""
-    return logits - logits.logsumexp(-1, keepdim=True)
-
-
-def sampled(
+def sample(
     step: Step,
     state: Any,
     logits: Tensor,
     *,
-    sampling: Sampling,
+    sampling: Sampling | None = None,
     max_new_tokens: int | Sequence[int],
     eos: int | None = None,
     forbidden: Collection[int] = (),
-) -> Iterator[list[tuple[int, int, float]]]:
-    """Write on after logits (batch, vocabulary). Each time a list of (sequence, word, its log-probability).
+) -> Iterator[NewTokens]:
+    """Continue after logits (batch, vocabulary), greedily unless there is a sampling: the new tokens of each step.
 
-    A sequence that has written the end mark, or `max_new_tokens` words (of each, or one for all), is heard of no more.
+    A sequence ends with the eos token, or after `max_new_tokens` tokens (one number for all, or one for each).
     """
-    limits = limits_of(max_new_tokens, len(logits))
-    alive, generators = list(range(len(logits))), sampling.generators(len(logits))
+    sampling = GREEDY if sampling is None else sampling
+    limits = check_limits(max_new_tokens, len(logits))
+    alive, generators = list(range(len(logits))), sampling.make_generators(len(logits))
     for count in range(1, max(limits, default=0) + 1):
-        logits = _without(_precise(logits), forbidden)
+        logits = _forbid(_to_float(logits), forbidden)
         best, likeliest = logits.max(-1)
-        words = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
-        chances = logits.gather(-1, words[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
-        found = words.tolist()
-        yield list(zip(alive, found, chances.tolist(), strict=True))
-        going = [place for place, word in enumerate(found) if word != eos and count < limits[alive[place]]]
+        drawn = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
+        scores = logits.gather(-1, drawn[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
+        tokens = drawn.tolist()
+        yield list(zip(alive, tokens, scores.tolist(), strict=True))
+        going = [row for row, token in enumerate(tokens) if token != eos and count < limits[alive[row]]]
         if not going:
             return
         if len(going) < len(alive):
-            rows = torch.tensor(going, device=words.device)
-            alive, words, state = [alive[place] for place in going], words[rows], state.select(rows)
-        logits, state = step(words[:, None], state)
+            rows = torch.tensor(going, device=drawn.device)
+            alive, drawn, state = [alive[row] for row in going], drawn[rows], state.select(rows)
+        logits, state = step(drawn[:, None], state)
 
 
-def limits_of(max_new_tokens: int | Sequence[int], batch: int) -> list[int]:
-    """How many words each sequence may write."""
+def check_limits(max_new_tokens: int | Sequence[int], batch: int) -> list[int]:
+    """How many tokens each sequence may get."""
     limits = [max_new_tokens] * batch if isinstance(max_new_tokens, int) else list(max_new_tokens)
     for limit in limits:
         if limit < 1:
-            raise ValueError(f"max_new_tokens: expected 1 word or more, got {limit}")
+            raise ValueError(f"max_new_tokens: expected 1 token or more, got {limit}")
     return limits
 
 
-def followed(
-    steps: Iterator[list[tuple[int, int, float]]], batch: int, eos: int | None, length_penalty: float
-) -> list[Hypothesis]:
-    """What `sampled` wrote, to its end."""
+def collect(steps: Iterator[NewTokens], batch: int, eos: int | None, length_penalty: float = 1.0) -> list[Hypothesis]:
+    """What `sample` generates, one hypothesis for each sequence."""
     ids: list[list[int]] = [[] for _ in range(batch)]
     totals, counts = [0.0] * batch, [0] * batch
-    for words in steps:
-        for number, word, chance in words:
-            totals[number] += chance
+    for new_tokens in steps:
+        for number, token, log_probability in new_tokens:
+            totals[number] += log_probability
             counts[number] += 1
-            if word != eos:
-                ids[number].append(word)
+            if token != eos:
+                ids[number].append(token)
     scores = (total / max(count, 1) ** length_penalty for total, count in zip(totals, counts, strict=True))
-    return [Hypothesis(own, score) for own, score in zip(ids, scores, strict=True)]
+    return [Hypothesis(sequence, score) for sequence, score in zip(ids, scores, strict=True)]
 
 
-def beams(
+def beam_search(
     step: Step,
     state: Any,
     logits: Tensor,
@@ -179,12 +300,12 @@ def beams(
 ) -> list[list[Hypothesis]]:
     """The best continuations of each sequence after logits (batch, vocabulary), the best first, `beam_size` at most.
 
-    A sequence is done when it has `beam_size` finished hypotheses, none of which the best unfinished one could still beat if
-    it ended now.
+    A sequence is done when it has `beam_size` finished hypotheses, and the best unfinished one could not beat any of
+    them if it ended now.
     """
     batch, vocab_size = logits.shape
     device = logits.device
-    limits = limits_of(max_new_tokens, batch)
+    limits = check_limits(max_new_tokens, batch)
     alive = list(range(batch))
     finished: list[list[Hypothesis]] = [[] for _ in alive]
     scores = torch.full((batch, beam_size), -math.inf, device=device)
@@ -193,57 +314,60 @@ def beams(
     state = state.select(torch.arange(batch, device=device).repeat_interleave(beam_size))
     logits = logits.repeat_interleave(beam_size, 0)
     for length in range(1, max(limits, default=0) + 1):
-        chances = log_probabilities(_without(_precise(logits), forbidden)).view(len(alive), beam_size, vocab_size)
+        scale = length**length_penalty
+        log_p = log_probabilities(_forbid(_to_float(logits), forbidden)).view(len(alive), beam_size, vocab_size)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
-        best, index = (scores[..., None] + chances).flatten(1).topk(min(2 * beam_size, beam_size * vocab_size))
-        origin, word = index // vocab_size, index % vocab_size
-        written = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), word[..., None]], -1)
-        over = word == eos if eos is not None else torch.zeros_like(word, dtype=torch.bool)
-        ending = torch.tensor([length == limits[number] for number in alive], device=device)
-        over = over | ending[:, None]
-        _collect(finished, alive, written, best / length**length_penalty, over[:, :beam_size], eos)
+        best, index = (scores[..., None] + log_p).flatten(1).topk(min(2 * beam_size, beam_size * vocab_size))
+        origin, token = index // vocab_size, index % vocab_size
+        candidates = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), token[..., None]], -1)
+        at_limit = torch.tensor([length == limits[number] for number in alive], device=device)[:, None]
+        over = at_limit.expand_as(token) if eos is None else (token == eos) | at_limit
+        _collect_finished(finished, alive, candidates, best / scale, over[:, :beam_size], eos)
         scores, chosen = best.masked_fill(over, -math.inf).topk(beam_size)
-        going = [
-            place
-            for place, (number, attainable) in enumerate(
-                zip(alive, (scores[:, 0] / length**length_penalty).tolist(), strict=True)
-            )
-            if attainable > -math.inf and (len(finished[number]) < beam_size or attainable > finished[number][-1].score)
-        ]
+        going = []
+        for row, attainable in enumerate((scores[:, 0] / scale).tolist()):
+            hypotheses = finished[alive[row]]
+            if attainable > -math.inf and (len(hypotheses) < beam_size or attainable > hypotheses[-1].score):
+                going.append(row)
         if not going:
             break
         rows = torch.tensor(going, device=device)
-        sequence = rows[:, None] * beam_size + origin[rows].gather(
+        origins = rows[:, None] * beam_size + origin[rows].gather(
             1, chosen[rows]
-        )  # (going, beam_size), of the state's rows
-        ids = written[rows].gather(1, chosen[rows][..., None].expand(-1, -1, length))
-        alive, scores = [alive[place] for place in going], scores[rows]
-        logits, state = step(ids[..., -1].reshape(-1, 1), state.select(sequence.flatten()))
+        )  # (going, beam_size): rows of the state
+        ids = candidates[rows].gather(1, chosen[rows][..., None].expand(-1, -1, length))
+        alive, scores = [alive[row] for row in going], scores[rows]
+        logits, state = step(ids[..., -1].reshape(-1, 1), state.select(origins.flatten()))
     return finished
 
 
-def _collect(
-    finished: list[list[Hypothesis]], alive: list[int], written: Tensor, scores: Tensor, over: Tensor, eos: int | None
+def _collect_finished(
+    finished: list[list[Hypothesis]],
+    alive: list[int],
+    candidates: Tensor,
+    scores: Tensor,
+    over: Tensor,
+    eos: int | None,
 ) -> None:
-    """Take note of those that are over, (alive, beam_size), and keep the best of each sequence."""
+    """Add the candidates that are over, (alive, beam_size), and keep the best of each sequence."""
     beam_size = over.shape[1]
-    for place, candidate in over.nonzero().tolist():
-        score = float(scores[place, candidate])
+    for row, candidate in over.nonzero().tolist():
+        score = float(scores[row, candidate])
         if score > -math.inf:
-            ids = written[place, candidate].tolist()
-            own = finished[alive[place]]
-            own.append(Hypothesis(ids[:-1] if ids[-1] == eos else ids, score))
-            own.sort(key=lambda hypothesis: -hypothesis.score)
-            del own[beam_size:]
+            ids = candidates[row, candidate].tolist()
+            hypotheses = finished[alive[row]]
+            hypotheses.append(Hypothesis(ids[:-1] if ids[-1] == eos else ids, score))
+            hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+            del hypotheses[beam_size:]
 
 
-def _precise(logits: Tensor) -> Tensor:
+def _to_float(logits: Tensor) -> Tensor:
     """Sums over a vocabulary need more digits than half precision has."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _without(logits: Tensor, forbidden: Collection[int]) -> Tensor:
-    """Logits in which these words cannot be chosen."""
+def _forbid(logits: Tensor, forbidden: Collection[int]) -> Tensor:
+    """Logits in which these tokens cannot be chosen."""
     if not forbidden:
         return logits
     return logits.index_fill(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)

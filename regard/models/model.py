@@ -1,4 +1,4 @@
-"""What every model is: a module that remembers how it was made, may have a tokenizer, and can be saved."""
+"""What every model is: a module that knows its constructor's arguments, may have a tokenizer, and can be saved."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+import torch
 from torch import nn
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, without dropout, within this block; then every part is in the mode that it was in."""
+    """Evaluation mode, without dropout, within this block; afterwards every module is in its previous mode again."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -45,7 +46,7 @@ def evaluated(
 
 
 class Model(nn.Module):
-    """A model of this project. `config` holds the arguments it was made with: type(model)(**model.config) is alike."""
+    """A model of this project. `config` holds the arguments of its constructor."""
 
     config: dict[str, Any]
     tokenizer: Tokenizer | None
@@ -58,13 +59,18 @@ class Model(nn.Module):
 
     @property
     def example(self) -> str:
-        """How it is used, for its card."""
+        """A call that uses it, for its model card."""
         return "config"
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers are learned; tied ones count once."""
+        """The number of learned parameters; tied ones count once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters()).device
 
     def save(self, folder: str | Path) -> None:
         """Write config.json, model.safetensors, tokenizer.json, README.md and manifest.json, for `regard.load`."""
@@ -85,6 +91,5 @@ class Model(nn.Module):
                 f"this {type(self).__name__} has no tokenizer: set model.tokenizer (a tokenizers.Tokenizer) or pass ids"
             )
         if not hasattr(self.tokenizer, "encode_batch"):
-            kind = type(self.tokenizer).__name__
-            raise TypeError(f"model.tokenizer: expected a tokenizers.Tokenizer, got {kind}")
+            raise TypeError(f"model.tokenizer: expected a tokenizers.Tokenizer, got {type(self.tokenizer).__name__}")
         return self.tokenizer

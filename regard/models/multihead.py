@@ -15,7 +15,7 @@ from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Scor
 from regard.attention.formula import attend_in
 from regard.models.cache import KVCache
 from regard.models.decode_kernels import Linear, product
-from regard.models.packing import Places
+from regard.models.packing import SequenceInfo
 from regard.models.positions import RotaryTable, apply_rotary
 
 __all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
@@ -31,7 +31,7 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 
 
 def make_score(score: str | nn.Module | None, query_size: int, key_size: int, argument: str = "score") -> nn.Module:
-    """A score of your own, or one by its name; None is the scaled dot product."""
+    """A score: a module as it is, or one by its name; None is the scaled dot product."""
     if isinstance(score, nn.Module):
         return score
     name = "dot" if score is None else check_choice(argument, score, SCORES)
@@ -40,6 +40,7 @@ def make_score(score: str | nn.Module | None, query_size: int, key_size: int, ar
     return SCORES[name](query_size, key_size)
 
 
+# Which of queries, keys and values: their matrices lie in this order.
 QUERY, KEY, VALUE, KEY_VALUE, ALL = slice(0, 1), slice(1, 2), slice(2, 3), slice(1, 3), slice(0, 3)
 
 
@@ -48,6 +49,9 @@ class Attention(nn.Module):
 
     query (…, n, key size) · source (…, m, source size) → (…, n, value size). Several queries are answered at once, each
     with a distribution of its own.
+
+    source_size: of the vectors that are attended to · key_size: of queries and keys · value_size: of the output ·
+    score: a name in SCORES or a module; None is the scaled dot product.
 
     >>> import regard, torch
     >>> layer = regard.Attention(source_size=7, key_size=11, value_size=3)
@@ -79,17 +83,21 @@ class Linears(nn.ModuleList):
 
 
 class MultiHead(nn.Module):
-    """Several heads, each attending in a subspace of its own; their answers are put side by side and mixed.
+    """Several heads, each attending in a subspace of its own; their outputs are put side by side and mixed.
 
     query (batch, n, query size) · key (batch, m, key size) · value (batch, m, value size) → (batch, n, size). Key
-    defaults to the query (self-attention) and value to the key. All sizes default to `size`, head_size to size / heads.
-    With kv_heads < heads, groups of heads share their keys and values.
+    defaults to the query (self-attention) and value to the key.
+
+    size: of the output, and of query, key and value unless query_size, key_size or value_size say otherwise · heads ·
+    kv_heads: heads of keys and values, shared by groups of query heads; all heads unless given · head_size: size /
+    heads unless given · score: a name in SCORES or a module; None is the scaled dot product · bias: of all
+    projections · output_bias: of the last one, if different · dropout: of the weights.
 
     >>> import regard, torch
     >>> layer = regard.MultiHead(size=24, heads=3)
     >>> layer(torch.randn(2, 5, 24), mask=regard.causal()).shape
     torch.Size([2, 5, 24])
-    >>> layer(torch.randn(2, 5, 24), torch.randn(2, 7, 24)).shape  # a look at another sequence
+    >>> layer(torch.randn(2, 5, 24), torch.randn(2, 7, 24)).shape  # attends to another sequence
     torch.Size([2, 5, 24])
     """
 
@@ -117,25 +125,22 @@ class MultiHead(nn.Module):
         if heads % self.kv_heads:
             raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads}")
         self.head_size = size // heads if head_size is None else head_size
-        self.counts = (heads, self.kv_heads, self.kv_heads)
-        self.widths = tuple(count * self.head_size for count in self.counts)
+        self.widths = tuple(count * self.head_size for count in (heads, self.kv_heads, self.kv_heads))
         key_size = size if key_size is None else key_size
-        sizes = (size if query_size is None else query_size, key_size, key_size if value_size is None else value_size)
+        self.sizes = (
+            size if query_size is None else query_size,
+            key_size,
+            key_size if value_size is None else value_size,
+        )
         # Where queries, keys and values come from vectors of one size, their matrices lie in one: a single product.
-        together = len(set(sizes)) == 1
-        shapes = [(sizes[0], sum(self.widths))] if together else list(zip(sizes, self.widths, strict=True))
-        self.sizes = sizes
+        packed = len(set(self.sizes)) == 1
+        shapes = [(self.sizes[0], sum(self.widths))] if packed else list(zip(self.sizes, self.widths, strict=True))
         self.in_proj = Linears(Linear(*shape, bias=bias) for shape in shapes)
         self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
         self.dropout = check_dropout(dropout)
-        self._reset()
-
-    def _reset(self) -> None:
-        """Each of the three matrices as if it stood alone."""
-        for linear in self.in_proj:
-            alone = linear.weight.split(self.widths) if len(self.in_proj) == 1 else (linear.weight,)
-            for weight in alone:
+        for linear in self.in_proj:  # each of the three matrices as if it stood alone
+            for weight in linear.weight.split(self.widths) if packed else (linear.weight,):
                 nn.init.xavier_uniform_(weight)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
@@ -143,70 +148,65 @@ class MultiHead(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Mask | None = None
     ) -> Tensor:
-        """The answers (batch, n, size) to the queries. `mask` is one of regard's, such as causal() or lengths(t)."""
+        """The output (batch, n, size). `mask` is one of regard's, such as causal() or lengths(t)."""
         for name, rows, size in zip(("query", "key", "value"), (query, key, value), self.sizes, strict=True):
             if rows is not None and (rows.dim() != 3 or rows.shape[-1] != size):
                 raise ValueError(f"{name}: expected shape (batch, n, {size}), got {shape_text(rows)}")
         if key is None and value is None:
-            heads = self._project(query, ALL)
+            return self._attend(*self._project(query, ALL), mask=mask)
+        key = query if key is None else key
+        if value is None:
+            keys, values = self._project(key, KEY_VALUE)
         else:
-            key = query if key is None else key
-            rest = (
-                self._project(key, KEY_VALUE)
-                if value is None
-                else self._project(key, KEY) + self._project(value, VALUE)
-            )
-            heads = self._project(query, QUERY) + rest
-        return self._answer(*heads, mask=mask)
+            (keys,), (values,) = self._project(key, KEY), self._project(value, VALUE)
+        (queries,) = self._project(query, QUERY)
+        return self._attend(queries, keys, values, mask=mask)
 
-    def mix(self, rows: Tensor, places: Places, past: KVCache | None) -> tuple[Tensor, KVCache]:
-        """Self-attention over rows (batch, n, size) and what was read before them; and what to keep of it."""
-        query, keys, values = self._project(rows, ALL, places.turn)
+    def mix(self, rows: Tensor, info: SequenceInfo, past: KVCache | None) -> tuple[Tensor, KVCache]:
+        """Self-attention over rows (batch, n, size) and the keys and values before them; and the longer cache."""
+        query, keys, values = self._project(rows, ALL, info.rotary)
         past = KVCache(keys, values) if past is None else past.append(keys, values)
-        return self._answer(query, past.keys, past.values, mask=places.mask, cross=False), past
+        return self._attend(query, past.keys, past.values, mask=info.mask, cross=False), past
 
     def project_kv(self, source: Tensor) -> KVCache:
-        """Keys and values of (batch, m, key size), projected once, for any number of looks."""
+        """Keys and values of (batch, m, key size), projected once, for any number of `cross_attend` calls."""
         keys, values = self._project(source, KEY_VALUE)
         return KVCache(keys, values)
 
     def cross_attend(self, query: Tensor, source: KVCache, mask: Mask | None) -> Tensor:
-        """What queries (batch, n, query size) find in what is remembered.
+        """Attention of queries (batch, n, query size) to projected keys and values.
 
         Where there are fewer sources than batch entries, neighbours share one: they are its queries, side by side.
         """
         queries = query.reshape(len(source.keys), -1, query.shape[-1])  # (sources, sharers · n, query size)
-        (rows,) = self._project(queries, QUERY)
-        answers = self._answer(rows, source.keys, source.values, mask=mask, cross=True)
-        return answers.reshape(*query.shape[:-1], -1)
+        (heads,) = self._project(queries, QUERY)
+        output = self._attend(heads, source.keys, source.values, mask=mask, cross=True)
+        return output.reshape(*query.shape[:-1], -1)
 
-    def _answer(
+    def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None, cross: bool | None = None
     ) -> Tensor:
-        """What queries find by keys in values, (batch, heads, rows, head size) each; all heads mixed."""
+        """The outputs of all heads, from (batch, heads or kv heads, rows, head size) each, mixed: (batch, n, size)."""
         dropout = self.dropout if self.training else 0.0
-        found = attend_in(self, query, key, value, score=self.score, mask=mask, dropout=dropout, cross=cross)
-        return self.out_proj(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (batch, n, size)
+        heads = attend_in(self, query, key, value, score=self.score, mask=mask, dropout=dropout, cross=cross)
+        return self.out_proj(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def _project(self, rows: Tensor, parts: slice, turn: RotaryTable | None = None) -> list[Tensor]:
+    def _project(self, rows: Tensor, parts: slice, rotary: RotaryTable | None = None) -> list[Tensor]:
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
         if len(self.in_proj) > 1:
-            return [self._heads(linear(rows)) for linear in list(self.in_proj)[parts]]
-        product = self._product(rows, parts)
-        if turn is None:
-            return [self._heads(part) for part in product.split(self.widths[parts], -1)]
-        looking, values = product.split((sum(self.widths[:2]), self.widths[2]), -1)
-        turned_heads = apply_rotary(self._heads(looking), turn)  # queries and keys together
-        return [*turned_heads.split(self.counts[:2], 1), self._heads(values)]
-
-    def _heads(self, rows: Tensor) -> Tensor:
-        """(batch, n, heads · head size) → (batch, heads, n, head size)."""
-        return rows.view(*rows.shape[:-1], rows.shape[-1] // self.head_size, self.head_size).transpose(1, 2)
-
-    def _product(self, rows: Tensor, parts: slice) -> Tensor:
-        """The product with the matrices of these parts, which lie below one another."""
+            return [self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]]
         linear = self.in_proj[0]
         if parts == ALL:
-            return linear(rows)  # type: ignore[no-any-return]
-        own = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
-        return product(rows, linear.weight[own], None if linear.bias is None else linear.bias[own])
+            projected: Tensor = linear(rows)
+        else:
+            span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
+            projected = product(rows, linear.weight[span], None if linear.bias is None else linear.bias[span])
+        if rotary is None:
+            return [self._split_heads(part) for part in projected.split(self.widths[parts], -1)]
+        rotated, values = projected.split((sum(self.widths[:2]), self.widths[2]), -1)
+        query_and_key = apply_rotary(self._split_heads(rotated), rotary)
+        return [*query_and_key.split((self.heads, self.kv_heads), 1), self._split_heads(values)]
+
+    def _split_heads(self, rows: Tensor) -> Tensor:
+        """(batch, n, heads · head size) → (batch, heads, n, head size)."""
+        return rows.view(*rows.shape[:-1], rows.shape[-1] // self.head_size, self.head_size).transpose(1, 2)

@@ -1,8 +1,8 @@
-"""Positions. Attention takes its keys as a set: whoever cares about their order has to say where each one stands.
+"""Positions. Attention takes its keys as a set: a model that depends on their order has to say where each one stands.
 
-added to the vectors:   sinusoidal (waves of growing length), learned (one vector for each place)
-turned into them:       rotary (queries and keys are rotated by their place, so that scores see the difference)
-added to the scores:    ALiBi (the farther, the lower)
+added to the vectors:     sinusoidal (waves of growing length), learned (one vector for each position)
+rotating the vectors:     rotary (queries and keys rotate with their positions, so that scores depend on the difference)
+added to the scores:      ALiBi (the farther, the lower)
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LearnedPositions", "RotaryTable", "alibi_slopes", "apply_rotary", "rotary", "sinusoidal"]
+__all__ = [
+    "LearnedPositions",
+    "RotaryTable",
+    "add_positions",
+    "alibi_slopes",
+    "apply_rotary",
+    "check_positions",
+    "rotary_table",
+    "sinusoidal",
+]
 
 
 def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
@@ -32,47 +41,59 @@ def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
     return waves.float().to(positions.device)
 
 
+def check_positions(count: int, max_positions: int) -> None:
+    """No more positions than a model can read."""
+    if count > max_positions:
+        raise ValueError(f"ids: expected at most {max_positions} positions, the model's max_positions, got {count}")
+
+
 class LearnedPositions(nn.Embedding):
-    """One learned vector for each place, up to a maximum."""
+    """One learned vector for each position, up to the model's max_positions."""
 
     def forward(self, positions: Tensor) -> Tensor:
-        last = int(positions.max()) if positions.numel() else 0
-        if last >= self.num_embeddings:
-            raise ValueError(
-                f"ids: expected at most {self.num_embeddings} positions, the model's max_positions, got {last + 1}"
-            )
+        check_positions(int(positions.max()) + 1 if positions.numel() else 0, self.num_embeddings)
         return super().forward(positions)
 
 
+def add_positions(rows: Tensor, positions: Tensor, kind: str, learned: LearnedPositions | None) -> Tensor:
+    """Rows (batch, n, size) plus the vectors of their positions (batch or 1, n); as they are for other kinds."""
+    if learned is not None:
+        vectors: Tensor = learned(positions)
+        return rows + vectors
+    if kind in ("sinusoidal", "sinusoidal_halves"):
+        halves = kind == "sinusoidal_halves"
+        return rows + sinusoidal(positions, rows.shape[-1], halves=halves).to(rows.dtype)
+    return rows
+
+
 class RotaryTable(NamedTuple):
-    """By how much each row is rotated: cosines, and sines with their signs, (batch or 1, 1, n, head size)."""
+    """The rotation of each row: cosines, and sines with their signs, (batch or 1, 1, n, head size)."""
 
     cosine: Tensor
     sine: Tensor
 
 
-def rotary(positions: Tensor, head_size: int, base: float = 10_000.0) -> RotaryTable:
-    """The rotations of places (batch or 1, n): pair i turns by position / base^(2i/head size)."""
+def rotary_table(positions: Tensor, head_size: int, base: float = 10_000.0) -> RotaryTable:
+    """The rotations of positions (batch or 1, n): pair i rotates by position / base^(2i/head size)."""
     rows = 1 << int(positions.max()).bit_length()
-    return RotaryTable(
-        *(table.to(positions.device)[positions].unsqueeze(-3) for table in _turns(rows, head_size, base))
-    )
+    tables = _rotations(rows, head_size, base)
+    return RotaryTable(*(table.to(positions.device)[positions].unsqueeze(-3) for table in tables))
 
 
 @functools.lru_cache(maxsize=8)
-def _turns(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines of the first places, (rows, head size)."""
-    with torch.inference_mode(False):  # what is kept from here may serve training later
+def _rotations(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosines and signed sines of the first positions, (rows, head size)."""
+    with torch.inference_mode(False):  # what is cached here may be used in training later
         entry = torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu")
         angle = torch.arange(rows, device="cpu")[:, None] / base ** (entry / head_size)
         cosine, sine = angle.cos(), angle.sin()
         return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 
 
-def apply_rotary(rows: Tensor, turn: RotaryTable) -> Tensor:
+def apply_rotary(rows: Tensor, rotary: RotaryTable) -> Tensor:
     """Rows (batch, heads, n, head size), entry i and entry i + half of each rotated together."""
     swapped = rows.roll(rows.shape[-1] // 2, -1)
-    return torch.addcmul(rows * turn.cosine.to(rows.dtype), swapped, turn.sine.to(rows.dtype))
+    return torch.addcmul(rows * rotary.cosine.to(rows.dtype), swapped, rotary.sine.to(rows.dtype))
 
 
 def alibi_slopes(heads: int) -> Tensor:

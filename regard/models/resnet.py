@@ -1,4 +1,4 @@
-"""The residual network: convolutions that look at neighbours, with shortcuts around them (He et al. 2015).
+"""The residual network: convolutions of neighbours, with shortcuts around them (He et al. 2015).
 
     stem → stages of blocks, each stage half as high and wide and twice as deep as the one before → mean → logits
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_choice, check_sizes, shape_text
-from regard.models.classifier import ImageClassifier, check_labels, check_light
+from regard.models.classifier import ImageClassifier, check_images, check_labels, check_normalization
 
 __all__ = ["ResNet"]
 
@@ -53,8 +53,11 @@ class Residual(nn.Module):
 class ResNet(ImageClassifier):
     """ResNet(images) → logits.
 
-    `depths` says how many blocks each stage has: (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without
-    is ResNet-18; stem="cifar", width=16 and (3, 3, 3) is the ResNet-20 for images of 32 × 32.
+    depths: the number of blocks of each stage · classes · width: channels of the first stage · bottleneck: blocks of
+    three convolutions instead of two · stem: imagenet (7 × 7 and pooling) or cifar (3 × 3) · channels: of the images ·
+    labels: names of the classes · mean, deviation: of the training images, one number or one for each channel.
+    (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without is ResNet-18; stem="cifar", width=16 and
+    (3, 3, 3) is the ResNet-20 for images of 32 × 32.
 
     >>> import regard, torch
     >>> model = regard.ResNet((1, 1), classes=10, width=8, stem="cifar")
@@ -80,7 +83,7 @@ class ResNet(ImageClassifier):
             raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
         check_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
         check_labels(labels, classes)
-        check_light(mean, deviation, channels)
+        check_normalization(mean, deviation, channels)
         check_choice("stem", stem, ("cifar", "imagenet"))
         wide = stem == "imagenet"
         self.stem = _convolution(channels, width, 7 if wide else 3, 2 if wide else 1)
@@ -89,8 +92,8 @@ class ResNet(ImageClassifier):
         inputs = width
         for number, count in enumerate(depths):
             depth = width * 2**number
-            for place in range(count):
-                stride = 2 if number and not place else 1
+            for index in range(count):
+                stride = 2 if number and not index else 1
                 stages.append(Residual(inputs, depth, stride, bottleneck))
                 inputs = depth * (4 if bottleneck else 1)
         self.blocks = nn.ModuleList(stages)
@@ -102,10 +105,8 @@ class ResNet(ImageClassifier):
         return logits
 
     def encode(self, images: Tensor) -> Tensor:
-        """images → what the last block sees, (batch, depth, height, width)."""
-        if not isinstance(images, Tensor) or not images.is_floating_point():
-            came = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise TypeError(f"images: expected a floating-point tensor (batch, channels, height, width), got {came}")
+        """images → the output of the last block, (batch, depth, height, width)."""
+        check_images(images)
         if images.dim() != 4 or images.shape[1] != self.config["channels"]:
             expected = f"(batch, {self.config['channels']}, height, width)"
             raise ValueError(f"images: expected shape {expected}, got {shape_text(images)}")

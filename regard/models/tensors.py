@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 
-__all__ = ["FolderError", "Rule", "Tensors", "fill", "read_json", "write_tensors"]
+__all__ = ["TENSORS", "FolderError", "Rule", "Tensors", "fill", "read_json", "write_tensors"]
 
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
 DTYPES = {"F64", "F32", "F16", "BF16", "I64"}
 
@@ -37,7 +37,7 @@ class FolderError(RegardError, ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """Where a tensor of ours comes from: `theirs`, transposed if they write them so, one below the other."""
+    """Where a tensor of ours comes from: tensors of theirs, transposed if they are written so, one below the other."""
 
     theirs: tuple[str, ...]
     heights: tuple[int, ...] = ()  # of each part, where there are several
@@ -45,34 +45,35 @@ class Rule:
 
     def shape(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
         """Of the whole, from the shapes of the parts; None where they cannot be put together."""
-        turned = [tuple(reversed(shape)) if self.transposed else shape for shape in shapes]
+        parts = [tuple(reversed(shape)) if self.transposed else shape for shape in shapes]
         if not self.heights:
-            return turned[0]
-        fit = [(height, *turned[0][1:]) for height in self.heights]
-        return (sum(self.heights), *turned[0][1:]) if turned == fit else None
+            return parts[0]
+        rest = parts[0][1:]
+        return (sum(self.heights), *rest) if parts == [(height, *rest) for height in self.heights] else None
 
     def join(self, parts: list[Tensor]) -> Tensor:
-        turned = [part.t() if self.transposed else part for part in parts]
-        return torch.cat(turned) if len(turned) > 1 else turned[0].contiguous()
+        """The tensor, from its parts."""
+        parts = [part.t() if self.transposed else part for part in parts]
+        return torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """The way back."""
-        parts = tensor.split(list(self.heights)) if self.heights else (tensor,)
-        turned = [(part.t() if self.transposed else part).contiguous() for part in parts]
-        return dict(zip(self.theirs, turned, strict=True))
+        parts = list(tensor.split(list(self.heights))) if self.heights else [tensor]
+        parts = [(part.t() if self.transposed else part).contiguous() for part in parts]
+        return dict(zip(self.theirs, parts, strict=True))
 
 
 class Tensors:
-    """The tensors of a folder, by name: shapes at once, numbers when they are taken."""
+    """The tensors of a folder, by name: their shapes are read at once, their numbers by `take`."""
 
     def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
         self.folder = folder
         self.files: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.written: dict[str, str] = {}  # the names in the files, where they are called otherwise here
+        self.names_in_files: dict[str, str] = {}  # after `rename`
         for file in sorted(set(files.values())):
             path = folder / file
-            with opened(path) as reader:
+            with open_tensors(path) as reader:
                 for name in reader.keys():  # noqa: SIM118 (it has no __iter__)
                     part = reader.get_slice(name)
                     if part.get_dtype() not in DTYPES:
@@ -85,8 +86,8 @@ class Tensors:
     @classmethod
     def of(cls, folder: Path) -> Tensors:
         """Of model.safetensors, or of the files that an index lists."""
-        if (folder / WHOLE).exists():
-            return cls(folder, {"": WHOLE})
+        if (folder / TENSORS).exists():
+            return cls(folder, {"": TENSORS})
         if (folder / INDEX).exists():
             files = read_json(folder / INDEX).get("weight_map")
             if not isinstance(files, dict) or not files:
@@ -103,25 +104,25 @@ class Tensors:
                 f"{folder / pickle}: is a pickle, which can run any code when it is read, so it is not read; "
                 "convert it to model.safetensors (save_pretrained of transformers writes one)"
             )
-        raise FolderError(f"{folder / WHOLE}: no such file")
+        raise FolderError(f"{folder / TENSORS}: no such file")
 
     def rename(self, change: Callable[[str], str]) -> None:
-        """Call every tensor change(its name) from here on."""
-        self.written = {change(name): name for name in self.files}
-        if len(self.written) < len(self.files):
+        """Give every tensor another name here: change(its name in the file)."""
+        self.names_in_files = {change(name): name for name in self.files}
+        if len(self.names_in_files) < len(self.files):
             raise FolderError(f"{self.folder}: two tensors have the same name but for a prefix")
         self.files = {change(name): file for name, file in self.files.items()}
         self.shapes = {change(name): shape for name, shape in self.shapes.items()}
 
     def take(self, rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """The tensor that a rule says, which has to have this shape and to be finite; in this dtype."""
+        """The tensor of a rule, in this dtype; its shape has to be this one, its numbers finite."""
         for part in rule.theirs:
             if part not in self.files:
-                raise FolderError(f"{self.folder}: {part} is missing, which the config asks for")
+                raise FolderError(f"{self.folder}: {part} is missing, which the config requires")
         shapes = [self.shapes[part] for part in rule.theirs]
         if rule.shape(shapes) != shape:
-            theirs, came = " and ".join(rule.theirs), " and ".join(map(str, shapes))
-            raise FolderError(f"{self.folder}: {theirs}: expected shape {shape} after the config, got {came}")
+            names, came = " and ".join(rule.theirs), " and ".join(map(str, shapes))
+            raise FolderError(f"{self.folder}: {names}: expected shape {shape} by the config, got {came}")
         tensor = rule.join([self._read(part) for part in rule.theirs])
         if tensor.is_floating_point() != dtype.is_floating_point:
             raise FolderError(f"{self.folder}: {rule.theirs[0]}: expected {dtype}, got {tensor.dtype}")
@@ -130,12 +131,12 @@ class Tensors:
         return tensor.to(dtype)
 
     def _read(self, name: str) -> Tensor:
-        with opened(self.files[name]) as reader:
-            tensor: Tensor = reader.get_tensor(self.written.get(name, name))
+        with open_tensors(self.files[name]) as reader:
+            tensor: Tensor = reader.get_tensor(self.names_in_files.get(name, name))
             return tensor
 
 
-def opened(path: Path) -> Any:
+def open_tensors(path: Path) -> Any:
     """A safetensors file; its header is checked, its numbers are not read yet."""
     try:
         return safe_open(path, "pt")
@@ -145,13 +146,17 @@ def opened(path: Path) -> Any:
 
 def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored: Callable[[str], bool]) -> None:
     """Give a model on the meta device its numbers; no tensor of the files may be left over."""
-    wanted = model.state_dict()
-    used = {part for name in wanted for part in rules[name].theirs}
+    empty = model.state_dict()
+    used = {part for name in empty for part in rules[name].theirs}
     extra = sorted(name for name in tensors.files if name not in used and not ignored(name))
     if extra:
         more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
         raise FolderError(f"{tensors.folder}: {extra[0]}{more} has no place in a {type(model).__name__} of this config")
-    state = {name: tensors.take(rules[name], tuple(own.shape), own.dtype) for name, own in wanted.items()}
+    assign(model, {name: tensors.take(rules[name], tuple(meta.shape), meta.dtype) for name, meta in empty.items()})
+
+
+def assign(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Replace a model's tensors by these, as parameters that can be trained."""
     model.load_state_dict(state, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_(True)

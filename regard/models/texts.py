@@ -12,27 +12,29 @@ from torch import Tensor
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["continued", "groups", "padded", "plain", "tokens"]
+__all__ = ["decode_continuation", "encode", "group_by_length", "group_neighbours", "padded", "plain"]
 
 
-def tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
-    """The ids of each text; cut at `longest`, if there is one, in such a way that marks at its end stay."""
+def encode(
+    tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None = None, empty: Sequence[int] = ()
+) -> list[list[int]]:
+    """The ids of each text, cut at max_length, special tokens at the end included; `empty`: those of an empty text."""
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts: expected texts, got {type(text).__name__} at place {number}")
+            raise TypeError(f"texts: expected texts, got {type(text).__name__} at index {number}")
     tokenizer = plain(tokenizer)
-    if longest is not None:
+    if max_length is not None:
         tokenizer = copy.deepcopy(tokenizer)
-        tokenizer.enable_truncation(longest)
-    found = [encoded.ids for encoded in tokenizer.encode_batch(list(texts))]
-    for number, own in enumerate(found):
-        if not own:
+        tokenizer.enable_truncation(max_length)
+    ids = [encoding.ids or list(empty) for encoding in tokenizer.encode_batch(list(texts))]
+    for number, sequence in enumerate(ids):
+        if not sequence:
             raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")
-    return found
+    return ids
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer without padding and truncation of its own, which some folders bring."""
+    """The tokenizer without the padding and truncation that some folders configure."""
     if tokenizer.padding is None and tokenizer.truncation is None:
         return tokenizer
     tokenizer = copy.deepcopy(tokenizer)  # the user's, which other threads may use, stays as it is
@@ -43,27 +45,34 @@ def plain(tokenizer: Tokenizer) -> Tokenizer:
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
     """Ids (batch, n) with zeros behind the shorter sequences, and the lengths."""
-    lengths = [len(own) for own in ids]
+    lengths = [len(sequence) for sequence in ids]
     rows = torch.zeros(len(ids), max(lengths), dtype=torch.long)
-    for row, own in zip(rows, ids, strict=True):
-        row[: len(own)] = torch.tensor(own, dtype=torch.long)
+    for row, sequence in zip(rows, ids, strict=True):
+        row[: len(sequence)] = torch.tensor(sequence, dtype=torch.long)
     return rows, lengths
 
 
-def groups(lengths: Sequence[int], most: int) -> Iterator[slice]:
-    """Neighbours that together have `most` tokens or fewer (or one sequence, if that alone has more)."""
+def group_neighbours(lengths: Sequence[int], max_tokens: int) -> Iterator[slice]:
+    """Neighbouring sequences that together have max_tokens tokens or fewer (or one, if that alone has more)."""
     start = total = 0
-    for place, length in enumerate(lengths):
-        if total and total + length > most:
-            yield slice(start, place)
-            start, total = place, 0
+    for index, length in enumerate(lengths):
+        if total and total + length > max_tokens:
+            yield slice(start, index)
+            start, total = index, 0
         total += length
     if total:
         yield slice(start, len(lengths))
 
 
-def continued(tokenizer: Tokenizer, before: list[int], written: list[int]) -> str:
-    """The text of what was written. It is read together with what stood before: a space may belong to either."""
-    prompt: str = tokenizer.decode(before)
-    whole: str = tokenizer.decode(before + written)
-    return whole[len(prompt) :]
+def group_by_length(ids: Sequence[Sequence[int]], max_tokens: int) -> Iterator[tuple[list[int], Tensor, list[int]]]:
+    """Batches of sequences of similar length: their indices, and them padded with their lengths."""
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    for group in group_neighbours([len(ids[index]) for index in order], max_tokens):
+        yield order[group], *padded([ids[index] for index in order[group]])
+
+
+def decode_continuation(tokenizer: Tokenizer, prompt: list[int], new: list[int]) -> str:
+    """The text of new tokens. They are decoded together with the prompt: a space may belong to either."""
+    before: str = tokenizer.decode(prompt)
+    whole: str = tokenizer.decode(prompt + new)
+    return whole[len(before) :]

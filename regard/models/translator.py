@@ -1,4 +1,4 @@
-"""What both translators can do, the recurrent one and the Transformer: write the target, given the source."""
+"""What both translators can do, the recurrent one and the Transformer: generate the target, given the source."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.arguments import check_size
-from regard.models.generation import Hypothesis, Sampling, beams, checked_way, followed, sampled
-from regard.models.model import Model, evaluated
-from regard.models.texts import padded, tokens
+from regard.models.generation import GenerativeModel
+from regard.models.texts import encode
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -19,71 +17,61 @@ if TYPE_CHECKING:
 __all__ = ["Translator"]
 
 
-class Translator(Model):
-    """A model that reads a source and takes steps: subclasses give `read`, `step` and `align`."""
+class Translator(GenerativeModel):
+    """A model that reads a source and generates a target: subclasses give `read`, `decode`, `predict` and `align`.
+
+    The source is the prompt of `generate`: ids (batch, m) with lengths → one Hypothesis for each source.
+    """
 
     @property
     def example(self) -> str:
         return "translate('a sentence')"
 
+    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        """source (batch, m), target (batch, n), which begins with bos → logits (batch, n, target vocabulary)."""
+        return self.predict(self.decode(target, self.read(source, source_lengths))[0])
+
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Any:
-        """The state of a decoder that has written nothing yet."""
+        """Encode a source (batch, m): the state of a decoder that has generated nothing yet."""
         raise NotImplementedError(f"{type(self).__name__} must define read")
 
-    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Write ids (rows, n): logits of the word after them (rows, target vocabulary), and the state."""
-        raise NotImplementedError(f"{type(self).__name__} must define step")
+    def decode(self, target: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Rows for `predict` of target tokens (batch, n) that follow a state, and the state after them."""
+        raise NotImplementedError(f"{type(self).__name__} must define decode")
+
+    def predict(self, rows: Tensor) -> Tensor:
+        """Rows (…, size) → logits of the next token (…, target vocabulary)."""
+        raise NotImplementedError(f"{type(self).__name__} must define predict")
 
     def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """How much each target place looks at each source word: weights (batch, …, n, m)."""
         raise NotImplementedError(f"{type(self).__name__} must define align")
 
-    @evaluated
-    @torch.inference_mode()
-    def write(
-        self,
-        source: Tensor,
-        lengths: Tensor | Sequence[int] | None = None,
-        *,
-        max_new_tokens: int = 128,
-        sampling: Sampling | None = None,
-        beam_size: int = 1,
-        length_penalty: float = 1.0,
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each source (batch, m), the best first: `beam_size` of them, or the one that `sampling` makes."""
-        sampling = checked_way(sampling, check_size("beam_size", beam_size))
-        bos, eos, forbidden = (self.config[name] for name in ("bos", "eos", "forbidden"))
-        state = self.read(source, lengths)
-        logits, state = self.step(torch.full((len(source), 1), bos, device=source.device), state)
-        max_new_tokens = min(max_new_tokens, self.config.get("max_positions", max_new_tokens))
-        if beam_size > 1:
-            options = {
-                "beam_size": beam_size,
-                "max_new_tokens": max_new_tokens,
-                "eos": eos,
-                "length_penalty": length_penalty,
-                "forbidden": forbidden,
-            }
-            return beams(self.step, state, logits, **options)
-        steps = sampled(
-            self.step, state, logits, sampling=sampling, max_new_tokens=max_new_tokens, eos=eos, forbidden=forbidden
-        )
-        return [[hypothesis] for hypothesis in followed(steps, len(source), eos, length_penalty)]
-
     def translate(self, text: str | Sequence[str], **options: Any) -> Any:
-        """The translation of a text, or of each of several. Options are those of `write`."""
-        if isinstance(text, str):
-            return self.translate([text], **options)[0]
+        """The translation of a text, or of each of several. Options are those of `generate`.
+
+        A text that is longer than the model's max_positions is cut.
+        """
         if not isinstance(text, Sequence):
             raise TypeError(f"text: expected a text or several, got {type(text).__name__}")
-        if not text:
-            return []
-        # What a Transformer cannot read at once is cut off.
-        source, lengths = padded(tokens(self.need_tokenizer(), text, self.config.get("max_positions")))
-        device = next(self.parameters()).device
-        found = self.write(source.to(device), lengths, **options)
-        writer = self.need_target_tokenizer()
-        return [writer.decode(hypotheses[0].ids) for hypotheses in found]
+        return self.generate(text, **options)
+
+    def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
+        return self.step(torch.full((len(ids), 1), self.config["bos"], device=ids.device), self.read(ids, lengths))
+
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        rows, state = self.decode(ids, state)
+        return self.predict(rows[:, -1]), state
+
+    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        return encode(self.need_tokenizer(), texts, self.config.get("max_positions"))
+
+    def decode_output(self, prompt: list[int], ids: list[int]) -> str:
+        text: str = self.need_target_tokenizer().decode(ids)
+        return text
+
+    def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
+        return min(max_new_tokens, int(self.config.get("max_positions", max_new_tokens)))
 
     def need_target_tokenizer(self) -> Tokenizer:
         """The target's tokenizer: the source's, where there is only one."""

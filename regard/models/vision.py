@@ -1,4 +1,4 @@
-"""The Vision Transformer: an image is a sentence of patches, and every patch looks at every patch (ViT).
+"""The Vision Transformer: an image is a sequence of patches, and every patch attends to every patch (ViT).
 
     patches → vectors, + positions, with a class token in front → blocks → norm → class token, or mean → logits
 
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_choice, check_sizes, shape_text
-from regard.models.block import NORMS, dropped, make_blocks
-from regard.models.classifier import ImageClassifier, check_labels, check_light
+from regard.attention.dropout import dropout as apply_dropout
+from regard.models.block import BlockConfig
+from regard.models.classifier import ImageClassifier, check_images, check_labels, check_normalization
 from regard.models.positions import sinusoidal
 
 __all__ = ["ViT"]
@@ -26,6 +27,13 @@ POSITIONS = ("learned", "none", "sinusoidal")
 
 class ViT(ImageClassifier):
     """ViT(images) → logits. `resize` makes the model ready for images of another size, `classify` reads pictures.
+
+    image_size: one number, or height and width · patch_size: edge of a patch · size: of the vectors · layers · heads ·
+    classes · channels · ffn_size: of the feed-forward nets, 4 · size unless given · positions: learned, none or
+    sinusoidal · pooling: class (a class token) or mean · score: dot, additive, bilinear, cosine or gaussian ·
+    activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · epsilon: of the norms · query_bias: of the projections of
+    queries, keys and values · dropout · labels: names of the classes · mean, deviation: of the training images, one
+    number or one for each channel.
 
     >>> import regard, torch
     >>> model = regard.ViT(image_size=32, patch_size=8, size=16, layers=2, heads=4, classes=10)
@@ -58,69 +66,59 @@ class ViT(ImageClassifier):
         super().__init__(locals())
         check_sizes(patch_size=patch_size, size=size, layers=layers, heads=heads, classes=classes, channels=channels)
         check_labels(labels, classes)
-        check_light(mean, deviation, channels)
+        check_normalization(mean, deviation, channels)
         check_choice("positions", positions, POSITIONS)
         check_choice("pooling", pooling, POOLINGS)
+        block = BlockConfig.of(self.config, attention_bias=query_bias, attention_output_bias=True)
         self.grid = _grid(image_size, patch_size)
-        self.patch = nn.Conv2d(channels, size, patch_size, stride=patch_size)
-        self.token = nn.Parameter(torch.zeros(1, 1, size)) if pooling == "class" else None
-        count = self.grid[0] * self.grid[1] + (self.token is not None)
-        self.position = nn.Parameter(torch.empty(1, count, size).normal_(std=0.02)) if positions == "learned" else None
-        self.blocks = make_blocks(
-            layers,
-            size,
-            heads,
-            ffn_size,
-            causal=False,
-            score=score,
-            activation=activation,
-            epsilon=epsilon,
-            attention_bias=query_bias,
-            output_bias=True,
-            dropout=dropout,
-        )
-        self.norm = NORMS["layer"](size, eps=epsilon)
+        self.patch_embedding = nn.Conv2d(channels, size, patch_size, stride=patch_size)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, size)) if pooling == "class" else None
+        self.position_embedding: nn.Parameter | None = None
+        if positions == "learned":
+            count = self.grid[0] * self.grid[1] + (self.class_token is not None)
+            self.position_embedding = nn.Parameter(torch.empty(1, count, size).normal_(std=0.02))
+        self.blocks = block.make_blocks(layers, causal=False)
+        self.norm = block.make_norm()
         self.classifier = nn.Linear(size, classes)
         self.dropout = dropout
 
     def forward(self, images: Tensor) -> Tensor:
         """images (batch, channels, height, width) → logits (batch, classes)."""
         rows = self.encode(images)
-        logits: Tensor = self.classifier(rows.mean(1) if self.token is None else rows[:, 0])
+        logits: Tensor = self.classifier(rows.mean(1) if self.class_token is None else rows[:, 0])
         return logits
 
     def encode(self, images: Tensor) -> Tensor:
         """images → rows (batch, patches, size), the class token first if there is one."""
         self._check(images)
-        rows = self.patch(images).flatten(2).transpose(1, 2)  # (batch, patches, size), row by row of the grid
+        rows = self.patch_embedding(images).flatten(2).transpose(1, 2)  # (batch, patches, size), row by row of the grid
         if self.config["positions"] == "sinusoidal":
-            rows = rows + _waves(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
-        if self.token is not None:
-            rows = torch.cat([self.token.expand(len(rows), -1, -1), rows], 1)
-        if self.position is not None:
-            rows = rows + self.position
-        rows = dropped(rows, self.dropout, self.training)
+            rows = rows + _sinusoidal_grid(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
+        if self.class_token is not None:
+            rows = torch.cat([self.class_token.expand(len(rows), -1, -1), rows], 1)
+        if self.position_embedding is not None:
+            rows = rows + self.position_embedding
+        rows = apply_dropout(rows, self.dropout, self.training)
         for block in self.blocks:
             rows = block(rows)
         return self.norm(rows)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def resize(self, image_size: int | Sequence[int]) -> ViT:
-        """Make this model read images of another size: learned positions are interpolated between their places."""
+        """Make this model read images of another size: learned positions are interpolated."""
         grid = _grid(image_size, self.config["patch_size"])
-        if self.position is not None:
-            front = 0 if self.token is None else 1
-            table = self.position[:, front:].unflatten(1, self.grid).permute(0, 3, 1, 2)  # (1, size, rows, columns)
+        if self.position_embedding is not None:
+            front = 0 if self.class_token is None else 1
+            old = self.position_embedding
+            table = old[:, front:].unflatten(1, self.grid).permute(0, 3, 1, 2)  # (1, size, rows, columns)
             table = functional.interpolate(table, size=grid, mode="bicubic", align_corners=False)
             table = table.permute(0, 2, 3, 1).flatten(1, 2)
-            self.position = nn.Parameter(torch.cat([self.position[:, :front], table], 1))
+            self.position_embedding = nn.Parameter(torch.cat([old[:, :front], table], 1))
         self.grid, self.config["image_size"] = grid, image_size
         return self
 
     def _check(self, images: Tensor) -> None:
-        if not isinstance(images, Tensor) or not images.is_floating_point():
-            came = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise TypeError(f"images: expected a floating-point tensor (batch, channels, height, width), got {came}")
+        check_images(images)
         edge = self.config["patch_size"]
         expected = (self.config["channels"], self.grid[0] * edge, self.grid[1] * edge)
         if images.dim() != 4 or tuple(images.shape[1:]) != expected:
@@ -142,8 +140,8 @@ def _grid(image_size: int | Sequence[int], patch_size: int) -> tuple[int, int]:
     return sides[0] // patch_size, sides[1] // patch_size
 
 
-def _waves(grid: tuple[int, int], size: int, device: torch.device) -> Tensor:
-    """Sinusoidal positions in two dimensions: the first half of a vector says the row, the second the column."""
+def _sinusoidal_grid(grid: tuple[int, int], size: int, device: torch.device) -> Tensor:
+    """Sinusoidal positions in two dimensions: the first half of a vector holds the row, the second the column."""
     down, across = (torch.arange(count, device=device) for count in grid)
     rows = sinusoidal(down, size // 2)[:, None].expand(-1, grid[1], -1)
     columns = sinusoidal(across, size - size // 2)[None].expand(grid[0], -1, -1)

@@ -71,7 +71,7 @@ class ImageAttentionDisplay:
     def from_model(cls, model: ImageClassifier, image: str | Path | Tensor) -> ImageAttentionDisplay:
         """Classify an image (a file, or bytes (channels, height, width)), and keep what the model attends to."""
         pixels = image if isinstance(image, Tensor) else model.read(Path(image))
-        inputs = model.prepared(pixels[None]).to(next(model.parameters()).device)
+        inputs = model.preprocess(pixels[None]).to(next(model.parameters()).device)
         (probabilities,) = model.probabilities(pixels[None])
         best = int(probabilities.argmax())
         prediction: dict[str, Any] = {"label": str(model.labels[best]), "probability": float(probabilities[best])}
@@ -84,7 +84,7 @@ class ImageAttentionDisplay:
                 raise ValueError(f"a {type(model).__name__} reads no images, or not by attention")
             with capture(model) as seen:
                 model(inputs)
-        maps, class_tokens = seen.by_layer(), 0 if model.token is None else 1
+        maps, class_tokens = seen.by_layer(), 0 if model.class_token is None else 1
         rollout = numbers.rollout([layer.weights for layer in maps])[0]
         return cls(pixels, maps, _heatmap(rollout, class_tokens, model.grid), **prediction, class_tokens=class_tokens)
 

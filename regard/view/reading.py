@@ -10,7 +10,7 @@ import torch
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
-from regard.models.texts import plain, tokens
+from regard.models.texts import encode, plain
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
@@ -35,7 +35,7 @@ def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> A
     if not isinstance(model, Encoder | LanguageModel):
         raise ValueError(f"a {type(model).__name__} reads no text")
     tokenizer = model.need_tokenizer()
-    (ids,) = tokens(tokenizer, [text], model.config["max_positions"])
+    (ids,) = encode(tokenizer, [text], model.config["max_positions"])
     with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
         model(torch.tensor([ids], device=next(model.parameters()).device))
     return AttentionDisplay(seen, _names(tokenizer, ids), title=_short(text))
@@ -44,7 +44,7 @@ def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> A
 def _translated(model: Translator, text: str, target: str, chosen: dict[str, Any]) -> AttentionDisplay:
     reader, writer = model.need_tokenizer(), model.need_target_tokenizer()
     limit = model.config.get("max_positions")
-    (source,) = tokens(reader, [text], limit)
+    (source,) = encode(reader, [text], limit)
     written = plain(writer).encode(target, add_special_tokens=False).ids[: None if limit is None else limit - 1]
     device = next(model.parameters()).device
     inputs = (torch.tensor([ids], device=device) for ids in (source, [model.config["bos"], *written]))

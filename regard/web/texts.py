@@ -10,7 +10,7 @@ from regard.attention import masked_softmax
 from regard.models.alignment import align
 from regard.models.language_model import LanguageModel
 from regard.models.model import evaluation
-from regard.models.texts import tokens
+from regard.models.texts import encode
 from regard.models.translator import Translator
 from regard.view.page import packed
 from regard.view.reading import read
@@ -56,7 +56,7 @@ def weights(store: ModelStore, params: Params) -> bytes:
 def _next_tokens(model: LanguageModel, text: str) -> list[dict[str, Any]]:
     """The likeliest next tokens."""
     tokenizer = model.need_tokenizer()
-    (ids,) = tokens(tokenizer, [text], model.config["max_positions"])
+    (ids,) = encode(tokenizer, [text], model.config["max_positions"])
     with torch.inference_mode(), evaluation(model):
         probabilities = masked_softmax(model(torch.tensor([ids]))[0, -1:])[0]  # (vocabulary,)
     best = probabilities.topk(min(NEXT, len(probabilities)))

@@ -2,12 +2,10 @@
 
 import transformers
 
-from regard.models import FolderError, load
+from regard.models import load
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-
-__all__ = ["FolderError"]
 
 WIDE = {"initializer_range": 0.4}  # numbers large enough that a mistake shows
 

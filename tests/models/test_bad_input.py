@@ -18,9 +18,13 @@ def language(**options):
     return LanguageModel(31, 24, 1, 4, max_positions=17, **options)
 
 
-def told(model, tokenizer):
-    model.tokenizer = tokenizer
+def with_tokenizer(model, tokenizer=None):
+    model.tokenizer = tokenizer or word_tokenizer()
     return model
+
+
+def transformer(**options):
+    return Transformer(31, 31, 24, 1, 4, **options)
 
 
 def read(make, ids=IDS, lengths=None):
@@ -86,25 +90,19 @@ CALLS = {
         "0",
     ),
     "a source that is too long": (
-        lambda: Transformer(31, 31, 24, 1, 4, max_positions=11)(IDS, IDS[:, :2]),
+        lambda: transformer(max_positions=11)(IDS, IDS[:, :2]),
         ValueError,
         "at most 11",
         "13",
     ),
     "more targets than sources": (
-        lambda: Transformer(31, 31, 24, 1, 4)(IDS[:2], IDS.repeat(2, 1)[:4]),
+        lambda: transformer()(IDS[:2], IDS.repeat(2, 1)[:4]),
         ValueError,
         "target",
         "2 sequences",
         "4",
     ),
-    "fewer targets than sources": (
-        lambda: Transformer(31, 31, 24, 1, 4)(IDS, IDS[:1]),
-        ValueError,
-        "target",
-        "3 sequences",
-        "1",
-    ),
+    "fewer targets than sources": (lambda: transformer()(IDS, IDS[:1]), ValueError, "target", "3 sequences", "1"),
     "more recurrent targets": (
         lambda: Seq2Seq(31, 31)(IDS[:2], IDS.repeat(2, 1)),
         ValueError,
@@ -119,17 +117,29 @@ CALLS = {
         "3 sequences",
         "1",
     ),
-    "no words to write": (lambda: language().write(IDS, max_new_tokens=0), ValueError, "most", "1 word", "0"),
-    "no beams": (lambda: language().write(IDS, beam_size=0), ValueError, "beam_size", "0"),
-    "beams and a choice": (
-        lambda: language().write(IDS, beam_size=2, sampling=Sampling(0.5)),
+    "no tokens to generate": (
+        lambda: language().generate(IDS, max_new_tokens=0),
         ValueError,
-        "choice",
+        "max_new_tokens",
+        "1 token",
+        "0",
+    ),
+    "no beams": (lambda: language().generate(IDS, beam_size=0), ValueError, "beam_size", "0"),
+    "beams and a sampling": (
+        lambda: language().generate(IDS, beam_size=2, sampling=Sampling(0.5)),
+        ValueError,
+        "sampling",
         "beam_size=2",
     ),
-    "a choice of words": (lambda: language().write(IDS, sampling="sample"), TypeError, "choice", "Sampling(", "str"),
-    "a seed of letters": (lambda: Choice(seed="x"), TypeError, "seed", "str"),
-    "an end beyond the vocabulary": (lambda: language(eos=31), ValueError, "end", "0 to 30", "31"),
+    "a sampling that is a name": (
+        lambda: language().generate(IDS, sampling="sample"),
+        TypeError,
+        "sampling",
+        "Sampling(",
+        "str",
+    ),
+    "a seed of letters": (lambda: Sampling(seed="x"), TypeError, "seed", "str"),
+    "an end beyond the vocabulary": (lambda: language(eos=31), ValueError, "eos", "0 to 30", "31"),
     "a forbidden word beyond": (lambda: Seq2Seq(31, 29, forbidden=[29]), ValueError, "forbidden", "0 to 28", "29"),
     "rotations backwards": (lambda: language(rotary_base=-3), ValueError, "rotary_base", "-3"),
     "a score without attention": (lambda: language(mixer="recurrent", score="dot"), ValueError, "mixer", "score"),
@@ -141,21 +151,31 @@ CALLS = {
         "1 layers",
         "3",
     ),
-    "a type that is not there": (lambda: encoder(types=2)(IDS, None, IDS + 2), ValueError, "types", "0 to 1"),
+    "a type that is not there": (
+        lambda: encoder(token_types=2)(IDS, None, IDS + 2),
+        ValueError,
+        "token_types",
+        "0 to 1",
+    ),
     "a depth that is a number": (lambda: ResNet(18, 10), ValueError, "depths", "18"),
     "a stage of nothing": (lambda: ResNet((2, 0), 10), ValueError, "depths", "(2, 0)"),
     "heads that do not divide": (lambda: Transformer(31, 31, 24, 1, 5), ValueError, "heads", "24", "5"),
-    "a tokenizer of another kind": (lambda: told(language(), "gpt2").generate("a"), TypeError, "Tokenizer", "str"),
+    "a tokenizer of another kind": (
+        lambda: with_tokenizer(language(), "gpt2").generate("a"),
+        TypeError,
+        "Tokenizer",
+        "str",
+    ),
     "two prompts for a stream": (
-        lambda: list(told(language(), word_tokenizer()).stream(["a", "b"])),
+        lambda: list(with_tokenizer(language()).stream(["a", "b"])),
         TypeError,
         "prompt",
         "list",
     ),
-    "a prompt that is a number": (lambda: told(language(), word_tokenizer()).generate(5), TypeError, "prompt", "int"),
-    "a text that is none": (lambda: told(encoder(), word_tokenizer()).embed(["cat", None]), TypeError, "texts", "1"),
-    "types where there are none": (lambda: encoder()(IDS, None, IDS), ValueError, "types"),
-    "a negative number of types": (lambda: encoder(types=-1), ValueError, "types", "-1"),
+    "a prompt that is a number": (lambda: with_tokenizer(language()).generate(5), TypeError, "prompt", "int"),
+    "a text that is none": (lambda: with_tokenizer(encoder()).embed(["cat", None]), TypeError, "texts", "1"),
+    "types where there are none": (lambda: encoder()(IDS, None, IDS), ValueError, "token_types"),
+    "a negative number of types": (lambda: encoder(token_types=-1), ValueError, "token_types", "-1"),
     "an epsilon of words": (lambda: encoder(epsilon="x"), TypeError, "epsilon", "str"),
     "an odd rotary head": (
         lambda: LanguageModel(31, 24, 1, 8, positions="rotary"),
@@ -164,7 +184,13 @@ CALLS = {
         "even",
         "3",
     ),
-    "shared words of two sizes": (lambda: Transformer(31, 29, share_embeddings=True), ValueError, "shared", "31", "29"),
+    "shared words of two sizes": (
+        lambda: Transformer(31, 29, share_embeddings=True),
+        ValueError,
+        "share_embeddings",
+        "31",
+        "29",
+    ),
     "an odd hidden size": (lambda: Seq2Seq(31, 29, 10, 15), ValueError, "hidden_size", "even", "15"),
     "a cell of another kind": (lambda: Seq2Seq(31, 29, cell="rnn"), ValueError, "cell", "gru, lstm", "rnn"),
     "an unknown score": (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "attention", "additive", "aditive"),
@@ -215,36 +241,31 @@ def test_a_wrong_call_is_one_clear_error(name):
 
 @pytest.mark.parametrize("pooling", ["first", "max", "mean"])
 def test_pooling_is_over_the_words_of_each_text_alone(pooling):
-    model = encoder(pooling=pooling, normalized=False).eval()
-    model.tokenizer = word_tokenizer()
+    model = with_tokenizer(encoder(pooling=pooling, normalized=False)).eval()
     texts = ["cat", "the cat is on the mat", "mat the", "on the mat"]
     with torch.no_grad():
         rows = [model(torch.tensor([model.tokenizer.encode(text).ids]))[0] for text in texts]
-    pools = {"first": lambda own: own[0], "max": lambda own: own.amax(0), "mean": lambda own: own.mean(0)}
-    torch.testing.assert_close(model.embed(texts), torch.stack([pools[pooling](own) for own in rows]))
+    pools = {"first": lambda row: row[0], "max": lambda row: row.amax(0), "mean": lambda row: row.mean(0)}
+    torch.testing.assert_close(model.embed(texts), torch.stack([pools[pooling](row) for row in rows]))
 
 
 def test_texts_longer_than_the_model_are_cut():
-    model = encoder().eval()
-    model.tokenizer = word_tokenizer()
+    model = with_tokenizer(encoder()).eval()
     long = " ".join(["cat"] * 40)
     assert torch.equal(model.embed(long), model.embed(" ".join(["cat"] * 17)))
 
 
 def test_an_empty_text_has_no_vector_where_nothing_marks_its_ends():
-    model = encoder().eval()
-    model.tokenizer = word_tokenizer()
+    model = with_tokenizer(encoder()).eval()
     with pytest.raises(ValueError, match=r"text 2 .*no tokens"):
         model.embed(["cat", "mat", ""])
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_writing_and_embedding_drop_nothing(training):
-    writer, reader = language(dropout=0.5).train(training), encoder(dropout=0.5).train(training)
-    reader.tokenizer = word_tokenizer()
+    writer, reader = (with_tokenizer(make(dropout=0.5)).train(training) for make in (language, encoder))
     reader.blocks[0].eval()
-    writer.tokenizer = word_tokenizer()
-    assert writer.write(IDS, max_new_tokens=3) == writer.write(IDS, max_new_tokens=3)
+    assert writer.generate(IDS, max_new_tokens=3) == writer.generate(IDS, max_new_tokens=3)
     assert "".join(writer.stream("the cat", max_new_tokens=5)) == "".join(writer.stream("the cat", max_new_tokens=5))
     assert torch.equal(reader.embed("the cat"), reader.embed("the cat"))
     assert writer.training == reader.training == training

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.models import LanguageModel
-from regard.models.cache import ROOM, Growing
+from regard.models.cache import KVBuffer
+from tests.models.test_properties import shaken
 
 CASES = {
     "learned": {},
@@ -20,11 +21,7 @@ LENGTHS = [13, 4, 9]
 
 @pytest.fixture(params=CASES)
 def model(request):
-    model = LanguageModel(31, 24, 2, 4, max_positions=100, **CASES[request.param]).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    return shaken(LanguageModel(31, 24, 2, 4, max_positions=100, **CASES[request.param]))
 
 
 @pytest.fixture(autouse=True)
@@ -51,17 +48,13 @@ def test_chunks_are_the_whole(model, chunks):
 def test_padding_on_either_side(model, padding):
     """Prompts of different lengths, then two more words each, are each sequence alone."""
     ids, more = torch.randint(31, (3, 13)), torch.randint(31, (3, 2))
-    rolled = (
-        ids
-        if padding == "right"
-        else torch.stack([own.roll(13 - count) for own, count in zip(ids, LENGTHS, strict=True)])
-    )
+    shifts = [13 - count if padding == "left" else 0 for count in LENGTHS]
+    rolled = torch.stack([sequence.roll(shift) for sequence, shift in zip(ids, shifts, strict=True)])
     rows, cache = model.extend(rolled, None, LENGTHS, padding)
     after, cache = model.extend(more, cache)
-    for number, count in enumerate(LENGTHS):
+    for number, (count, shift) in enumerate(zip(LENGTHS, shifts, strict=True)):
         alone = model(torch.cat([ids[number : number + 1, :count], more[number : number + 1]], 1))[0]
-        own = rows[number, :count] if padding == "right" else rows[number, 13 - count :]
-        same(model.predict(torch.cat([own, after[number]])), alone)
+        same(model.predict(torch.cat([rows[number, shift : shift + count], after[number]])), alone)
 
 
 def test_padded_chunks_after_padded_chunks(model):
@@ -69,13 +62,13 @@ def test_padded_chunks_after_padded_chunks(model):
     cuts = [[5, 5, 3], [1, 2, 1], [4, 1, 4]]  # of each sequence, chunk by chunk
     starts, cache, rows = [0, 0, 0], None, [[], [], []]
     for chunk in range(3):
-        counts = [own[chunk] for own in cuts]
+        counts = [lengths[chunk] for lengths in cuts]
         part = torch.zeros(3, max(counts), dtype=torch.long)
         for number, count in enumerate(counts):
             part[number, :count] = ids[number, starts[number] : starts[number] + count]
-        found, cache = model.extend(part, cache, counts)
+        more, cache = model.extend(part, cache, counts)
         for number, count in enumerate(counts):
-            rows[number].append(found[number, :count])
+            rows[number].append(more[number, :count])
             starts[number] += count
     for number, count in enumerate(starts):
         same(model.predict(torch.cat(rows[number])), model(ids[number : number + 1, :count])[0])
@@ -101,16 +94,15 @@ def test_a_cache_is_a_value(model):
     assert torch.equal(once, again)
 
 
-def test_growing_rows_share_room_but_not_values():
-    start = Growing(torch.zeros(2, 3, 0, 5))
-    first = start.append(torch.ones(2, 3, 1, 5))
+def test_buffers_share_memory_but_not_values():
+    first = KVBuffer(torch.zeros(2, 3, 0, 5)).append(torch.ones(2, 3, 1, 5))
     second, other = first.append(torch.full((2, 3, 1, 5), 2.0)), first.append(torch.full((2, 3, 1, 5), 3.0))
     assert first.rows.shape[-2] == 1
     assert (second.rows[..., 1, :] == 2).all()
     assert (other.rows[..., 1, :] == 3).all()
     assert second.rows.data_ptr() == first.rows.data_ptr()  # not copied
-    long = second.append(torch.full((2, 3, ROOM, 5), 4.0))
-    assert long.rows.shape[-2] == ROOM + 2
+    long = second.append(torch.full((2, 3, 1_000, 5), 4.0))  # more than the buffer has room for
+    assert long.rows.shape[-2] == 1_002
     assert (long.rows[..., 1, :] == 2).all()
 
 
@@ -124,26 +116,20 @@ def test_a_cache_from_inference_mode_goes_on_outside():
         same(model.predict(rows), model(ids)[:, 6:])
 
 
-def test_a_score_alone_can_be_trained_through_a_cache():
+@pytest.mark.parametrize("trained", ["", "score"])
+def test_gradients_flow_through_a_cache(trained):
+    """Also where a score alone is trained."""
     model, ids = LanguageModel(31, 24, 2, 4, score="cosine"), torch.randint(31, (3, 13))
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_("score" in name)
+        parameter.requires_grad_(trained in name)
     with torch.enable_grad():
         rows, cache = [], None
         for part in ids.split(4, 1):
             more, cache = model.extend(part, cache)
             rows.append(more)
         model.predict(torch.cat(rows, 1)).square().sum().backward()
-
-
-def test_gradients_flow_through_a_cache():
-    model, ids = LanguageModel(31, 24, 2, 4), torch.randint(31, (3, 13))
-    with torch.enable_grad():
-        rows, cache = model.extend(ids[:, :6])
-        more, _ = model.extend(ids[:, 6:], cache)
-        model.predict(torch.cat([rows, more], 1)).square().sum().backward()
-        found = [parameter.grad.clone() for parameter in model.parameters()]
+        gradients = [parameter.grad for parameter in model.parameters()]
         model.zero_grad()
         model(ids).square().sum().backward()
-    for own, parameter in zip(found, model.parameters(), strict=True):
-        torch.testing.assert_close(own, parameter.grad, atol=1e-4, rtol=1e-4)
+    for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, atol=1e-4, rtol=1e-4)

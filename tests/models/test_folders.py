@@ -18,7 +18,10 @@ from tests.models import hugging
 from tests.models.test_properties import shaken
 
 MODELS = {
-    "encoder": (lambda: Encoder(31, 24, 2, 4, types=2, mlm_head=True, pooler=True, classes=3, score="cosine"), (13,)),
+    "encoder": (
+        lambda: Encoder(31, 24, 2, 4, token_types=2, mlm_head=True, pooler=True, classes=3, score="cosine"),
+        (13,),
+    ),
     "language": (lambda: LanguageModel(31, 24, 2, 4, positions="rotary", mixer="convolution"), (13,)),
     "seq2seq": (lambda: Seq2Seq(31, 29, 10, 14, layers=2, attention="gaussian"), (13, 5)),
     "transformer": (lambda: Transformer(31, 29, 24, 2, 4, pre_norm=True), (13, 5)),
@@ -90,7 +93,7 @@ def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
 
 
 def test_an_encoder_is_exported_with_how_it_pools(tmp_path):
-    model = shaken(Encoder(31, 24, 1, 4, types=2, pooling="max", normalized=False, max_length=7))
+    model = shaken(Encoder(31, 24, 1, 4, token_types=2, pooling="max", normalized=False, max_length=7))
     model.tokenizer = word_tokenizer()
     model.export(tmp_path)
     again = load(tmp_path)

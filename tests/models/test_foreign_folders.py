@@ -20,7 +20,7 @@ def bert(tmp_path):
         ({"num_hidden_layers": "2"}, ("layers", "str")),
         ({"num_hidden_layers": None}, ("layers", "NoneType")),
         ({"hidden_act": []}, ("config.json",)),
-        ({"type_vocab_size": -1}, ("types", "-1")),
+        ({"type_vocab_size": -1}, ("token_types", "-1")),
         ({"layer_norm_eps": "x"}, ("epsilon", "str")),
         ({"tie_word_embeddings": False}, ("tie_word_embeddings", "False")),
         ({"architectures": ["BertForTokenClassification"]}, ("BertForTokenClassification",)),

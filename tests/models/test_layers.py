@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from regard import attend, causal, keep, lengths, segments
-from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Places, Recurrent
-from regard.models.block import ACTIVATIONS
-from regard.models.decode_kernels import FEW, Linear, RMSNorm, product
+from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Recurrent, SequenceInfo
+from regard.models.block import ACTIVATIONS, RMSNorm
+from regard.models.decode_kernels import FEW, LARGE, Linear
 from regard.models.multihead import SCORES
-from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary, sinusoidal
+from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary_table, sinusoidal
 
 BATCH, N, M = 3, 7, 11
 
@@ -83,11 +83,14 @@ def test_grouped_heads_are_heads_with_copies(kv_heads):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_any_score(score):
-    layer = MultiHead(12, 3, score=score)
+    layer = MultiHead(12, 3, score=score, bias=False)
     query, key = torch.randn(BATCH, N, 12), torch.randn(BATCH, M, 12)
-    heads = [layer._heads(part) for part in layer._product(query, slice(0, 3)).split(layer.widths, -1)]
-    keys, values = layer._project(key, slice(1, 3))
-    expected = attend(heads[0], keys, values, score=layer.score).transpose(1, 2).flatten(2)
+    weights = layer.in_proj[0].weight.split(12)
+    heads = [
+        (rows @ weight.T).unflatten(-1, (3, 4)).transpose(1, 2)
+        for rows, weight in zip((query, key, key), weights, strict=True)
+    ]
+    expected = attend(*heads, score=layer.score).transpose(1, 2).flatten(2)
     same(layer(query, key), layer.out_proj(expected))
 
 
@@ -106,7 +109,7 @@ def test_the_single_attention_layer():
     scores = query @ (source @ layer.key.weight.T).T / math.sqrt(3)
     weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
     same(layer(query, source), weights @ (source @ layer.value.weight.T))
-    same(layer(query, source), torch.cat([layer(own[None], source) for own in query]))
+    same(layer(query, source), torch.cat([layer(row[None], source) for row in query]))
 
 
 @pytest.mark.parametrize(
@@ -141,12 +144,12 @@ def test_wrong_layers(make, error, words):
 
 @pytest.mark.parametrize("size", [1, 2, 7, 12])
 def test_sinusoidal_is_the_papers_formula(size):
-    found = sinusoidal(torch.arange(19), size)
+    waves = sinusoidal(torch.arange(19), size)
     for position in range(19):
         for entry in range(size):
             angle = position / 10_000 ** (2 * (entry // 2) / size)
             expected = math.cos(angle) if entry % 2 else math.sin(angle)
-            assert abs(float(found[position, entry]) - expected) < 1e-6
+            assert abs(float(waves[position, entry]) - expected) < 1e-6
 
 
 def test_halves_are_the_same_waves():
@@ -157,13 +160,13 @@ def test_halves_are_the_same_waves():
 def test_rotary_scores_see_differences_only():
     query, key = torch.randn(1, 2, 1, 10), torch.randn(1, 2, 1, 10)
 
-    def score(place, other):
-        turns = [rotary(torch.tensor([[position]]), 10) for position in (place, other)]
-        return (apply_rotary(query, turns[0]) * apply_rotary(key, turns[1])).sum(-1)
+    def score(*positions):
+        tables = [rotary_table(torch.tensor([[position]]), 10) for position in positions]
+        return (apply_rotary(query, tables[0]) * apply_rotary(key, tables[1])).sum(-1)
 
     same(score(3, 8), score(103, 108), 1e-4)
     assert not torch.allclose(score(3, 8), score(3, 9))
-    same(apply_rotary(query, rotary(torch.tensor([[0]]), 10)), query)
+    same(apply_rotary(query, rotary_table(torch.tensor([[0]]), 10)), query)
 
 
 def test_alibi_slopes():
@@ -171,6 +174,12 @@ def test_alibi_slopes():
     twelve = [2.0**-power for power in range(1, 9)] + [2 ** -(power + 0.5) for power in range(4)]
     same(alibi_slopes(12), torch.tensor(twelve))
     assert len(alibi_slopes(7)) == 7
+
+
+def test_rotations_are_cached_where_they_can_be_used():
+    with torch.device("meta"):
+        rotary_table(torch.tensor([[77]], device="cpu"), 14)
+    assert not rotary_table(torch.tensor([[77]]), 14).cosine.is_meta
 
 
 def test_learned_positions_end():
@@ -193,40 +202,27 @@ def test_feed_forward(activation, bias):
         inner = ACTIVATIONS[activation](inner)
     expected = inner @ layer.out_proj.weight.T + (layer.out_proj.bias if bias else 0)
     same(layer(rows), expected)
-    with torch.no_grad():
-        same(layer(rows[:1, :5]), expected[:1, :5])  # few rows go another way
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, FEW, FEW + 1])
-def test_few_rows_are_rows(count, monkeypatch):
-    rows, linear = torch.randn(1, count, 37), Linear(37, 53)
+@pytest.mark.parametrize("bias", [True, False])
+def test_few_rows_are_rows(count, bias):
+    """Without a gradient, products of few rows take another path."""
+    rows, linear = torch.randn(1, count, 37), Linear(37, 53, bias=bias)
+    assert linear(rows).requires_grad
     with torch.no_grad():
         same(linear(rows), nn.functional.linear(rows, linear.weight, linear.bias))
-        monkeypatch.setattr("regard.models.decode_kernels.LARGE", 1)  # in all threads
-        monkeypatch.setattr("regard.attention.threads.SHARE", 1)
-        same(product(rows, linear.weight), rows @ linear.weight.T)
-        same(RMSNorm(37)(rows), nn.functional.rms_norm(rows, (37,), eps=1e-5))
-    assert linear(rows).requires_grad
 
 
-def test_few_rows_in_training_are_dropped_as_well():
-    layer, rows = FeedForward(12, 19, dropout=0.5).train(), torch.randn(1, 2, 12)
+def test_few_rows_and_a_large_matrix_in_two_threads():
+    rows, linear = torch.randn(2, 1_024), Linear(1_024, LARGE // 1_024 + 3)
+    torch.set_num_threads(2)
     with torch.no_grad():
-        assert not torch.equal(layer(rows), layer(rows))
-
-
-def test_few_rows_go_through_hooks_and_replaced_layers():
-    layer, rows, calls = FeedForward(12, 19), torch.randn(1, 2, 12), []
-    layer.in_proj.register_forward_hook(lambda *_: calls.append(1))
-    with torch.no_grad():
-        layer(rows)
-        assert calls
-        layer.out_proj = nn.Sequential(layer.out_proj, nn.ReLU())
-        assert (layer(rows) >= 0).all()
+        same(linear(rows), nn.functional.linear(rows, linear.weight, linear.bias), 1e-4)
 
 
 def test_few_rows_in_any_layout_and_under_any_default():
-    layer, rows = FeedForward(3, 19), torch.randn(2, 3, 4).transpose(1, 2)
+    layer, rows = Linear(3, 19), torch.randn(2, 3, 4).transpose(1, 2)
     with torch.no_grad():
         same(layer(rows), layer(rows.contiguous()))
         torch.set_default_dtype(torch.float64)
@@ -236,18 +232,12 @@ def test_few_rows_in_any_layout_and_under_any_default():
             torch.set_default_dtype(torch.float32)
 
 
-def test_rotations_are_made_anew_nowhere_else():
-    with torch.device("meta"):
-        rotary(torch.tensor([[77]], device="cpu"), 14)
-    assert not rotary(torch.tensor([[77]]), 14).cosine.is_meta
-
-
 def test_few_rows_keep_what_is_not_a_number():
     rows = torch.tensor([[math.nan, 1.0], [math.inf, 1.0]])
     with torch.no_grad():
-        found = Linear(2, 3, bias=False)(rows)
-    assert found[0].isnan().all()
-    assert not found[1].isfinite().any()
+        output = Linear(2, 3, bias=False)(rows)
+    assert output[0].isnan().all()
+    assert not output[1].isfinite().any()
 
 
 def test_rms_norm_is_pytorchs_with_its_gradient():
@@ -298,9 +288,9 @@ def test_block_is_pytorchs_encoder_layer(pre_norm):
     ours.load_state_dict(block_state(theirs, cross=False))
     rows = torch.randn(BATCH, N, 12)
     same(ours(rows), theirs(rows))
-    seen = torch.rand(BATCH, 1, 1, N) < 0.7
-    seen[..., 0] = True
-    same(ours(rows, Places(keep(seen))), theirs(rows, src_key_padding_mask=~seen[:, 0, 0]))
+    visible = torch.rand(BATCH, 1, 1, N) < 0.7
+    visible[..., 0] = True
+    same(ours(rows, SequenceInfo(keep(visible))), theirs(rows, src_key_padding_mask=~visible[:, 0, 0]))
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
@@ -313,7 +303,7 @@ def test_block_is_pytorchs_decoder_layer(pre_norm):
     padding = torch.arange(M) >= counts[:, None]
     ahead = torch.ones(N, N).triu(1).bool()
     expected = theirs(rows, memory, tgt_mask=ahead, memory_key_padding_mask=padding)
-    same(ours(rows, Places(causal()), ours.cross.remember(memory), lengths(counts)), expected)
+    same(ours(rows, SequenceInfo(causal()), ours.cross.project_kv(memory), lengths(counts)), expected)
 
 
 # -------------------------------------------------------------------------------------------------------------- mixers
@@ -328,19 +318,19 @@ def test_three_ways_of_one_shape(make, causal_):
     counts = (5, 1, 7)
     rows = torch.randn(1, sum(counts), 12)
     mask = segments(counts) & causal() if causal_ else segments(counts)
-    together = block(rows, Places(mask, counts=counts))
-    alone = [block(own, Places(causal() if causal_ else None)) for own in rows.split(list(counts), 1)]
+    together = block(rows, SequenceInfo(mask, lengths=counts))
+    alone = [block(part, SequenceInfo(causal() if causal_ else None)) for part in rows.split(list(counts), 1)]
     same(together, torch.cat(alone, 1))
 
 
 def test_recurrent_is_a_gru_and_convolution_a_convolution():
     rows = torch.randn(BATCH, N, 12)
     recurrent = Recurrent(12, causal=True)
-    same(recurrent.mix(rows, Places(), None)[0], recurrent.net(rows)[0])
+    same(recurrent.mix(rows, SequenceInfo(), None)[0], recurrent.net(rows)[0])
     convolution = Convolution(12, causal=True, width=3)
     expected = [
-        sum(convolution.net.weight[..., 2 - back] @ rows[0, place - back] for back in range(3) if place >= back)
+        sum(convolution.net.weight[..., 2 - back] @ rows[0, row - back] for back in range(3) if row >= back)
         + convolution.net.bias
-        for place in range(N)
+        for row in range(N)
     ]
-    same(convolution.mix(rows, Places(), None)[0][0], torch.stack(expected))
+    same(convolution.mix(rows, SequenceInfo(), None)[0][0], torch.stack(expected))

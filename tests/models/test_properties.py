@@ -31,7 +31,7 @@ MODELS = {
         for name, options in LANGUAGE.items()
     },
     **{
-        f"encoder-{mixer}": (lambda mixer=mixer: Encoder(31, 24, 2, 4, types=2, mixer=mixer))
+        f"encoder-{mixer}": (lambda mixer=mixer: Encoder(31, 24, 2, 4, token_types=2, mixer=mixer))
         for mixer in ("attention", "recurrent", "convolution")
     },
     "encoder-pre-norm": lambda: Encoder(31, 24, 2, 4, pre_norm=True, positions="sinusoidal"),
@@ -147,7 +147,7 @@ def test_resnet_in_evaluation_does_not_depend_on_the_batch():
     ("make", "paper"),
     [
         (lambda: ViT(224, 16, 768, 12, 12, 1_000), 86.6e6),
-        (lambda: Encoder(30_522, 768, 12, 12, types=2, pooler=True), 109.5e6),
+        (lambda: Encoder(30_522, 768, 12, 12, token_types=2, pooler=True), 109.5e6),
         (lambda: ResNet((3, 4, 6, 3), 1_000, bottleneck=True), 25.6e6),
         (lambda: ResNet((2, 2, 2, 2), 1_000), 11.7e6),
         (lambda: ResNet((3, 3, 3), 10, width=16, stem="cifar"), 0.27e6),
@@ -164,7 +164,7 @@ def test_the_papers_sizes_have_the_papers_number_of_parameters(make, paper):
 
 
 def test_a_large_batch_goes_through_in_parts(monkeypatch):
-    model = shaken(Encoder(31, 24, 2, 4, types=2))
+    model = shaken(Encoder(31, 24, 2, 4, token_types=2))
     ids, types = torch.randint(31, (7, 13)), torch.randint(2, (7, 13))
     lengths = [13, 4, 9, 1, 13, 2, 6]
     with torch.no_grad():

@@ -7,8 +7,7 @@ import torch
 
 from regard.attention import Cosine
 from regard.data import fetching
-from regard.models import Sampling, load
-from tests.models import hugging
+from regard.models import FolderError, Sampling, load
 
 
 def required(there: bool, what: str) -> None:
@@ -119,9 +118,9 @@ def test_what_is_wrong_with_the_files_of_llama2c(writer, tmp_path):
         (content[:28] + b"\x00\x00\xc0\x7f" + content[32:], "NaN"),
     ):
         (tmp_path / "model.bin").write_bytes(part)
-        with pytest.raises(hugging.FolderError, match=words):
+        with pytest.raises(FolderError, match=words):
             load(tmp_path)
     (tmp_path / "model.bin").write_bytes(content)
     (tmp_path / "tokenizer.bin").write_bytes((fetching.folder("stories15M") / "tokenizer.bin").read_bytes()[:999])
-    with pytest.raises(hugging.FolderError, match=r"tokenizer\.bin"):
+    with pytest.raises(FolderError, match=r"tokenizer\.bin"):
         load(tmp_path)

@@ -68,9 +68,9 @@ def test_language_models(make, name, ids, tmp_path):
     end = ours.config["eos"]
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(ids, **options)[:, 13:]
-    assert [own.ids for own in ours.write(ids, max_new_tokens=17)] == trimmed(greedy, end)
+    assert [own.ids for own in ours.generate(ids, max_new_tokens=17)] == trimmed(greedy, end)
     beam = theirs.generate(ids, num_beams=4, **options)[:, 13:]
-    assert [own.ids for own in ours.write(ids, max_new_tokens=17, beam_size=4)] == trimmed(beam, end)
+    assert [own.ids for own in ours.generate(ids, max_new_tokens=17, beam_size=4)] == trimmed(beam, end)
 
 
 @pytest.mark.parametrize("make", [hugging.gpt2, hugging.llama])
@@ -82,7 +82,7 @@ def test_prompts_of_different_lengths(make, ids, tmp_path):
     end = ours.config["eos"]
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(left, attention_mask=REAL.flip(1).long(), **options)[:, 13:]
-    assert [own.ids for own in ours.write(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, end)
+    assert [own.ids for own in ours.generate(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, end)
 
 
 @pytest.mark.parametrize("name", hugging.VITS)
@@ -112,11 +112,11 @@ def test_marian(name, ids, tmp_path):
         same(ours(ids, target, LENGTHS), peer(ids, decoder_input_ids=target, **mask).logits)
     options = {"max_new_tokens": 17, "do_sample": False, "bad_words_ids": [[30]], "forced_eos_token_id": None}
     greedy = theirs.generate(ids, **mask, **options)[:, 1:]
-    assert [own[0].ids for own in ours.write(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, 0)
+    assert [own.ids for own in ours.generate(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, 0)
     for penalty in (1.0, 0.3):
         beam = theirs.generate(ids, num_beams=4, length_penalty=penalty, **mask, **options)[:, 1:]
         assert [
-            own[0].ids for own in ours.write(ids, LENGTHS, max_new_tokens=17, beam_size=4, length_penalty=penalty)
+            own.ids for own in ours.generate(ids, LENGTHS, max_new_tokens=17, beam_size=4, length_penalty=penalty)
         ] == trimmed(beam, 0)
 
 

@@ -1,13 +1,17 @@
 """The two encoder–decoders: against PyTorch's own, with lengths, alignments, and decoders that go step by step."""
 
+import copy
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from regard import Additive
 from regard.attention.observers import observe
-from regard.models import Seq2Seq, Transformer, recurrence
+from regard.models import Seq2Seq, Transformer
 from regard.models.multihead import SCORES
+from regard.models.positions import sinusoidal
 from tests.models.test_layers import block_state
 from tests.models.test_properties import shaken
 
@@ -59,21 +63,21 @@ def same(ours, theirs, atol=2e-5):
 
 def test_a_padded_batch_is_each_sentence_alone(model, source, target):
     with torch.no_grad():
-        found = model(source, target, LENGTHS)
+        logits = model(source, target, LENGTHS)
         other = source.masked_fill(PADDING, 5)
-        same(model(other, target, LENGTHS), found, 0)
+        same(model(other, target, LENGTHS), logits, 0)
         for number, count in enumerate(LENGTHS.tolist()):
             alone = model(source[number : number + 1, :count], target[number : number + 1])
-            same(found[number : number + 1], alone)
+            same(logits[number : number + 1], alone)
 
 
 def test_step_by_step_is_at_once(model, source, target):
     with torch.no_grad():
-        found, state = [], model.read(source, LENGTHS)
-        for word in target.split(1, 1):
-            logits, state = model.step(word, state)
-            found.append(logits)
-        same(torch.stack(found, 1), model(source, target, LENGTHS))
+        steps, state = [], model.read(source, LENGTHS)
+        for token in target.split(1, 1):
+            logits, state = model.step(token, state)
+            steps.append(logits)
+        same(torch.stack(steps, 1), model(source, target, LENGTHS))
 
 
 def test_a_state_is_a_value(model, source, target):
@@ -128,25 +132,28 @@ def test_alignments_drop_nothing(source, target):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_sentence_does_not_depend_on_its_neighbours(model, source, beam):
-    together = model.write(source, LENGTHS, max_new_tokens=9, beam_size=beam)
+def test_a_sentence_does_not_depend_on_its_neighbours(model, source, beam_size):
+    options = {"max_new_tokens": 9, "beam_size": beam_size}
+    together, beams = model.generate(source, LENGTHS, **options), model.beam_search(source, LENGTHS, **options)
     for number, count in enumerate(LENGTHS.tolist()):
-        (alone,) = model.write(source[number : number + 1, :count], max_new_tokens=9, beam_size=beam)
-        assert [own.ids for own in alone] == [own.ids for own in together[number]]
-        for own, other in zip(alone, together[number], strict=True):
-            assert abs(own.score - other.score) < 1e-4
+        alone = source[number : number + 1, :count]
+        ((n_best,), generated) = model.beam_search(alone, **options), model.generate(alone, **options)
+        for single, batched in zip([*generated, *n_best], [together[number], *beams[number]], strict=True):
+            assert single.ids == batched.ids
+            assert abs(single.score - batched.score) < 1e-4
 
 
 def test_scores_of_hypotheses_are_their_log_probabilities(model, source):
-    (hypotheses, *_) = model.write(source[:1], max_new_tokens=6, beam_size=3, length_penalty=0.5)
-    assert [own.score for own in hypotheses] == sorted((own.score for own in hypotheses), reverse=True)
-    for own in hypotheses:
-        words = own.ids + ([2] if len(own.ids) < 6 else [])
-        target = torch.tensor([[1, *words[:-1]]])
+    (hypotheses,) = model.beam_search(source[:1], max_new_tokens=6, beam_size=3, length_penalty=0.5)
+    (best,) = model.generate(source[:1], max_new_tokens=6, beam_size=3, length_penalty=0.5)
+    assert best == max(hypotheses, key=lambda hypothesis: hypothesis.score) == hypotheses[0]
+    for hypothesis in hypotheses:
+        tokens = hypothesis.ids + ([2] if len(hypothesis.ids) < 6 else [])
+        target = torch.tensor([[1, *tokens[:-1]]])
         with torch.no_grad():
-            chances = torch.log_softmax(model(source[:1], target)[0], -1)
-        total = sum(float(row[word]) for row, word in zip(chances, words, strict=True))
-        assert abs(total / len(words) ** 0.5 - own.score) < 1e-4
+            log_probabilities = torch.log_softmax(model(source[:1], target)[0], -1)
+        total = sum(float(row[token]) for row, token in zip(log_probabilities, tokens, strict=True))
+        assert abs(total / len(tokens) ** 0.5 - hypothesis.score) < 1e-4
 
 
 # ----------------------------------------------------------------------------------------------------------- references
@@ -174,20 +181,13 @@ def test_transformer_is_nn_transformer(pre_norm, source, target):
         ours.encoder_norm.load_state_dict(theirs.encoder.norm.state_dict())
         ours.decoder_norm.load_state_dict(theirs.decoder.norm.state_dict())
     with torch.no_grad():
-        begun = [
-            ours._begin(ids, torch.arange(ids.shape[1])[None], word, None)
-            for ids, word in ((source, ours.source_word), (target, ours.target_word))
+        inputs = [
+            embedding(ids) * math.sqrt(24) + sinusoidal(torch.arange(ids.shape[1]), 24)
+            for ids, embedding in ((source, ours.source_embedding), (target, ours.target_embedding))
         ]
         ahead = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.bool)
         masks = {"src_key_padding_mask": PADDING, "memory_key_padding_mask": PADDING, "tgt_mask": ahead}
-        rows = theirs.decoder(
-            begun[1],
-            theirs.encoder(begun[0], src_key_padding_mask=PADDING),
-            tgt_mask=ahead,
-            memory_key_padding_mask=PADDING,
-        )
-        same(theirs(*begun, **masks), rows)
-        same(ours(source, target, LENGTHS), rows @ ours.target_word.weight.T, 1e-4)
+        same(ours(source, target, LENGTHS), theirs(*inputs, **masks) @ ours.target_embedding.weight.T, 1e-4)
 
 
 @pytest.mark.parametrize("name", RECURRENT)
@@ -195,21 +195,21 @@ def test_seq2seq_is_written_out(name, source, target):
     """The formulas at the top of its file, one sentence and one step at a time."""
     model = shaken(Seq2Seq(31, 29, 10, **{"hidden_size": 14} | RECURRENT[name]))
     with torch.no_grad():
-        found = model(source, target, LENGTHS)
+        logits = model(source, target, LENGTHS)
         for number, count in enumerate(LENGTHS.tolist()):
-            states, hidden = model.encoder(model.source_word(source[number : number + 1, :count]))
+            states, hidden = model.encoder(model.source_embedding(source[number : number + 1, :count]))
             hidden = hidden if isinstance(hidden, tuple) else (hidden,)
             if model.encoder.bidirectional:
-                hidden = tuple(torch.cat([own[0::2], own[1::2]], -1) for own in hidden)
+                hidden = tuple(torch.cat([state[0::2], state[1::2]], -1) for state in hidden)
             context = hidden[0][-1:]  # all there is without attention
-            for place, word in enumerate(target[number]):
+            for position, token in enumerate(target[number]):
                 if name != "bottleneck":
                     scores = model.score(hidden[0][-1][:, None], states)
                     context = torch.softmax(scores, -1) @ states
-                step = torch.cat([model.target_word(word)[None, None], context], -1)
+                step = torch.cat([model.target_embedding(token)[None, None], context], -1)
                 output, hidden = model.decoder(step, hidden if len(hidden) > 1 else hidden[0])
                 hidden = hidden if isinstance(hidden, tuple) else (hidden,)
-                same(found[number, place], model.output(torch.cat([output, context], -1))[0, 0])
+                same(logits[number, position], model.output(torch.cat([output, context], -1))[0, 0])
 
 
 def test_keys_are_projected_once(source, target, monkeypatch):
@@ -223,28 +223,22 @@ def test_keys_are_projected_once(source, target, monkeypatch):
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 @pytest.mark.parametrize("far", [1.0, 15.0, 200.0])
-def test_the_fast_way_through_the_decoder_is_the_plain_one(lengths, far, source, target, monkeypatch):
-    """With its gradients; and where queries and keys reach too far for it, it is not taken."""
+def test_the_fast_path_through_the_decoder_is_the_plain_one(lengths, far, source, target):
+    """Float32 with gradients takes it, and shows all queries in one call; float64, or numbers out of range, do not."""
     model = shaken(Seq2Seq(31, 29, 10, 16)).train()
     with torch.no_grad():
         model.score.query_weight.mul_(far)
-    taken = []
-
-    def spy(*arguments):
-        taken.append(recurrence.attentive_gru(*arguments))
-        return taken[-1]
-
-    found = []
-    for way in (spy, lambda *_: None):
-        monkeypatch.setattr("regard.models.seq2seq.attentive_gru", way)
-        model.zero_grad()
+    plain = copy.deepcopy(model).double()
+    calls = []
+    with observe(calls.append):
         logits = model(source, target, lengths)
-        logits.square().sum().backward()
-        found.append((logits.detach(), [parameter.grad for parameter in model.parameters()]))
-    assert (taken[0] is None) == (far > 100)
-    same(found[0][0], found[1][0])
-    for fast, plain in zip(found[0][1], found[1][1], strict=True):
-        same(fast, plain, 1e-3)
+    assert len(calls) == (5 if far > 100 else 1)
+    expected = plain(source, target, lengths)
+    same(logits.double(), expected)
+    logits.square().sum().backward()
+    expected.square().sum().backward()
+    for fast, slow in zip(model.parameters(), plain.parameters(), strict=True):
+        same(fast.grad.double(), slow.grad, 1e-3)
 
 
 def test_a_gradient_with_a_graph_is_still_the_gradient(source, target):
@@ -252,8 +246,8 @@ def test_a_gradient_with_a_graph_is_still_the_gradient(source, target):
     loss = model(source, target).square().sum()
     plain = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
     kept = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
-    for own, other in zip(plain, kept, strict=True):
-        assert torch.equal(own, other)
+    for gradient, other in zip(plain, kept, strict=True):
+        assert torch.equal(gradient, other)
 
 
 @pytest.mark.parametrize("score", SCORES)

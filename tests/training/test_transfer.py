@@ -84,7 +84,12 @@ def test_layers_further_from_the_output_learn_more_slowly():
     assert factors["blocks.2.mixer.out_proj.weight"] == 0.5
     assert factors["blocks.1.mixer.out_proj.weight"] is None
     assert factors["blocks.0.mixer.out_proj.weight"] == 0.125
-    assert factors["word.weight"] == factors["position.weight"] == factors["token_types.weight"] == 0.0625
+    assert (
+        factors["token_embedding.weight"]
+        == factors["position_embedding.weight"]
+        == factors["token_types.weight"]
+        == 0.0625
+    )
 
 
 def test_biases_and_norms_do_not_decay():

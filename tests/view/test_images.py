@@ -29,9 +29,9 @@ def test_heatmaps_add_up(vit):
 def test_a_layer_is_what_its_heads_are(vit):
     display = ImageAttentionDisplay.from_model(vit, picture())
     with torch.no_grad(), regard.capture(vit) as seen:
-        vit(vit.prepared(picture()[None]))
+        vit(vit.preprocess(picture()[None]))
     weights = seen[1].weights[0].mean(0)
-    row = weights.mean(0) if vit.token is None else weights[0, 1:]
+    row = weights.mean(0) if vit.class_token is None else weights[0, 1:]
     torch.testing.assert_close(display.heatmap(1).flatten(), row / row.sum())
 
 
@@ -40,7 +40,7 @@ def test_class_activation_adds_up_to_the_logit():
     model = regard.ResNet([1, 1], 5, width=4, stem="cifar", channels=1).eval()
     with torch.no_grad():
         model.classifier.weight.abs_()  # then nothing speaks against any class, as features are never negative
-        logits = model(model.prepared(picture()[None]))[0]
+        logits = model(model.preprocess(picture()[None]))[0]
     display = ImageAttentionDisplay.from_model(model, picture())
     best = int(logits.argmax())
     assert display.kind == "class activation"

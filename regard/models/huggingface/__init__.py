@@ -1,108 +1,105 @@
-"""Hugging Face folders: read without `transformers`, and written for it. One file for each architecture.
+"""Hugging Face folders: read without `transformers`, and written for it.
 
-An architecture says which arguments of ours a config.json of theirs means, and the way back; and where each of our
-tensors is in their files. Reading and writing follow from that.
+Each architecture is a module here, with
+
+    MODEL           the class of ours
+    PREFIX          of the names of most tensors, unless a file holds the model without its head
+    NAMES           arguments of ours → entries of their config.json
+    ACTIVATION      the entry that holds the activation; None: there is only one
+    SUPPORTED       entries that can be read with this value only
+    read_config     the other arguments, from their config.json and the shapes of the tensors in their files
+    write_config    the other entries, from the arguments; FolderError where they cannot express the model
+    tensor_rules    where each tensor of ours is in their files
+    is_ignored      which tensors of theirs hold nothing new
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor
 
 from regard.arguments import check_size
-from regard.models.folders import MARK, build, model_class, read_tokenizer, write_folder
+from regard.models.folders import MARK, build, read_tokenizer, write_folder
+from regard.models.huggingface.configs import export_config, import_arguments
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule, Tensors, fill, read_json
+from regard.models.tensors import FolderError, Tensors, fill, read_json
 
-__all__ = ["ARCHITECTURES", "Architecture", "export", "load"]
+__all__ = ["ARCHITECTURES", "export", "load"]
 
-# model_type of a config.json → the module that knows it.
+# The model_type of a config.json, and the name of its module.
 ARCHITECTURES = ("bert", "gpt2", "llama", "marian", "vit")
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """What one architecture is in our words. `config` and `shapes` (of the files' tensors) are theirs."""
-
-    model: str  # our class
-    prefix: str  # in front of most names, unless the file holds the bare model
-    arguments: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], dict[str, Any]]
-    rules: Callable[[Model], dict[str, Rule]]
-    ignored: Callable[[str], bool]  # tensors that say nothing new
-    config: Callable[[Model], dict[str, Any]]  # raises FolderError where they have no word for it
-
-
-def architecture(model_type: str) -> Architecture:
-    """The architecture of this model_type."""
-    found: Architecture = importlib.import_module(f"regard.models.huggingface.{model_type}").ARCHITECTURE
-    return found
+# Heads stand beside the bare model, and so without its prefix.
+HEADS = ("cls.", "classifier.", "lm_head.", "final_logits_bias")
 
 
 def load(folder: Path, config: Mapping[str, Any]) -> Model:
     """The model in a Hugging Face folder."""
-    where = folder / "config.json"
+    path = folder / "config.json"
     model_type = config["model_type"]
     if model_type not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise FolderError(f"{where}: model_type {model_type!r} is not supported, only {known}")
-    own = architecture(model_type)
+        raise FolderError(f"{path}: model_type {model_type!r} is not supported, only {', '.join(ARCHITECTURES)}")
+    architecture = _architecture(model_type)
     tensors = Tensors.of(folder)
-    tensors.rename(lambda name: _modern(name.removeprefix(own.prefix)))
+    tensors.rename(lambda name: _modern(name.removeprefix(architecture.PREFIX)))
     try:
-        arguments = own.arguments(config, tensors.shapes)
+        arguments = import_arguments(architecture, config, tensors.shapes)
         layers = check_size("layers", arguments["layers"])
     except KeyError as error:
-        raise FolderError(f"{where}: {error.args[0]} is missing") from error
+        raise FolderError(f"{path}: {error.args[0]} is missing") from error
     except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise FolderError(f"{where}: {error}") from error
+        raise FolderError(f"{path}: {error}") from error
     if layers > len(tensors.shapes):
-        raise FolderError(f"{where}: says {layers} layers, but the files hold {len(tensors.shapes)} tensors")
-    model = build(model_class(own.model), arguments | _sentences(folder, arguments, own.model), where)
-    fill(model, tensors, own.rules(model), own.ignored)
-    model.tokenizer = _tokenizer(folder)
+        raise FolderError(f"{path}: says {layers} layers, but the files hold {len(tensors.shapes)} tensors")
+    if architecture.MODEL == "Encoder" and (folder / POOLING).exists():
+        arguments |= _read_sentence_files(folder, arguments["max_positions"])
+    model = build(architecture.MODEL, arguments, path)
+    fill(model, tensors, architecture.tensor_rules(model), architecture.is_ignored)
+    if (folder / "tokenizer.json").exists():
+        model.tokenizer = read_tokenizer(folder / "tokenizer.json")
     return model
 
 
 def export(model: Model, folder: Path) -> None:
     """Write a folder that `transformers` reads."""
-    known = {name: architecture(name) for name in ARCHITECTURES}
-    fitting = {name: own for name, own in known.items() if own.model == type(model).__name__}
-    if not fitting:
-        raise FolderError(f"{type(model).__name__}: no Hugging Face architecture is supported for it")
-    own, config = _first_that_can(fitting, model)
+    architecture, config = _choose_architecture(model)
     state: dict[str, Tensor] = {}
-    rules = own.rules(model)
+    rules = architecture.tensor_rules(model)
     for name, tensor in model.state_dict().items():
-        state |= {_prefixed(own, part): each for part, each in rules[name].split(tensor).items()}
-    texts = {"config.json": json.dumps(config | {MARK: "regard"}, indent=2) + "\n", **_sentence_files(model)}
+        parts = rules[name].split(tensor)
+        state |= {part if part.startswith(HEADS) else architecture.PREFIX + part: parts[part] for part in parts}
+    contents = {"config.json": config | {MARK: "regard"}}
+    if architecture.MODEL == "Encoder":
+        contents |= _sentence_files(model.config)
+    texts = {name: json.dumps(content, indent=2) + "\n" for name, content in contents.items()}
     if model.tokenizer is not None:
         texts["tokenizer.json"] = model.tokenizer.to_str(pretty=True) + "\n"
         texts["tokenizer_config.json"] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}) + "\n"
-    write_folder(folder, state, texts, {}, sealed=False)
+    write_folder(folder, state, texts)
 
 
-def _first_that_can(fitting: Mapping[str, Architecture], model: Model) -> tuple[Architecture, dict[str, Any]]:
-    reasons = []
-    for name, own in fitting.items():
-        try:
-            return own, own.config(model)
-        except FolderError as error:
-            reasons.append(f"{name} has no {error}")
-    raise FolderError(f"{type(model).__name__}: cannot be written for transformers: {'; '.join(reasons)}")
+def _architecture(model_type: str) -> ModuleType:
+    return importlib.import_module(f"regard.models.huggingface.{model_type}")
 
 
-# Heads stand beside the bare model, and so without its prefix.
-HEADS = ("cls.", "classifier.", "lm_head.", "final_logits_bias")
-
-
-def _prefixed(own: Architecture, name: str) -> str:
-    return name if name.startswith(HEADS) else own.prefix + name
+def _choose_architecture(model: Model) -> tuple[ModuleType, dict[str, Any]]:
+    """The first architecture that can express this model, and its config."""
+    name, reasons = type(model).__name__, []
+    for model_type in ARCHITECTURES:
+        architecture = _architecture(model_type)
+        if name == architecture.MODEL:
+            try:
+                return architecture, export_config(architecture, model.config)
+            except FolderError as error:
+                reasons.append(f"{model_type} has no {error}")
+    if not reasons:
+        raise FolderError(f"{name}: no Hugging Face architecture is supported for it")
+    raise FolderError(f"{name}: cannot be written for transformers: {'; '.join(reasons)}")
 
 
 def _modern(name: str) -> str:
@@ -110,62 +107,47 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _tokenizer(folder: Path) -> Any:
-    """From tokenizer.json; None where there is none."""
-    path = folder / "tokenizer.json"
-    return read_tokenizer(path) if path.exists() else None
-
-
 # ------------------------------------------------------------------------------------ what sentence-transformers adds
 
 POOLING, MODULES, TEXTS = "1_Pooling/config.json", "modules.json", "sentence_bert_config.json"
 POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
-MODULE = "sentence_transformers.models."
+STEPS = ("Transformer", "Pooling", "Normalize")
 
 
-def _sentences(folder: Path, arguments: dict[str, Any], model: str) -> dict[str, Any]:
+def _read_sentence_files(folder: Path, max_positions: int) -> dict[str, Any]:
     """How an encoder pools, whether its vectors have length 1, and how long a text may be."""
-    if model != "Encoder" or not (folder / POOLING).exists():
-        return {}
-    chosen = read_json(folder / POOLING)
-    found = [name for name, value in chosen.items() if name.startswith("pooling_mode_") and value is True]
-    names = [name.removeprefix("pooling_mode_") for name in found]
-    if len(names) != 1 or names[0] not in POOLINGS:
-        raise FolderError(f"{folder / POOLING}: expected one of {', '.join(POOLINGS)}, got {names or 'none'}")
-    longest = read_json(folder / TEXTS).get("max_seq_length") if (folder / TEXTS).exists() else None
+    prefix = "pooling_mode_"
+    config = read_json(folder / POOLING)
+    modes = [name.removeprefix(prefix) for name, on in config.items() if name.startswith(prefix) and on is True]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise FolderError(f"{folder / POOLING}: expected one of {', '.join(POOLINGS)}, got {modes or 'none'}")
+    modules = read_json(folder / MODULES, list) if (folder / MODULES).exists() else []
+    steps = [str(step.get("type", "")).rpartition(".")[2] if isinstance(step, dict) else "" for step in modules]
+    for step in steps:
+        if step not in STEPS:
+            raise FolderError(f"{folder / MODULES}: a step {step!r} is not supported, only {', '.join(STEPS)}")
+    max_length = read_json(folder / TEXTS).get("max_seq_length") if (folder / TEXTS).exists() else None
     return {
-        "pooling": POOLINGS[names[0]],
-        "normalized": "Normalize" in _modules(folder / MODULES),
-        "max_length": min(longest, arguments["max_positions"]) if isinstance(longest, int) else None,
+        "pooling": POOLINGS[modes[0]],
+        "normalized": "Normalize" in steps,
+        "max_length": min(max_length, max_positions) if isinstance(max_length, int) else None,
     }
 
 
-def _modules(path: Path) -> list[str]:
-    """The steps of a sentence encoder, by the last part of their names."""
-    if not path.exists():
-        return []
-    steps = read_json(path, list)
-    kinds = [str(step.get("type", "")).rpartition(".")[2] if isinstance(step, dict) else "" for step in steps]
-    for kind in kinds:
-        if kind not in ("Transformer", "Pooling", "Normalize"):
-            raise FolderError(f"{path}: a step {kind!r} is not supported, only Transformer, Pooling and Normalize")
-    return kinds
-
-
-def _sentence_files(model: Model) -> dict[str, str]:
-    """The way back."""
-    if type(model).__name__ != "Encoder":
-        return {}
-    own = model.config
-    pooling: dict[str, Any] = {f"pooling_mode_{name}": ours == own["pooling"] for name, ours in POOLINGS.items()}
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if own["normalized"] else [])]
-    steps = [
-        {"idx": number, "name": str(number), "path": f"{number}_{kind}" if number else "", "type": MODULE + kind}
-        for number, kind in enumerate(kinds)
-    ]
-    files: dict[str, Any] = {
-        POOLING: {"word_embedding_dimension": own["size"], **pooling},
-        MODULES: steps,
-        TEXTS: {"max_seq_length": own["max_length"] or own["max_positions"], "do_lower_case": False},
+def _sentence_files(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The way back: files and their contents."""
+    modes = {f"pooling_mode_{theirs}": ours == arguments["pooling"] for theirs, ours in POOLINGS.items()}
+    max_length = arguments["max_length"] or arguments["max_positions"]
+    return {
+        POOLING: {"word_embedding_dimension": arguments["size"], **modes},
+        MODULES: [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": f"{number}_{step}" if number else "",
+                "type": f"sentence_transformers.models.{step}",
+            }
+            for number, step in enumerate(STEPS if arguments["normalized"] else STEPS[:2])
+        ],
+        TEXTS: {"max_seq_length": max_length, "do_lower_case": False},
     }
-    return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}

@@ -6,75 +6,72 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface import Architecture
-from regard.models.huggingface.words import activation, demand, linear, refuse, their_activation
+from regard.models.huggingface.configs import check_exportable, linear
 from regard.models.model import Model
 from regard.models.tensors import Rule
 
+MODEL, PREFIX, ACTIVATION = "LanguageModel", "transformer.", "activation_function"
+SUPPORTED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+NAMES = {
+    "vocab_size": "vocab_size",
+    "size": "n_embd",
+    "layers": "n_layer",
+    "heads": "n_head",
+    "max_positions": "n_positions",
+    "epsilon": "layer_norm_epsilon",
+}
+BLOCK = {
+    "mixer_norm": "ln_1",
+    "mixer.in_proj.0": "attn.c_attn",
+    "mixer.out_proj": "attn.c_proj",
+    "feed_forward_norm": "ln_2",
+    "feed_forward.in_proj": "mlp.c_fc",
+    "feed_forward.out_proj": "mlp.c_proj",
+}
 
-def _arguments(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    refuse(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    tie_embeddings = config.get("tie_word_embeddings", True)
+
+def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The other arguments."""
     return {
-        "vocab_size": config["vocab_size"],
-        "size": config["n_embd"],
-        "layers": config["n_layer"],
-        "heads": config["n_head"],
         "ffn_size": config.get("n_inner"),
-        "max_positions": config["n_positions"],
-        "activation": activation(config, "activation_function"),
-        "epsilon": config["layer_norm_epsilon"],
-        "tie_embeddings": tie_embeddings,
+        "tie_embeddings": config.get("tie_word_embeddings", True),
         "bos": config.get("bos_token_id"),
         "eos": config.get("eos_token_id"),
     }
 
 
-def _rules(model: Model) -> dict[str, Rule]:
+def tensor_rules(model: Model) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files."""
     rules = {
-        "word.weight": Rule(("wte.weight",)),
-        "position.weight": Rule(("wpe.weight",)),
+        "token_embedding.weight": Rule(("wte.weight",)),
+        "position_embedding.weight": Rule(("wpe.weight",)),
         "output.weight": Rule(("lm_head.weight",)),
         **linear("norm", "ln_f"),
     }
     for number in range(model.config["layers"]):
-        ours, theirs = f"blocks.{number}", f"h.{number}"
-        rules |= linear(f"{ours}.mixer_norm", f"{theirs}.ln_1")
-        rules |= linear(f"{ours}.mixer.in_proj.0", f"{theirs}.attn.c_attn", transposed=True)
-        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.attn.c_proj", transposed=True)
-        rules |= linear(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
-        rules |= linear(f"{ours}.feed_forward.in_proj", f"{theirs}.mlp.c_fc", transposed=True)
-        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.mlp.c_proj", transposed=True)
+        for ours, theirs in BLOCK.items():
+            is_matrix = "norm" not in ours
+            rules |= linear(f"blocks.{number}.{ours}", f"h.{number}.{theirs}", transposed=is_matrix)
     return rules
 
 
-def _ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Causal masks that old files hold, and a tied output layer once more."""
     return name == "lm_head.weight" or re.fullmatch(r"h\.\d+\.attn\.(masked_)?bias", name) is not None
 
 
-def _config(model: Model) -> dict[str, Any]:
-    own = model.config
-    demand(own, positions="learned", mixer="attention", score=(None, "dot"), norm="layer", bias=True, classes=0)
-    demand(
-        own, attention_bias=(None, True), kv_heads=(None, own["heads"]), head_size=(None, own["size"] // own["heads"])
-    )
+def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The other entries."""
+    size, heads = arguments["size"], arguments["heads"]
+    check_exportable(arguments, positions="learned", mixer="attention", score=(None, "dot"), norm="layer", bias=True)
+    check_exportable(arguments, attention_bias=(None, True), classes=0)
+    check_exportable(arguments, kv_heads=(None, heads), head_size=(None, size // heads))
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": own["vocab_size"],
-        "n_embd": own["size"],
-        "n_layer": own["layers"],
-        "n_head": own["heads"],
-        "n_inner": own["ffn_size"],
-        "n_positions": own["max_positions"],
-        "activation_function": their_activation(own["activation"]),
-        "layer_norm_epsilon": own["epsilon"],
-        "tie_word_embeddings": own["tie_embeddings"],
-        "bos_token_id": own["bos"],
-        "eos_token_id": own["eos"],
-        **{f"{name}_pdrop": own["dropout"] for name in ("attn", "embd", "resid")},
+        "n_inner": arguments["ffn_size"],
+        "tie_word_embeddings": arguments["tie_embeddings"],
+        "bos_token_id": arguments["bos"],
+        "eos_token_id": arguments["eos"],
+        **{f"{name}_pdrop": arguments["dropout"] for name in ("attn", "embd", "resid")},
     }
-
-
-ARCHITECTURE = Architecture("LanguageModel", "transformer.", _arguments, _rules, _ignored, _config)

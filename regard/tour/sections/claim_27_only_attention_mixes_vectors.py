@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import regard
-from regard.models.packing import Places
+from regard.models.packing import SequenceInfo
 from regard.tour.section import Criteria, Measured, Numbers, Section, Text
 from regard.view import pictures
 
@@ -17,7 +17,7 @@ COUNT, CHANGED, SIZE = 11, 4, 24
 class Cut(nn.Module):
     """Takes the place of attention, and adds nothing to any vector."""
 
-    def mix(self, rows: Tensor, places: Places, past: object) -> tuple[Tensor, None]:
+    def mix(self, rows: Tensor, info: SequenceInfo, past: object) -> tuple[Tensor, None]:
         """Zeros, and nothing to remember."""
         return torch.zeros_like(rows), None
 

@@ -59,7 +59,7 @@ class ImagesTask(Task):
         return Batch((pixels,), self.train.labels[list(rows)], [1] * len(rows))
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        return cross_entropy(model(model.prepared(*batch.inputs)), batch.targets, self.options.label_smoothing)
+        return cross_entropy(model(model.preprocess(*batch.inputs)), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
         return evaluate(model, self.validation if part == "validation" else self.test)

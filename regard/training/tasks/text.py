@@ -17,7 +17,7 @@ from regard.data.tokens import train_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model
-from regard.models.texts import padded, tokens
+from regard.models.texts import encode, padded
 from regard.training.options import TextOptions
 from regard.training.task import (
     Batch,
@@ -79,7 +79,7 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     labels = class_names([example.label for example in examples], [example.label for example in train], options.data)
     texts = [example.text for example in train]
     model = _build_model(options, texts, labels, tokenizers)
-    ids = tokens(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
+    ids = encode(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
     classes = torch.tensor([labels.index(example.label) for example in train])
     return TextTask(
         model=model,

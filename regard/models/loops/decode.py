@@ -1,0 +1,21 @@
+"""What decoding does token by token: a few rows times a large matrix, which is read once for all of them."""
+
+from __future__ import annotations
+
+import numpy
+
+from regard.attention.loops import Array, compiled
+
+
+@compiled("reassoc", "contract", "nsz")
+def products(rows: Array, weight: Array, bias: Array, output: Array, start: int, stop: int) -> None:
+    """output[r, n] = Σ_k rows[r, k] · weight[n, k] + bias[n], for n from start to stop; an empty bias is none."""
+    count, size = rows.shape
+    for n in range(start, stop):
+        column = weight[n]
+        for r in range(count):
+            row = rows[r]
+            total = numpy.float32(0)
+            for k in range(size):
+                total += row[k] * column[k]
+            output[r, n] = total + bias[n] if len(bias) else total

@@ -1,0 +1,34 @@
+"""The backward pass of one step of a GRU, element by element. In short loops, each of which is vectorised."""
+
+from __future__ import annotations
+
+from regard.attention.loops import Array, compiled
+
+
+@compiled("contract")
+def gru_backward(grad_state: Array, saved: Array, before: Array, grad_input: Array, grad_hidden: Array) -> None:
+    """Gradients of r = σ(·), z = σ(·), n = tanh(· + r · g), h = n + z (before − n), each (batch, hidden).
+
+    `saved` holds r, z, n and g, (4, batch, hidden). `grad_state` is the gradient of h, and becomes the part of the
+    gradient of `before` that does not pass through the gates; grad_input and grad_hidden (batch, 3 hidden) become the
+    gradients of what enters r, z and n from the input and from the state.
+    """
+    batch, hidden = grad_state.shape
+    one = grad_state.dtype.type(1)
+    for s in range(batch):
+        grad, h = grad_state[s], before[s]
+        r, z, n, g = saved[0, s], saved[1, s], saved[2, s], saved[3, s]
+        x_r, x_z, x_n = grad_input[s, :hidden], grad_input[s, hidden : 2 * hidden], grad_input[s, 2 * hidden :]
+        g_r, g_z, g_n = grad_hidden[s, :hidden], grad_hidden[s, hidden : 2 * hidden], grad_hidden[s, 2 * hidden :]
+        for d in range(hidden):
+            x_n[d] = grad[d] * (one - z[d]) * (one - n[d] * n[d])
+        for d in range(hidden):
+            x_z[d] = grad[d] * (h[d] - n[d]) * z[d] * (one - z[d])
+        for d in range(hidden):
+            x_r[d] = x_n[d] * g[d] * r[d] * (one - r[d])
+        for d in range(hidden):
+            g_n[d] = x_n[d] * r[d]
+        for d in range(hidden):
+            grad[d] *= z[d]
+        g_r[:] = x_r
+        g_z[:] = x_z
