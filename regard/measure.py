@@ -57,11 +57,11 @@ def peak_memory(work: Work) -> float:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        work()
+        _output = work()  # held until the last look, which sees what the watcher may have missed
     finally:
         done.set()
         watcher.join()
-    return peak - before
+    return max(peak, _resident_memory()) - before
 
 
 def peak_memory_alone(prepare: Callable[[], Work]) -> float:
