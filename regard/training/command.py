@@ -25,6 +25,8 @@ def run(task: str, flags: Mapping[str, Any], out: Path, *, config: str | None, r
         given = {} if config is None else read_yaml(Path(config))
         if given.pop("task", task) != task:
             raise OptionError(f"{config}: is for another task")
+        for name in given.keys() & {"out", "resume", "quiet"}:
+            raise OptionError(f"{config}: {name}: no option of {task}")
         trained = train(task, out=out, resume=resume, quiet=False, **{**given, **flags})
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
