@@ -8,35 +8,7 @@ from regard import Kernel, attend, lengths
 from regard.attention import sums_1d
 from regard.attention.kernels import KERNELS
 from regard.attention.sums_1d import ROWS, Samples1D
-
-SMOOTH = ("gaussian", "laplace")
-
-
-def kernel_and_slope(name, v):
-    """K(|v|), relative to the largest of each row where it may underflow, and −|v| K′(|v|) by its own formula."""
-    u = numpy.abs(v)
-    if name in SMOOTH:
-        exponent = -u * u / 2 if name == "gaussian" else -u
-        kernel = numpy.exp(exponent - exponent.max(1, keepdims=True))
-        return kernel, kernel * (u * u if name == "gaussian" else u)
-    if name == "constant":
-        return numpy.ones_like(u), numpy.zeros_like(u)
-    u = numpy.minimum(u, 1)
-    inner = {"epanechnikov": 1, "biweight": 2, "triweight": 3}
-    if name == "boxcar":
-        kernel, slope = numpy.ones_like(u), numpy.zeros_like(u)
-    elif name == "triangular":
-        kernel, slope = 1 - u, u
-    elif name in inner:
-        power, root = inner[name], (1 - u) * (1 + u)
-        kernel, slope = root**power, 2 * power * u * u * root ** (power - 1)
-    elif name == "tricube":
-        root = (1 - u) * (1 + u + u * u)
-        kernel, slope = root**3, 9 * u**3 * root**2
-    else:
-        kernel, slope = numpy.sin(numpy.pi / 2 * (1 - u)), u * numpy.pi / 2 * numpy.sin(numpy.pi / 2 * u)
-    inside = numpy.abs(v) <= 1
-    return numpy.where(inside, kernel, 0), numpy.where(inside, slope, 0)
+from tests.attention.kernel_sums import SMOOTH, assert_same_sums, kernel_and_slope
 
 
 def direct_sums(name, x, columns, width, queries, estimate, left_out=None):
@@ -45,7 +17,7 @@ def direct_sums(name, x, columns, width, queries, estimate, left_out=None):
     if left_out is not None:
         v[numpy.arange(len(x)), left_out] = numpy.inf
     with numpy.errstate(invalid="ignore"):
-        kernel, slope = kernel_and_slope(name, v)
+        kernel, slope = kernel_and_slope(name, numpy.abs(v))
     if left_out is not None:
         for table in (kernel, slope, v):
             table[numpy.arange(len(x)), left_out] = 0
@@ -70,16 +42,6 @@ def draw_queries(x, count, seed=1):
     random = numpy.random.default_rng(seed)
     near, far = random.uniform(x[0] - 1, x[-1] + 1, count), random.uniform(x[0] - 400, x[-1] + 400, count // 3)
     return numpy.sort(numpy.concatenate([near, far, x[:3]]))
-
-
-def assert_same_sums(sums, truth, sizes):
-    """Up to a positive factor per query; 0 where nothing counts."""
-    reached = truth[:, 0, 0] > 0
-    assert (sums[~reached, 0, 0] == 0).all()
-    factor = truth[reached, :1, :1] / sums[reached, :1, :1]
-    # Against what counts for the query at all: far terms of a local line may be cut off where the weights are 1e-17.
-    allowed = 1e-9 * numpy.maximum(sizes[reached], sizes[reached, :1])
-    assert (numpy.abs(sums[reached] * factor - truth[reached]) <= allowed).all()
 
 
 @pytest.mark.parametrize("estimate", ROWS)
