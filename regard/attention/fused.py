@@ -34,7 +34,9 @@ def unmasked_dot_attention(query: Tensor, key: Tensor, value: Tensor, score: nn.
         return None
     if not (query.is_cpu and key.is_cpu and value.is_cpu and query.dtype in (torch.float32, torch.float64)):
         return None
-    if 0 in shapes[0] or 0 in shapes[1] or torch.is_autocast_enabled("cpu") or query.layout is not torch.strided:
+    if not (torch.strided is query.layout is key.layout is value.layout) or torch.is_autocast_enabled("cpu"):
+        return None
+    if 0 in shapes[0] or 0 in shapes[1]:
         return None
     _, _, scale = DEFAULT.as_dot(query, key) if score is None else score.as_dot(query, key)
     return fused_attention(query, key, value, scale, None, False)

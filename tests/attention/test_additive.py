@@ -2,35 +2,19 @@
 
 import itertools
 import math
-import multiprocessing
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor
 
-from regard.attention import additive
-from regard.attention import threads as threads_module
-from regard.attention.additive import LIMIT, additive_scores
-
-PATHS = {  # what additive._limit says to take each of them
-    "tiles": lambda *_: None,
-    "loops": lambda *_: math.inf,
-    "limited loops": lambda query, *_: LIMIT[query.dtype],
-}
-
-
-@pytest.fixture(params=["chosen", *PATHS])
-def path(request, monkeypatch):
-    """The same test, on the path that is chosen for the numbers, and on each one."""
-    if request.param in PATHS:
-        monkeypatch.setattr(additive, "_limit", PATHS[request.param])
-    return request.param
-
+from regard.attention import additive, threads
+from regard.attention.additive import LIMIT, additive_scores, loop_limit
 
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
@@ -39,10 +23,32 @@ def formula(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
     return torch.tanh(query[..., :, None, :] + key[..., None, :, :]) @ w
 
 
-def inputs(n: int, m: int, hidden: int, *, lead=(), key_lead=None, dtype=torch.float32, scale=1.0) -> list[Tensor]:
+def ordinary(n: int, m: int, hidden: int, *, lead=(), key_lead=None, dtype=torch.float32, scale=1.0) -> list[Tensor]:
+    """query, key and w that want gradients."""
     query = scale * torch.randn(*lead, n, hidden, dtype=dtype)
     key = scale * torch.randn(*(lead if key_lead is None else key_lead), m, hidden, dtype=dtype)
     return [x.requires_grad_() for x in (query, key, torch.randn(hidden, dtype=dtype))]
+
+
+@pytest.fixture(params=["loops", "limited loops", "tiles"])
+def inputs(request, monkeypatch):
+    """`ordinary`, so that the scores are computed in each of the ways: with numba's loops, with loops that have to cut
+    off exponentials because one query and one key are large, and in tiles, as without numba."""
+    if request.param == "tiles":
+        monkeypatch.setattr(additive, "load_kernels", lambda name: None)
+
+    def make(*sizes: int, **options) -> list[Tensor]:
+        query, key, w = ordinary(*sizes, **options)
+        if request.param == "limited loops":
+            with torch.no_grad():
+                for x in (query, key):
+                    x[..., :1, :] += 25 if x.dtype == torch.float32 else 100
+        if query.numel() and key.numel():
+            expected = {"loops": math.inf, "limited loops": LIMIT[query.dtype], "tiles": None}[request.param]
+            assert loop_limit(query, key, w) == expected
+        return [query, key, w]
+
+    return make
 
 
 def results(scores, query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> list[Tensor]:
@@ -84,7 +90,7 @@ def run(script: str) -> str:
     [((), ()), ((3,), (3,)), ((2, 3), (2, 3)), ((2, 3), (2, 1)), ((2, 3), (3,)), ((3,), (2, 1)), ((1,), ())],
     ids=str,
 )
-def test_scores_and_gradients_are_the_formulas(path, dtype, lead, key_lead, monkeypatch):
+def test_scores_and_gradients_are_the_formulas(inputs, dtype, lead, key_lead, monkeypatch):
     monkeypatch.setattr(additive, "TILE", 500)  # several rows of tiles and several tiles in a row
     query, key, w = inputs(7, 19, 13, lead=lead, key_lead=key_lead, dtype=dtype)
     grad = torch.randn(formula(query, key, w).shape)
@@ -92,16 +98,13 @@ def test_scores_and_gradients_are_the_formulas(path, dtype, lead, key_lead, monk
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 17), (17, 1), (37, 67), (0, 0), (0, 5), (5, 0)])
-def test_any_size(path, n, m):
-    batches, units = [0, 1, 2], [0, 1, 2, 3, 4, 5]
-    if "loops" in path:  # they are never called for nothing
-        batches, units = (batches[1:], units[1:]) if n and m else ([], [])
-    for batch, hidden in itertools.product(batches, units):
+def test_any_size(inputs, n, m):
+    for batch, hidden in itertools.product([0, 1, 2], [0, 1, 2, 3, 4, 5]):
         assert_right(*inputs(n, m, hidden, lead=(batch,)), torch.randn(batch, n, m), tolerance=1e-5)
 
 
 @pytest.mark.parametrize(("n", "m"), [(257, 263), (31, 2053), (2053, 31)])
-def test_as_close_to_the_truth_as_the_formula(path, n, m):
+def test_as_close_to_the_truth_as_the_formula(inputs, n, m):
     query, key, w = inputs(n, m, 61)
     grad = torch.randn(n, m)
     ours, plain = (results(scores, query, key, w, grad) for scores in (additive_scores, formula))
@@ -109,40 +112,29 @@ def test_as_close_to_the_truth_as_the_formula(path, n, m):
         assert (one - exact).norm() < 2 * (other - exact).norm()
 
 
-def test_gradcheck(path, monkeypatch):
+def test_gradcheck(inputs, monkeypatch):
     monkeypatch.setattr(additive, "TILE", 20)
     tensors = inputs(2, 3, 5, lead=(2,), key_lead=(), dtype=torch.float64)
     assert torch.autograd.gradcheck(additive_scores, tensors)
     assert torch.autograd.gradgradcheck(additive_scores, tensors)
 
 
-@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2)], ids=str)
-def test_gradients_of_some_inputs_only(path, wanted):
-    tensors = [x.requires_grad_(i in wanted) for i, x in enumerate(inputs(3, 5, 7))]
-    truth = exactly(*tensors, torch.ones(3, 5))[1:]
-    additive_scores(*tensors).sum().backward()
-    for i, x in enumerate(tensors):
-        assert (x.grad is None) == (i not in wanted)
-        if x.grad is not None:
-            torch.testing.assert_close(x.grad.double(), truth[i], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_computed_in_float32(path, dtype):
+def test_half_precision_is_computed_in_float32(inputs, dtype):
     query, key, w = (x.detach().to(dtype) for x in inputs(5, 7, 257))
     got = additive_scores(query, key, w)
     assert got.dtype == dtype
     assert torch.equal(got, additive_scores(query.float(), key.float(), w.float()).to(dtype))
 
 
-def test_autocast_changes_nothing(path):
+def test_autocast_changes_nothing(inputs):
     tensors = inputs(5, 7, 11)
     plain = additive_scores(*tensors)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(additive_scores(*tensors), plain)
 
 
-def test_strides_do_not_matter_and_inputs_are_left_alone(path):
+def test_strides_do_not_matter_and_inputs_are_left_alone(inputs):
     query, key, w = (x.detach() for x in inputs(11, 13, 8, lead=(2,)))
     strided = [query.mT.contiguous().mT, *(x.repeat_interleave(2, -1)[..., ::2] for x in (key, w))]
     assert not any(x.is_contiguous() for x in strided)
@@ -155,10 +147,10 @@ def test_strides_do_not_matter_and_inputs_are_left_alone(path):
 
 @each_dtype
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 3.0, 8.0])  # query and key reach 30 at the last
-def test_ordinary_numbers_stay_in_the_loops(dtype, scale, monkeypatch):
-    monkeypatch.setattr(additive, "_tanh", None)  # what only tiles call
-    tolerance = 2e-5 if dtype == torch.float32 else 1e-12
-    assert_right(*inputs(31, 37, 41, dtype=dtype, scale=scale), torch.randn(31, 37), tolerance)
+def test_ordinary_numbers_stay_in_the_loops(dtype, scale):
+    tensors = ordinary(31, 37, 41, dtype=dtype, scale=scale)
+    assert loop_limit(*tensors) is not None
+    assert_right(*tensors, torch.randn(31, 37), tolerance=2e-5 if dtype == torch.float32 else 1e-12)
 
 
 @each_dtype
@@ -167,7 +159,7 @@ def test_ordinary_numbers_stay_in_the_loops(dtype, scale, monkeypatch):
     [(60, 60), (60, 10), (60, 30), (60, 38), (43, 43), (43.7, 43.7), (30, 60), (22, 22), (1e30, 1), (1e38, 60)],
 )
 def test_any_finite_number_is_safe(dtype, of_query, of_key):
-    query, key, w = inputs(5, 7, 12, dtype=dtype)
+    query, key, w = ordinary(5, 7, 12, dtype=dtype)
     with torch.no_grad():  # large and small numbers of both signs meet
         query += of_query * torch.tensor([1, 1, -1, -1, 0])[:, None]
         key += of_key * torch.tensor([1, 1, 1, -1, -1, 0, 0])[:, None]
@@ -177,7 +169,7 @@ def test_any_finite_number_is_safe(dtype, of_query, of_key):
 @each_dtype
 def test_no_number_near_an_edge_overflows(dtype):
     near = torch.tensor([-1.001, -1.0, -0.999, -0.51, -0.5, -0.49, 0, 0.49, 0.5, 0.51, 0.999, 1.0, 1.001], dtype=dtype)
-    query = (near * additive._edge(dtype))[:, None].expand(-1, 5).clone()
+    query = (near * math.log(LIMIT[dtype]))[:, None].expand(-1, 5).clone()
     key, w = query.clone(), torch.randn(5, dtype=dtype)
     for rows in (slice(None), slice(1, -1), slice(2, -2), slice(4, -4)):  # from no loops to loops without a limit
         tensors = [x.clone().requires_grad_() for x in (query[rows], key[rows], w)]
@@ -187,21 +179,21 @@ def test_no_number_near_an_edge_overflows(dtype):
 @pytest.mark.parametrize("where", range(3), ids=["query", "key", "w"])
 @pytest.mark.parametrize("what", [math.nan, math.inf, -math.inf, 1e30])
 def test_what_is_not_finite_comes_out_as_from_the_formula(where, what):
-    tensors = [x.detach() for x in inputs(5, 7, 11)]
+    tensors = [x.detach() for x in ordinary(5, 7, 11)]
     tensors[where].view(-1)[9] = what
-    assert math.isfinite(what) or additive._limit(*tensors) is None
+    assert math.isfinite(what) or loop_limit(*tensors) is None
     got = additive_scores(*tensors)
     torch.testing.assert_close(got, formula(*tensors), rtol=1e-5, atol=1e-5, equal_nan=True)
     assert got.isnan().sum() == ([7, 5, 35][where] if math.isnan(what) else 0)
 
 
 def test_huge_weights():
-    query, key, w = inputs(5, 7, 12, scale=8.0)
+    query, key, w = ordinary(5, 7, 12, scale=8.0)
     got = additive_scores(query, key, w * 1e30) / 1e30
     torch.testing.assert_close(got, formula(query, key, w), rtol=1e-5, atol=1e-5)
 
 
-def test_nan_in_the_gradient_stays_where_it_belongs(path):
+def test_nan_in_the_gradient_stays_where_it_belongs(inputs):
     grad = torch.randn(5, 7)
     grad[2, 3] = math.nan
     _, by_query, by_key, by_w = results(additive_scores, *inputs(5, 7, 11), grad)
@@ -213,46 +205,46 @@ def test_nan_in_the_gradient_stays_where_it_belongs(path):
 # --- threads and processes
 
 
-@pytest.fixture(params=["openmp", "pool"])
-def threads(request, monkeypatch):
+IN_THREADS = [threads.run_in_pool, *([threads.run_in_openmp] if threads.shares_openmp() else [])]
+
+
+@pytest.fixture(params=IN_THREADS, ids=lambda run: run.__name__)
+def two_threads(request, monkeypatch):
     torch.set_num_threads(2)
-    if request.param == "pool":
-        monkeypatch.setattr(threads_module, "_openmp", None)
-    elif threads_module._openmp is None:
-        pytest.skip("this PyTorch has another OpenMP, or none")
+    monkeypatch.setattr(threads, "run_in_threads", request.param)
 
 
 def large() -> list[Tensor]:
     """Query, key, w and grad: enough work for several threads."""
-    tensors = [*inputs(101, 211, 43, lead=(3,)), torch.randn(3, 101, 211)]
-    assert tensors[-1].numel() * 43 > 4 * threads_module.SHARE
+    tensors = [*ordinary(101, 211, 43, lead=(3,)), torch.randn(3, 101, 211)]
+    assert tensors[-1].numel() * 43 > 4 * threads.SHARE
     return tensors
 
 
-def test_the_number_of_threads_changes_no_bit(threads):
+def test_the_number_of_threads_changes_no_bit(two_threads):
     tensors = large()
-    found = []
+    outcomes = []
     for number in (1, 2, 3, 5):
         torch.set_num_threads(number)
-        found.append(results(additive_scores, *tensors))
+        outcomes.append(results(additive_scores, *tensors))
     # But the last sum of the gradient of w is PyTorch's own, which may depend on its threads.
-    assert all(same_bits(found[0][:3], other[:3]) for other in found[1:])
+    assert all(same_bits(outcomes[0][:3], other[:3]) for other in outcomes[1:])
 
 
-def test_eight_callers_at_once_get_the_same_bits_as_one(threads):
+def test_eight_callers_at_once_get_the_same_bits_as_one(two_threads):
     tensors = large()
     truth = results(additive_scores, *tensors)
-    found = []
+    outcomes = []
     callers = [
-        threading.Thread(target=lambda: found.extend(results(additive_scores, *tensors) for _ in range(5)))
+        threading.Thread(target=lambda: outcomes.extend(results(additive_scores, *tensors) for _ in range(5)))
         for _ in range(8)
     ]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    assert len(found) == 40
-    assert all(same_bits(truth, one) for one in found)
+    assert len(outcomes) == 40
+    assert all(same_bits(truth, one) for one in outcomes)
 
 
 def test_without_a_thread_to_help_the_caller_does_it_all(monkeypatch):
@@ -260,15 +252,15 @@ def test_without_a_thread_to_help_the_caller_does_it_all(monkeypatch):
     tensors = large()
     truth = results(additive_scores, *tensors)
 
-    def no_pool():
+    def submit(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads_module, "_openmp", None)
-    monkeypatch.setattr(threads_module, "_pool", no_pool)
+    monkeypatch.setattr(threads, "run_in_threads", threads.run_in_pool)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
     assert same_bits(results(additive_scores, *tensors), truth)
 
 
-def test_what_goes_wrong_in_a_thread_is_told_to_the_caller(threads):
+def test_what_goes_wrong_in_a_thread_is_raised_in_the_caller(two_threads):
     caller, both = threading.current_thread(), threading.Barrier(2)
 
     def loop(start, stop):
@@ -278,7 +270,7 @@ def test_what_goes_wrong_in_a_thread_is_told_to_the_caller(threads):
                 raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        threads_module.parallel_for(loop, 2, work=2 * threads_module.SHARE)
+        threads.parallel_for(loop, 2, work=2 * threads.SHARE)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -300,9 +292,9 @@ def test_after_a_fork():
             return scores.detach(), *torch.autograd.grad(scores.sum(), w)
 
         def results_of_child():
-            found = results()
+            outcome = results()
             assert any(thread.name.startswith("regard") for thread in threading.enumerate())
-            return found
+            return outcome
 
         class Items(Dataset):
             def __len__(self):
@@ -312,9 +304,9 @@ def test_after_a_fork():
                 return results_of_child()
 
         before = results()
-        openmp, threads._openmp = threads._openmp, None
+        preferred, threads.run_in_threads = threads.run_in_threads, threads.run_in_pool
         results()
-        threads._openmp = openmp  # both kinds of threads have been used, and the preferred one is preferred
+        threads.run_in_threads = preferred  # both kinds of threads have been used
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # ends a child that hangs
@@ -324,13 +316,6 @@ def test_after_a_fork():
         assert all(all(map(torch.equal, item, before)) for item in items)
         assert all(map(torch.equal, results(), before))
     """)
-
-
-def test_in_a_child_process():
-    query, key, w, _ = (x.detach() for x in large())
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        got = pool.apply_async(additive_scores, (query, key, w)).get(timeout=60)
-    assert torch.equal(got, additive_scores(query, key, w))
 
 
 # --- numba and memory
@@ -377,7 +362,7 @@ def test_nothing_of_n_m_hidden_is_kept():
         torch.set_num_threads(1)
         first = peak(67, 71)  # after what is imported and compiled
         loops = peak(1201, 1301)
-        additive._limit = lambda *_: None
+        additive.load_kernels = lambda name: None
         tiles = peak(1201, 1301)
         print(loops - first, tiles - loops)
     """)

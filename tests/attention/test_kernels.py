@@ -98,16 +98,6 @@ def test_attention_is_the_ratio_of_kernel_sums(monkeypatch, name, features, size
         assert (own[4] == 0).all()
 
 
-@pytest.mark.parametrize("name", LOG_KERNELS)
-def test_constant_data_are_found_again(name):
-    """The weights of a row that reaches anything sum to 1."""
-    x, samples = random(50, 2), random(200, 2)
-    total = weights(x, samples, score=Kernel(name, 0.4)).sum(-1)
-    reached = total > 0
-    assert_near(total[reached], torch.ones_like(total[reached]), 1e-12)
-    assert reached.any()
-
-
 def test_the_constant_kernel_is_average_pooling():
     x, samples, y = random(7, 3), random(11, 3), random(11, 2)
     assert_near(attend(x, samples, y, score=Kernel("constant")), y.mean(0).expand(7, -1), 1e-12)

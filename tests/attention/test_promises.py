@@ -22,7 +22,6 @@ from tests.attention.cases import (
     build,
     cut,
     gradients,
-    in_turn,
     key_size,
     run,
     table_case,
@@ -159,26 +158,7 @@ def test_a_bias_that_is_no_number(m, poison):
 
 # ------------------------------------------------------------------------------------------------------ half precision
 
-HALF = {torch.float16: (3e-3, 2e-2), torch.bfloat16: (3e-2, 1e-1)}
-HALF_MASKS = ["none", "lengths", "causal-end", "keep", "bias-learned"]
-HALF_WAYS = list(itertools.product(HALF, CUTS))
-
-
-@pytest.mark.parametrize(("score", "mask", "way"), in_turn(SCORES, HALF_MASKS, HALF_WAYS, often=SOME_SCORES))
-def test_half_precision_is_close_to_full(monkeypatch, score, mask, way):
-    (dtype, size), (forward, backward) = way, HALF[way[0]]
-    cut(monkeypatch, size)
-    case = table_case(score, mask, SHAPE, dtype, grad=True)
-    exact = case.copied(torch.float64)  # the same rounded numbers
-    right, _ = exact.expected()
-    slopes = gradients(right, list(exact.leaves.values()))
-    for engine in ENGINES:
-        output = run(case, engine)
-        assert output.dtype == dtype
-        assert_near(output, right, forward, engine)
-        if output.requires_grad:
-            for slope, other in zip(gradients(output, list(case.leaves.values())), slopes, strict=True):
-                assert_near(slope, other, backward, f"{engine}: gradient")
+HALF = {torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -188,4 +168,4 @@ def test_half_precision_adds_up_in_full(score, dtype):
     query, key = torch.ones(3, 5, dtype=dtype), torch.ones(4099, key_size(score), dtype=dtype)
     case = Case(query, key, torch.full((4099, 2), 3.0, dtype=dtype), build(score, dtype), MASKS["none"](SHAPE))
     for engine in ENGINES:
-        assert_near(run(case, engine), torch.full((3, 2), 3.0), HALF[dtype][0] / 3)
+        assert_near(run(case, engine), torch.full((3, 2), 3.0), HALF[dtype])

@@ -231,13 +231,3 @@ def test_equal_keys_share_equally(problem):
     first = problem.key[:, :1].expand_as(problem.key)
     _, found = problem.attend(key=first)
     assert ((found - 1 / problem.m).abs().lt(1e-12) | (found == 0)).all()
-
-
-@given(problems, st.lists(st.integers(0, 100), max_size=5))
-@examples
-def test_some_rows_are_those_rows(problem, chosen):
-    rows = [row % problem.n for row in chosen]
-    allowed = problem.booleans((problem.b, problem.n, problem.m))
-    with torch.no_grad():
-        some = weights(problem.query, problem.key, score=problem.score, mask=keep(allowed), rows=rows)
-    assert_near(some, problem.attend(keep(allowed))[1][:, rows], 1e-12)

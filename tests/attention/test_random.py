@@ -118,7 +118,7 @@ def truth_of(case: Case, upstream: Tensor) -> Truth:
     return Truth(output.detach(), weights.detach(), slopes, torch.where(row_scale > 0, row_scale, 1.0), scale, stretch)
 
 
-@campaign(fast=200, whole=10_000)
+@campaign(fast=400, whole=10_000)
 def test_numbers(seed: int) -> None:
     """Output, weights and gradients, with and without weights, are as near to the truth as promised."""
     case = draw_case(seed)

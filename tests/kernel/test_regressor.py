@@ -17,10 +17,10 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 from regard import Kernel, KernelRegressor, attend, bias
 from regard.attention.kernels import KERNELS
 from regard.kernel import regressor
-from regard.kernel.bandwidth import DEVIATION, WITHOUT_SLOPE, LeaveOneOut, rounded
+from regard.kernel.bandwidth import DEVIATION, WITHOUT_SLOPE, LeaveOneOut, round_widths
 
 # statsmodels announces a change of its random numbers, which it does not need here.
-IN_PEACE = pytest.mark.filterwarnings("ignore::FutureWarning")
+peer_warns = pytest.mark.filterwarnings("ignore::FutureWarning")
 COMPACT = [name for name in KERNELS if KERNELS[name].compact]
 
 
@@ -31,7 +31,7 @@ def curve(n=211, features=1, outputs=1, seed=0):
     return X, y[:, 0] if outputs == 1 else y
 
 
-def attended(model, X, y, queries, weights=None):
+def by_attention(model, X, y, queries, weights=None):
     mask = None if weights is None else bias(torch.tensor(weights).log()[None])
     score = Kernel(model.kernel, model.bandwidth_.tolist())
     query, key, value = (torch.tensor(rows, dtype=torch.float64) for rows in (queries, X, y.reshape(len(y), -1)))
@@ -49,10 +49,10 @@ def test_predict_is_attend(name, features, width, weighted):
     weights = numpy.random.default_rng(1).uniform(0.1, 3, len(X)) if weighted else None
     model = KernelRegressor(name, width).fit(X, y, weights)
     queries = numpy.random.default_rng(2).uniform(0.5, 4.5, (97, features))
-    expected = attended(model, X, y, queries, weights)
-    seen = model.weights(queries).max(1) < 1  # a query with nothing in reach has all weight on its nearest
-    assert seen.sum() > 50
-    numpy.testing.assert_allclose(model.predict(queries)[seen], expected[seen], rtol=1e-9, atol=1e-9)
+    expected = by_attention(model, X, y, queries, weights)
+    reached = model.weights(queries).max(1) < 1  # a query with nothing in reach has all weight on its nearest
+    assert reached.sum() > 50
+    numpy.testing.assert_allclose(model.predict(queries)[reached], expected[reached], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -70,7 +70,7 @@ def test_weights_make_the_prediction(name, features, degree):
     numpy.testing.assert_allclose(weights @ y, model.predict(queries), rtol=1e-6, atol=1e-6)
 
 
-@IN_PEACE
+@peer_warns
 @pytest.mark.parametrize("kind", ["lc", "ll"])
 @pytest.mark.parametrize("features", [1, 2])
 def test_statsmodels_says_the_same(kind, features):
@@ -92,9 +92,8 @@ def test_the_leave_one_out_error_is_that_of_n_fits(name, features, degree):
     errors = []
     for i in range(len(X)):
         others = numpy.arange(len(X)) != i
-        errors.append(
-            y[i] - KernelRegressor(name, 1.3, degree=degree).fit(X[others], y[others]).predict(X[i : i + 1])[0]
-        )
+        fitted = KernelRegressor(name, 1.3, degree=degree).fit(X[others], y[others])
+        errors.append(y[i] - fitted.predict(X[i : i + 1])[0])
     assert model.loo_error_ == pytest.approx(numpy.mean(numpy.square(errors)), rel=1e-7)
 
 
@@ -128,7 +127,7 @@ def test_no_other_bandwidth_has_a_smaller_error(name, degree):
         assert model.loo_error_ <= other.loo_error_ * (1.02 if name in ("boxcar", "triangular") else 1 + 1e-4)
 
 
-@IN_PEACE
+@peer_warns
 def test_it_finds_at_least_what_statsmodels_finds():
     X, y = curve(61)
     peer = KernelReg(y, X, "c", reg_type="lc", bw="cv_ls").bw
@@ -140,8 +139,8 @@ def test_a_feature_that_says_nothing_gets_a_wide_bandwidth(name):
     X, y = curve(307, features=1)
     X = numpy.column_stack([X, numpy.random.default_rng(6).uniform(0, 5, len(X))])
     for rule in ("loo", "gradient"):
-        told, silent = KernelRegressor(name, rule).fit(X, y).bandwidth_
-        assert silent > 3 * told
+        useful, silent = KernelRegressor(name, rule).fit(X, y).bandwidth_
+        assert silent > 3 * useful
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -169,7 +168,7 @@ def test_deviations_are_the_kernels_own(name):
 
 
 def test_bandwidths_have_four_digits():
-    assert rounded(numpy.array([0.123456, 12345.6, 1e-9])).tolist() == [0.1235, 12350.0, 1e-9]
+    assert round_widths(numpy.array([0.123456, 12345.6, 1e-9])).tolist() == [0.1235, 12350.0, 1e-9]
 
 
 def test_the_same_data_give_the_same_bits():
@@ -287,20 +286,19 @@ def test_frames_keep_their_names(frame):
 def test_a_memory_map_is_read_part_by_part(tmp_path, monkeypatch):
     X, y = curve(101)
     model = KernelRegressor().fit(X, y)
-    queries = numpy.lib.format.open_memmap(tmp_path / "queries.npy", "w+", numpy.float64, (1009, 1))
-    queries[:, 0] = numpy.linspace(-1, 6, 1009)
-    queries.flush()
-    whole = model.predict(numpy.array(queries))
+    numpy.save(tmp_path / "queries.npy", numpy.linspace(-1, 6, 1009)[:, None])
+    whole = model.predict(numpy.load(tmp_path / "queries.npy"))
+    read = []
+
+    class Watched(numpy.memmap):
+        def __getitem__(self, part):
+            read.append(part)
+            return numpy.asarray(super().__getitem__(part))
+
     monkeypatch.setattr(regressor, "QUERIES", 100)
-    seen = []
-    monkeypatch.setattr(
-        KernelRegressor, "_predicted", lambda self, part: seen.append(len(part)) or numpy.zeros((len(part), 1))
-    )
-    stored = numpy.load(tmp_path / "queries.npy", mmap_mode="r")
-    model.predict(stored)
-    assert max(seen) == 100
-    monkeypatch.undo()
-    numpy.testing.assert_array_equal(model.predict(stored), whole)
+    predictions = model.predict(numpy.load(tmp_path / "queries.npy", mmap_mode="r").view(Watched))
+    numpy.testing.assert_allclose(predictions, whole, rtol=1e-10)
+    assert max(part.stop - part.start for part in read) == 100
 
 
 def test_a_read_only_memory_map_can_be_fitted(tmp_path):
@@ -313,56 +311,38 @@ def test_a_read_only_memory_map_can_be_fitted(tmp_path):
 # --------------------------------------------------------------------------------------------------------- bad input
 
 GOOD = numpy.linspace(0, 1, 7)[:, None]
-BAD = {
-    "an unknown kernel": (
-        {"kernel": "gausian"},
-        GOOD,
-        GOOD[:, 0],
-        "kernel: expected one of gaussian, .* got 'gausian'",
-    ),
-    "an unknown rule": (
-        {"bandwidth": "scott"},
-        GOOD,
-        GOOD[:, 0],
-        "bandwidth: expected a positive number.* got 'scott'",
-    ),
-    "a negative bandwidth": (
-        {"bandwidth": -1.0},
-        GOOD,
-        GOOD[:, 0],
-        "bandwidth: expected positive, finite numbers, got -1",
-    ),
-    "a bandwidth of 0": ({"bandwidth": 0}, GOOD, GOOD[:, 0], "bandwidth: expected positive, finite numbers, got 0"),
-    "a NaN bandwidth": ({"bandwidth": numpy.nan}, GOOD, GOOD[:, 0], "bandwidth: expected positive"),
-    "True": ({"bandwidth": True}, GOOD, GOOD[:, 0], "bandwidth: expected positive, finite numbers, got True"),
-    "None": ({"bandwidth": None}, GOOD, GOOD[:, 0], "bandwidth: expected"),
-    "two bandwidths": (
-        {"bandwidth": [1.0, 2.0]},
-        GOOD,
-        GOOD[:, 0],
-        "bandwidth: expected a number or 1, one per feature",
-    ),
-    "a slope that is none": (
-        {"kernel": "boxcar", "bandwidth": "gradient"},
-        GOOD,
-        GOOD[:, 0],
-        "bandwidth: 'gradient' needs",
-    ),
-    "an unknown policy": ({"empty": "zero"}, GOOD, GOOD[:, 0], "empty: expected one of nearest, mean, nan, raise"),
-    "a parabola": ({"degree": 2}, GOOD, GOOD[:, 0], "degree: expected 0 .* or 1 .*, got 2"),
-    "NaN": ({}, GOOD * numpy.nan, GOOD[:, 0], "NaN"),
-    "infinity": ({}, GOOD + numpy.inf, GOOD[:, 0], "infinity"),
-    "nothing": ({}, GOOD[:0], GOOD[:0, 0], "0 sample"),
-    "one row": ({}, GOOD[:1], GOOD[:1, 0], "bandwidth: 'loo' needs 2 samples or more, got n_samples = 1"),
-    "a constant feature": ({}, GOOD * 0 + 3, GOOD[:, 0], r"X: feature 0 is constant \(all samples are 3\)"),
-}
+BAD_PARAMETERS = [
+    ({"kernel": "gausian"}, "kernel: expected one of gaussian, .* got 'gausian'"),
+    ({"bandwidth": "scott"}, "bandwidth: expected a positive number.* got 'scott'"),
+    ({"bandwidth": -1.0}, "bandwidth: expected positive, finite numbers, got -1"),
+    ({"bandwidth": 0}, "bandwidth: expected positive, finite numbers, got 0"),
+    ({"bandwidth": numpy.nan}, "bandwidth: expected positive"),
+    ({"bandwidth": True}, "bandwidth: expected positive, finite numbers, got True"),
+    ({"bandwidth": None}, "bandwidth: expected"),
+    ({"bandwidth": [1.0, 2.0]}, "bandwidth: expected a number or 1, one per feature"),
+    ({"kernel": "boxcar", "bandwidth": "gradient"}, "bandwidth: 'gradient' needs"),
+    ({"empty": "zero"}, "empty: expected one of nearest, mean, nan, raise"),
+    ({"degree": 2}, "degree: expected 0 .* or 1 .*, got 2"),
+]
+BAD_DATA = [
+    (GOOD * numpy.nan, "NaN"),
+    (GOOD + numpy.inf, "infinity"),
+    (GOOD[:0], "0 sample"),
+    (GOOD[:1], "bandwidth: 'loo' needs 2 samples or more, got n_samples = 1"),
+    (GOOD * 0 + 3, r"X: feature 0 is constant \(all samples are 3\)"),
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_wrong_calls_are_refused_by_name(name):
-    parameters, X, y, message = BAD[name]
+@pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS, ids=str)
+def test_wrong_parameters_are_refused_by_name(parameters, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        KernelRegressor(**parameters).fit(X, y)
+        KernelRegressor(**parameters).fit(GOOD, GOOD[:, 0])
+
+
+@pytest.mark.parametrize(("X", "message"), BAD_DATA, ids=lambda given: given if isinstance(given, str) else "")
+def test_wrong_data_are_refused(X, message):
+    with pytest.raises(ValueError, match=message):
+        KernelRegressor().fit(X, GOOD[: len(X), 0])
 
 
 def test_a_constant_feature_is_named_as_its_frame_names_it():
