@@ -6,9 +6,10 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pydoc_data.topics import topics
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,10 @@ def rows() -> Iterator[Row]:
     torch.manual_seed(0)
     random.seed(0)
     yield recurrent()
+    yield recurrent_ablation()
     yield sentences()
     yield stories()
+    yield decoding_ablation()
     yield translation(1)
     yield translation(8)
     yield vision()
@@ -52,11 +55,11 @@ def training(model: nn.Module, loss: Any) -> Any:
 
 
 def recurrent() -> Row:
-    vocabulary, batch, length = 300, 64, 20
-    ours = Seq2Seq(vocabulary, vocabulary, 256, 256, bidirectional=False)
-    textbook = TextbookSeq2Seq(vocabulary, 256)
+    vocab_size, batch, length = 300, 64, 20
+    ours = Seq2Seq(vocab_size, vocab_size, 256, 256, bidirectional=False)
+    textbook = TextbookSeq2Seq(vocab_size, 256)
     textbook.copy_from(ours)
-    source, target = (torch.randint(3, vocabulary, (batch, length)) for _ in range(2))
+    source, target = (torch.randint(3, vocab_size, (batch, length)) for _ in range(2))
     counts = torch.full((batch,), length)
     torch.testing.assert_close(ours(source, target), textbook(source, target, counts), atol=1e-4, rtol=1e-4)
 
@@ -69,6 +72,30 @@ def recurrent() -> Row:
         training(textbook, lambda model: loss(model(source, target, counts))),
         training(ours, lambda model: loss(model(source, target))),
         2.5,
+        9,
+    )
+
+
+def without(path: str, replacement: Any, work: Callable[[], Any]) -> Callable[[], Any]:
+    """The same work without a fast path: this function of ours is replaced while it runs."""
+
+    def run() -> None:
+        with mock.patch(path, replacement):
+            work()
+
+    return run
+
+
+def recurrent_ablation() -> Row:
+    ours = Seq2Seq(300, 300, 256, 256, bidirectional=False)
+    source, target = (torch.randint(3, 300, (64, 20)) for _ in range(2))
+    step = training(ours, lambda model: functional.cross_entropy(model(source, target).flatten(0, 1), target.flatten()))
+    return compare(
+        "the same training step: what the backward pass written out brings (models/recurrence.py)",
+        "regard without it",
+        without("regard.models.seq2seq.attentive_gru", lambda *_: None, step),
+        step,
+        1.2,
         9,
     )
 
@@ -109,17 +136,34 @@ def stories() -> Row:
     theirs = exported(ours, LlamaForCausalLM)
     ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])
 
-    def write() -> list[int]:
-        found = theirs.generate(ids, max_new_tokens=128, do_sample=False, pad_token_id=0)
-        return list(found[0, ids.shape[1] :].tolist())
+    def generate() -> list[int]:
+        generated = theirs.generate(ids, max_new_tokens=128, do_sample=False, pad_token_id=0)
+        return list(generated[0, ids.shape[1] :].tolist())
 
-    assert write() == ours.write(ids, max_new_tokens=128)[0].ids
+    assert generate() == ours.generate(ids, max_new_tokens=128)[0].ids
     return compare(
         "greedy generation, stories15M, 128 tokens",
         "transformers generate",
-        write,
-        lambda: ours.write(ids, max_new_tokens=128),
+        generate,
+        lambda: ours.generate(ids, max_new_tokens=128),
         2,
+        7,
+    )
+
+
+def decoding_ablation() -> Row:
+    ours = LanguageModel(4_000, 256, 6, 4, max_positions=256).eval()
+    ids = torch.randint(4_000, (1, 16))
+
+    def generate() -> None:
+        ours.generate(ids, max_new_tokens=64)
+
+    return compare(
+        "greedy generation, GPT 256 × 6, 64 tokens: what products of few rows bring (models/decode_kernels.py)",
+        "regard without them",
+        without("regard.models.decode_kernels.load_kernels", lambda *_: None, generate),
+        generate,
+        1.2,
         7,
     )
 
@@ -128,25 +172,25 @@ def translation(sentences: int) -> Row:
     from transformers import MarianMTModel
 
     ours = Transformer(
-        8_000, 8_000, 256, 3, 4, positions="sinusoidal_halves", activation="silu", share_embeddings=True, output_bias=True,
-        bos=0, eos=2, forbidden=[0],
+        8_000, 8_000, 256, 3, 4, positions="sinusoidal_halves", activation="silu", share_embeddings=True,
+        output_bias=True, bos=0, eos=2, forbidden=[0],
     ).eval()  # fmt: skip
     theirs = exported(ours, MarianMTModel)
     source = torch.randint(3, 8_000, (sentences, 20))
 
-    def write() -> Tensor:
+    def generate() -> Tensor:
         options = {"num_beams": 5, "max_new_tokens": 40, "bad_words_ids": [[0]], "forced_eos_token_id": None}
-        found: Tensor = theirs.generate(source, do_sample=False, **options)
-        return found
+        generated: Tensor = theirs.generate(source, do_sample=False, **options)
+        return generated
 
-    found = ours.write(source, beam_size=5, max_new_tokens=40)
-    theirs_ids = [[int(word) for word in own if word not in (0, 2)] for own in write()[:, 1:]]
-    assert [hypotheses[0].ids for hypotheses in found] == theirs_ids
+    hypotheses = ours.generate(source, beam_size=5, max_new_tokens=40)
+    their_ids = [[int(token) for token in row if token not in (0, 2)] for row in generate()[:, 1:]]
+    assert [hypothesis.ids for hypothesis in hypotheses] == their_ids
     return compare(
         f"beam 5 translation, Transformer 256 × 3 + 3, batch {sentences}, 20 words in, 40 out",
         "transformers Marian of the same size",
-        write,
-        lambda: ours.write(source, beam_size=5, max_new_tokens=40),
+        generate,
+        lambda: ours.generate(source, beam_size=5, max_new_tokens=40),
         1.5,
         5,
     )
@@ -211,14 +255,15 @@ def ragged() -> Row:
             "norm2.weight": "feed_forward_norm.weight",
             "norm2.bias": "feed_forward_norm.bias",
         }
-        yours.load_state_dict({name: state[own] for name, own in names.items()})
+        yours.load_state_dict({theirs_name: state[our_name] for theirs_name, our_name in names.items()})
     counts = torch.randint(1, longest + 1, (batch,))
     counts[0] = longest
     ids = torch.randint(1_000, (batch, longest))
     padding = torch.arange(longest) >= counts[:, None]
 
     def read() -> Tensor:
-        rows = ours.norm(ours.word(ids) + ours.position(torch.arange(longest))[None])  # type: ignore[misc]
+        positions = ours.position_embedding(torch.arange(longest))[None]  # type: ignore[misc]
+        rows = ours.embedding_norm(ours.token_embedding(ids) + positions)
         return theirs(rows, src_key_padding_mask=padding)  # type: ignore[no-any-return]
 
     with torch.no_grad():

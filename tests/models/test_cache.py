@@ -5,7 +5,7 @@ import torch
 
 from regard.models import LanguageModel
 from regard.models.cache import KVBuffer
-from tests.models.test_properties import shaken
+from tests.models.cases import shaken
 
 CASES = {
     "learned": {},

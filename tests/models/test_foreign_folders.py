@@ -1,11 +1,22 @@
-"""Folders of BERT that are not what they seem: refused in one line, or read as what they are."""
+"""Folders of Hugging Face that are not what they seem: refused in one line, or read as what they are; and exports."""
+
+import json
+import pickle
+import struct
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from regard.models import load
+from regard.models import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
 from tests.models import hugging
-from tests.models.test_folders import edit, refused, rewrite
+from tests.models.cases import edit, refused, shaken, word_tokenizer
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    hugging.gpt2("tied").save_pretrained(tmp_path / "gpt2")
+    return tmp_path / "gpt2"
 
 
 @pytest.fixture
@@ -14,22 +25,103 @@ def bert(tmp_path):
     return tmp_path / "bert"
 
 
+def rewrite(folder, change):
+    state = load_file(folder / "model.safetensors")
+    change(state)
+    save_file(state, folder / "model.safetensors")
+
+
+# -------------------------------------------------------------------------------------------------------------- configs
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
-        ({"num_hidden_layers": "2"}, ("layers", "str")),
-        ({"num_hidden_layers": None}, ("layers", "NoneType")),
-        ({"hidden_act": []}, ("config.json",)),
-        ({"type_vocab_size": -1}, ("token_types", "-1")),
-        ({"layer_norm_eps": "x"}, ("epsilon", "str")),
-        ({"tie_word_embeddings": False}, ("tie_word_embeddings", "False")),
-        ({"architectures": ["BertForTokenClassification"]}, ("BertForTokenClassification",)),
-        ({"hidden_size": 1 << 20, "intermediate_size": 1 << 20}, ("bert",)),
+        ({"model_type": "gpt5"}, "model_type … gpt5 … gpt2"),
+        ({"n_embd": ...}, "n_embd … missing"),
+        ({"n_layer": 10**9}, "layers … 1000000000"),
+        ({"n_layer": 2_000}, "2000 layers … tensors"),
+        ({"n_layer": 1}, "h.1. … no place"),
+        ({"n_layer": 3}, "h.2. … missing"),
+        ({"n_positions": 43}, "wpe.weight … (43, 12) … (41, 12)"),
+        ({"n_head": 5}, "heads … 5"),
+        ({"activation_function": "mish"}, "activation_function … mish"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx … True"),
+        ({"vocab_size": 1 << 40}, "vocab_size"),
     ],
 )
-def test_a_config_of_bert_that_is_not_built(bert, changes, words):
+def test_a_config_of_gpt2_that_does_not_fit(gpt2, changes, message):
+    edit(gpt2 / "config.json", **changes)
+    refused(gpt2, f"gpt2 … {message}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": "2"}, "layers … str"),
+        ({"num_hidden_layers": None}, "layers … NoneType"),
+        ({"hidden_act": []}, "config.json"),
+        ({"type_vocab_size": -1}, "token_types … -1"),
+        ({"layer_norm_eps": "x"}, "epsilon … str"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings … False"),
+        ({"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
+        ({"hidden_size": 1 << 20, "intermediate_size": 1 << 20}, "bert"),
+    ],
+)
+def test_a_config_of_bert_that_does_not_fit(bert, changes, message):
     edit(bert / "config.json", **changes)
-    refused(bert, *words)
+    refused(bert, message)
+
+
+@pytest.mark.parametrize("kind", ["llama3", "linear"])
+def test_rotary_positions_that_are_not_supported(kind, tmp_path):
+    hugging.llama("heads").save_pretrained(tmp_path)
+    edit(tmp_path / "config.json", rope_parameters={"rope_type": kind, "factor": 2.0})
+    refused(tmp_path, f"rope_type … {kind}")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"model_type": NaN', "\udcff", '{"a": ' * 100_000])
+def test_a_config_that_is_no_json(gpt2, content):
+    (gpt2 / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    refused(gpt2, "config.json")
+
+
+def test_a_config_that_is_a_folder(bert):
+    (bert / "config.json").unlink()
+    (bert / "config.json").mkdir()
+    refused(bert, "config.json")
+
+
+def test_steps_of_a_sentence_encoder_that_are_not_supported(bert):
+    (bert / "1_Pooling").mkdir()
+    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (bert / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+    refused(bert, "modules.json … Dense")
+    (bert / "modules.json").write_text("{}")
+    refused(bert, "modules.json … list")
+    (bert / "modules.json").write_text("[]")
+    assert load(bert).config["max_length"] == 17  # no longer than there are positions
+    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    refused(bert, "1_Pooling … lasttoken")
+
+
+# -------------------------------------------------------------------------------------------------------------- tensors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight … missing"),
+        (lambda state: state.update(surplus=torch.ones(3)), "surplus … no place"),
+        (lambda state: state["transformer.wte.weight"].view(-1)[7:8].fill_(torch.nan), "wte.weight … NaN"),
+        (lambda state: state["transformer.wte.weight"].view(-1)[7:8].fill_(torch.inf), "wte.weight … infinity"),
+        (lambda state: state.update({"transformer.wte.weight": torch.ones(31, 11)}), "(31, 12) … (31, 11)"),
+    ],
+)
+def test_tensors_that_do_not_fit(gpt2, change, message):
+    rewrite(gpt2, change)
+    refused(gpt2, message)
 
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
@@ -38,16 +130,16 @@ WORD = "bert.embeddings.word_embeddings.weight"
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("tensors", "message"),
     [
-        (lambda state: state.update({QUERY: torch.ones(10, 12), KEY: torch.ones(14, 12)}), ("query", "(10, 12)")),
-        (lambda state: state.update({KEY: torch.ones(12, 9)}), ("key", "(12, 9)")),
-        (lambda state: state.update({WORD: torch.ones(31, 12, dtype=torch.long)}), ("word", "int64")),
+        ({QUERY: torch.ones(10, 12), KEY: torch.ones(14, 12)}, "query … (10, 12)"),
+        ({KEY: torch.ones(12, 9)}, "key … (12, 9)"),
+        ({WORD: torch.ones(31, 12, dtype=torch.long)}, "word … int64"),
     ],
 )
-def test_parts_that_do_not_fit_together(bert, change, words):
-    rewrite(bert, change)
-    refused(bert, *words)
+def test_parts_that_do_not_fit_together(bert, tensors, message):
+    rewrite(bert, lambda state: state.update(tensors))
+    refused(bert, message)
 
 
 def test_half_and_double_precision_become_float32(bert):
@@ -55,21 +147,73 @@ def test_half_and_double_precision_become_float32(bert):
     assert {parameter.dtype for parameter in load(bert).parameters()} == {torch.float32}
 
 
-def test_steps_of_a_sentence_encoder_that_are_not_built(bert):
-    (bert / "1_Pooling").mkdir()
-    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    (bert / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
-    (bert / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
-    refused(bert, "modules.json", "Dense")
-    (bert / "modules.json").write_text("{}")
-    refused(bert, "modules.json", "list")
-    (bert / "modules.json").write_text("[]")
-    assert load(bert).config["max_length"] == 17  # no longer than there are positions
-    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
-    refused(bert, "1_Pooling", "lasttoken")
+class Bomb:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('the pickle was read')",))
 
 
-def test_a_config_that_is_a_folder(bert):
-    (bert / "config.json").unlink()
-    (bert / "config.json").mkdir()
-    refused(bert, "config.json")
+def test_a_pickle_is_not_read(gpt2):
+    (gpt2 / "model.safetensors").unlink()
+    (gpt2 / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    refused(gpt2, "pytorch_model.bin … pickle … safetensors")
+
+
+def test_shards(gpt2):
+    whole = load(gpt2)
+    state = load_file(gpt2 / "model.safetensors")
+    names = sorted(state)
+    files = {name: f"model-{number % 3}.safetensors" for number, name in enumerate(names)}
+    for file in set(files.values()):
+        save_file({name: state[name] for name in names if files[name] == file}, gpt2 / file)
+    (gpt2 / "model.safetensors").unlink()
+    index = gpt2 / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}))
+    ids = torch.randint(31, (3, 13))
+    with torch.no_grad():
+        assert torch.equal(load(gpt2)(ids), whole(ids))
+    index.write_text(json.dumps({"weight_map": files | {"transformer.more": "model-1.safetensors"}}))
+    refused(gpt2, "transformer.more … missing")
+    index.write_text(json.dumps({"weight_map": files | {names[0]: "../model.safetensors"}}))
+    refused(gpt2, "index.json … ../model.safetensors")
+    index.write_text(json.dumps({"weight_map": files}))
+    (gpt2 / "model-2.safetensors").unlink()
+    refused(gpt2, "model-2.safetensors")
+
+
+def test_an_oversized_header(gpt2):
+    (gpt2 / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
+    refused(gpt2, "model.safetensors … safetensors")
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40, 1 << 10], "data_offsets": [0, 8]}}).encode()
+    (gpt2 / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 8)
+    refused(gpt2, "model.safetensors")
+
+
+# -------------------------------------------------------------------------------------------------------------- exports
+
+
+@pytest.mark.parametrize("make", [lambda: Encoder(31, 24, 1, 4), lambda: ResNet([1], 5), lambda: Seq2Seq(31, 29)])
+def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
+    with pytest.raises(FolderError, match=r"transformers|Hugging Face"):
+        make().export(tmp_path)
+
+
+def test_an_encoder_is_exported_with_how_it_pools(tmp_path):
+    model = shaken(Encoder(31, 24, 1, 4, token_types=2, pooling="max", normalized=False, max_length=7))
+    model.tokenizer = word_tokenizer()
+    model.export(tmp_path)
+    again = load(tmp_path)
+    assert [again.config[name] for name in ("pooling", "normalized", "max_length")] == ["max", False, 7]
+    assert torch.equal(again.embed(["the cat", "mat"]), model.embed(["the cat", "mat"]))
+    model.tokenizer = None
+    model.export(tmp_path)
+    assert load(tmp_path).tokenizer is None
+
+
+def test_a_llama_with_the_usual_biases_is_exported(tmp_path):
+    model = shaken(LanguageModel(31, 24, 1, 4, positions="rotary", norm="rms", activation="swiglu"))
+    model.export(tmp_path)
+    ids = torch.randint(31, (3, 7))
+    with torch.no_grad():
+        torch.testing.assert_close(load(tmp_path)(ids), model(ids))
+    with pytest.raises(FolderError, match="swiglu"):
+        LanguageModel(31, 24, 1, 4, activation="swiglu").export(tmp_path)

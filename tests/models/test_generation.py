@@ -8,8 +8,7 @@ import torch
 
 from regard.models import LanguageModel, Sampling
 from regard.models.generation import beam_search, collect, sample
-from tests.models.test_folders import word_tokenizer
-from tests.models.test_properties import shaken
+from tests.models.cases import shaken, word_tokenizer
 
 
 @pytest.fixture

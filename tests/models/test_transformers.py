@@ -18,9 +18,13 @@ def same(ours, theirs):
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
+def generated(model, *inputs, **options):
+    return [hypothesis.ids for hypothesis in model.generate(*inputs, max_new_tokens=17, **options)]
+
+
 def trimmed(rows, end):
-    """What was written before the end mark."""
-    return [own[: own.index(end)] if end in own else own for own in rows.tolist()]
+    """The tokens before eos."""
+    return [row[: row.index(end)] if end in row else row for row in rows.tolist()]
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +39,13 @@ def test_bert(name, ids, tmp_path):
     ours = hugging.twin(theirs, tmp_path / "theirs")
     again = hugging.back(ours, theirs, tmp_path / "ours")
     for peer in (theirs, again):
-        found = peer(ids, attention_mask=REAL.long())
+        output = peer(ids, attention_mask=REAL.long())
         if "ForMaskedLM" in type(theirs).__name__:
-            same(ours.mlm_logits(ids, LENGTHS)[REAL], found.logits[REAL])
+            same(ours.mlm_logits(ids, LENGTHS)[REAL], output.logits[REAL])
         elif "Classification" in type(theirs).__name__:
-            same(ours.class_logits(ids, LENGTHS), found.logits)
+            same(ours.class_logits(ids, LENGTHS), output.logits)
         else:
-            same(ours(ids, LENGTHS)[REAL], found.last_hidden_state[REAL])
+            same(ours(ids, LENGTHS)[REAL], output.last_hidden_state[REAL])
             same(ours(ids), peer(ids).last_hidden_state)
     assert (ours(ids, LENGTHS)[~REAL] == 0).all()
 
@@ -49,9 +53,9 @@ def test_bert(name, ids, tmp_path):
 def test_bert_with_two_texts(ids, tmp_path):
     theirs = hugging.bert("bare")
     ours = hugging.twin(theirs, tmp_path)
-    types = torch.randint(0, 2, ids.shape)
-    found = theirs(ids, attention_mask=REAL.long(), token_type_ids=types).last_hidden_state
-    same(ours(ids, LENGTHS, types)[REAL], found[REAL])
+    token_types = torch.randint(0, 2, ids.shape)
+    vectors = theirs(ids, attention_mask=REAL.long(), token_type_ids=token_types).last_hidden_state
+    same(ours(ids, LENGTHS, token_types)[REAL], vectors[REAL])
 
 
 @pytest.mark.parametrize(
@@ -68,9 +72,9 @@ def test_language_models(make, name, ids, tmp_path):
     end = ours.config["eos"]
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(ids, **options)[:, 13:]
-    assert [own.ids for own in ours.generate(ids, max_new_tokens=17)] == trimmed(greedy, end)
+    assert generated(ours, ids) == trimmed(greedy, end)
     beam = theirs.generate(ids, num_beams=4, **options)[:, 13:]
-    assert [own.ids for own in ours.generate(ids, max_new_tokens=17, beam_size=4)] == trimmed(beam, end)
+    assert generated(ours, ids, beam_size=4) == trimmed(beam, end)
 
 
 @pytest.mark.parametrize("make", [hugging.gpt2, hugging.llama])
@@ -78,11 +82,11 @@ def test_prompts_of_different_lengths(make, ids, tmp_path):
     """They are padded on the left there, and on the right here."""
     theirs = make(next(iter(hugging.GPT2S if make is hugging.gpt2 else hugging.LLAMAS)))
     ours = hugging.twin(theirs, tmp_path)
-    left = torch.stack([own.roll(13 - int(count)) for own, count in zip(ids, LENGTHS, strict=True)])
+    left = torch.stack([row.roll(13 - int(count)) for row, count in zip(ids, LENGTHS, strict=True)])
     end = ours.config["eos"]
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(left, attention_mask=REAL.flip(1).long(), **options)[:, 13:]
-    assert [own.ids for own in ours.generate(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, end)
+    assert generated(ours, ids, LENGTHS) == trimmed(greedy, end)
 
 
 @pytest.mark.parametrize("name", hugging.VITS)
@@ -112,12 +116,10 @@ def test_marian(name, ids, tmp_path):
         same(ours(ids, target, LENGTHS), peer(ids, decoder_input_ids=target, **mask).logits)
     options = {"max_new_tokens": 17, "do_sample": False, "bad_words_ids": [[30]], "forced_eos_token_id": None}
     greedy = theirs.generate(ids, **mask, **options)[:, 1:]
-    assert [own.ids for own in ours.generate(ids, LENGTHS, max_new_tokens=17)] == trimmed(greedy, 0)
+    assert generated(ours, ids, LENGTHS) == trimmed(greedy, 0)
     for penalty in (1.0, 0.3):
         beam = theirs.generate(ids, num_beams=4, length_penalty=penalty, **mask, **options)[:, 1:]
-        assert [
-            own.ids for own in ours.generate(ids, LENGTHS, max_new_tokens=17, beam_size=4, length_penalty=penalty)
-        ] == trimmed(beam, 0)
+        assert generated(ours, ids, LENGTHS, beam_size=4, length_penalty=penalty) == trimmed(beam, 0)
 
 
 def test_resnet_equals_an_independent_one():
@@ -149,8 +151,8 @@ def _in_our_order(theirs, ours):
         parts = name.split(".")
         block = tuple(parts[: parts.index("layers") + 2]) if "layers" in parts else (parts[1],)
         blocks.setdefault(block, [[], []])["shortcut" in parts].append(tensor)
-    ordered = [tensor for own in blocks.values() for tensor in (*own[0], *own[1])]
+    ordered = [tensor for parts in blocks.values() for tensor in (*parts[0], *parts[1])]
     assert len(ordered) == len(ours.state_dict())
     return {
-        name: tensor.view(own.shape) for (name, own), tensor in zip(ours.state_dict().items(), ordered, strict=True)
+        name: tensor.view(value.shape) for (name, value), tensor in zip(ours.state_dict().items(), ordered, strict=True)
     }

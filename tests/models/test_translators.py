@@ -12,8 +12,8 @@ from regard.attention.observers import observe
 from regard.models import Seq2Seq, Transformer
 from regard.models.multihead import SCORES
 from regard.models.positions import sinusoidal
+from tests.models.cases import shaken
 from tests.models.test_layers import block_state
-from tests.models.test_properties import shaken
 
 LENGTHS = torch.tensor([11, 3, 7])
 PADDING = torch.arange(11) >= LENGTHS[:, None]
