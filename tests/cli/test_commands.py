@@ -134,7 +134,6 @@ class LostError(RegardError):
     [
         (LostError("the map:\n  is gone"), 7, "the map: is gone"),
         (RegardError("no"), 2, "no"),
-        (ValueError("layer: expected 0, got 1"), 2, "layer: expected 0, got 1"),
         (FileNotFoundError(2, "No such file", "x"), 1, "[Errno 2] No such file: 'x'"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
@@ -148,7 +147,7 @@ def test_an_error_is_one_line_and_an_exit_code(error, code, line, monkeypatch, c
     assert capsys.readouterr().err.lstrip("\n") == f"regard: {line}\n"
 
 
-@pytest.mark.parametrize("error", [TypeError, EOFError])
+@pytest.mark.parametrize("error", [TypeError, EOFError, ValueError, IndexError])
 def test_a_bug_keeps_its_traceback(error, monkeypatch):
     def fail(progress):
         raise error("a bug")
