@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -82,8 +83,9 @@ def commands() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: the one place where an error becomes a line on stderr.
 
-    Rooms refuse arguments by ValueError and IndexError, so these become lines as well, with exit code 2. Any other
-    error is a bug and keeps its traceback; `python -X dev -m regard …` shows every traceback.
+    Rooms refuse arguments by ValueError and IndexError, so these become lines as well, with exit code 2, unless a
+    library raised them: then they are bugs, as all other errors are, and keep their traceback. All tracebacks are shown
+    by `python -X dev -m regard`.
     """
     # At its first run matplotlib reads all fonts of the system, and would say so.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
@@ -104,11 +106,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message += f"{'' if message[-1] in '.?' else '.'} Try '{error.ctx.command_path} --help'."
         return _fail(message, error.exit_code)
     except (RegardError, OSError, ValueError, IndexError) as error:
-        if sys.flags.dev_mode:
+        if sys.flags.dev_mode or not (isinstance(error, RegardError | OSError) or _is_raised_by_regard(error)):
             raise
         if isinstance(error, RegardError):
             return _fail(str(error), error.exit_code)
         return _fail(str(error), 1 if isinstance(error, OSError) else 2)
+
+
+def _is_raised_by_regard(error: Exception) -> bool:
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return str(innermost.f_globals.get("__name__")).startswith("regard.")
 
 
 def _fail(message: str, code: int) -> int:
