@@ -93,4 +93,4 @@ def _distance(name: str, depth: int) -> int:
     number = _block(name)
     if number is not None:
         return depth - number
-    return depth + 1 if re.match(r"(\w*word|\w*position|token|patch|stem|kind)\b", name) else 0
+    return depth + 1 if re.match(r"(\w+_embedding|class_token|stem)\b", name) else 0

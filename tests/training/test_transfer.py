@@ -24,12 +24,12 @@ def test_a_language_model_becomes_a_classifier(kind, tmp_path):
         "max_length": 11,
         "batch": 110,
         "init_from": str(tmp_path / "first"),
-        "freeze": "word,blocks.0",
+        "freeze": "token_embedding,blocks.0",
     }
     regard.train("text", texts, out=tmp_path / "second", **given)
     before, after = state(tmp_path / "first"), state(tmp_path / "second")
-    for name in before.keys() & after.keys() - {name for name in after if name.startswith("guesser.")}:  # has no say
-        frozen = name.startswith(("word.", "blocks.0."))
+    for name in before.keys() & after.keys() - {name for name in after if name.startswith("mlm_head.")}:  # has no say
+        frozen = name.startswith(("token_embedding.", "blocks.0."))
         assert torch.equal(before[name], after[name]) == frozen, name
     assert "classifier.weight" in after.keys() - before.keys()
     model = regard.load(tmp_path / "second")
@@ -105,6 +105,6 @@ def test_what_cannot_be_is_refused(tmp_path):
         regard.train("text", texts, out=tmp_path / "second", **begun, size=9)
     with pytest.raises(TaskError, match="expected a model for this task"):
         regard.train("images", pictures, out=tmp_path / "second", **begun)
-    everything = "word,position,blocks,norm,classifier"
+    everything = "token_embedding,position_embedding,blocks,norm,classifier"
     with pytest.raises(TaskError, match="nothing to train"):
         regard.train("text", texts, out=tmp_path / "second", **begun, freeze=everything)
