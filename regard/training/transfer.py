@@ -19,7 +19,7 @@ __all__ = ["freeze", "load_pretrained", "parameter_groups"]
 AnyModel = TypeVar("AnyModel", bound=Model)
 
 # Parameters before the blocks, by the beginning of their names: embeddings, positions, patches, convolutions.
-EMBEDDINGS = re.compile(r"(\w*word|\w*position|token|token_types|patch|stem)\b")
+EMBEDDINGS = re.compile(r"(\w+_embedding|class_token|stem)\b")
 
 
 def load_pretrained(options: Options, kind: type[AnyModel], **arguments: Any) -> AnyModel:

@@ -9,7 +9,7 @@ from regard.training.task import TaskError
 from regard.training.transfer import freeze, parameter_groups
 from tests.training import tiny
 
-USED = ("word.", "position.", "norm.", "blocks.", "last_norm.")
+USED = ("token_embedding.", "position_embedding.", "embedding_norm.", "norm.", "blocks.", "last_norm.")
 
 
 def state(folder):
@@ -21,13 +21,13 @@ def test_a_language_model_becomes_a_classifier(kind, tmp_path):
     prose = tiny.make("language", tmp_path)
     texts = tiny.make("text", tmp_path)
     regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
-    start = {"init_from": str(tmp_path / "first"), "freeze": "word,blocks.0"}
+    start = {"init_from": str(tmp_path / "first"), "freeze": "token_embedding,blocks.0"}
     given = {**tiny.PACE, **start, "max_length": 30, "batch": 110}  # more than the 17 positions
     regard.train("text", texts, out=tmp_path / "second", **given)
     before, after = state(tmp_path / "first"), state(tmp_path / "second")
     for name in before.keys() & after.keys():
         unused = kind == "masked" and not name.startswith(USED)  # the head of the masked words
-        frozen = name.startswith(("word.", "blocks.0."))
+        frozen = name.startswith(("token_embedding.", "blocks.0."))
         assert torch.equal(before[name], after[name]) == (frozen or unused), name
     assert "classifier.weight" in after.keys() - before.keys()
     model = regard.load(tmp_path / "second")
@@ -87,7 +87,7 @@ def test_layers_further_from_the_output_learn_more_slowly():
     assert (
         factors["token_embedding.weight"]
         == factors["position_embedding.weight"]
-        == factors["token_types.weight"]
+        == factors["token_type_embedding.weight"]
         == 0.0625
     )
 
@@ -113,4 +113,4 @@ def test_wrong_transfers_are_refused(tmp_path):
     with pytest.raises(TaskError, match="expected a model for this task"):
         regard.train("images", pictures, out=tmp_path / "second", **start)
     with pytest.raises(TaskError, match="nothing to train"):
-        regard.train("text", texts, out=tmp_path / "second", **start, freeze="word,position,blocks,norm,classifier")
+        regard.train("text", texts, out=tmp_path / "second", **start, freeze="token_embedding,position_embedding,blocks,norm,classifier")
