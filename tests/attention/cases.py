@@ -180,22 +180,22 @@ def run(case: Case, engine: str) -> Tensor:
 ENGINES = ["plain", "weights", "plain-no-grad", "weights-no-grad"]
 
 
-def gradients(output: Tensor, wanted: list[Tensor], seed: int = 8) -> list[Tensor]:
+def gradients(output: Tensor, leaves: list[Tensor], seed: int = 8) -> list[Tensor]:
     """Of a random mixture of the outputs; a tensor that takes no part has gradient 0."""
     direction = Draw(seed).normal(*output.shape).to(output.dtype)
     if not output.requires_grad:
-        return [torch.zeros_like(tensor) for tensor in wanted]
-    return list(torch.autograd.grad(output, wanted, direction, allow_unused=True, materialize_grads=True))
+        return [torch.zeros_like(tensor) for tensor in leaves]
+    return list(torch.autograd.grad(output, leaves, direction, allow_unused=True, materialize_grads=True))
 
 
-def assert_near(found: Tensor, wanted: Tensor, tolerance: float, what: str = "") -> None:
+def assert_near(actual: Tensor, expected: Tensor, tolerance: float, what: str = "") -> None:
     """Same shape, same dtype, and no entry further off than the tolerance, relative to the largest."""
-    assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)}, wanted {tuple(wanted.shape)}"
-    if not found.numel():
+    assert actual.shape == expected.shape, f"{what}: shape {tuple(actual.shape)}, wanted {tuple(expected.shape)}"
+    if not actual.numel():
         return
-    assert found.isfinite().all(), f"{what}: not finite"
-    found, wanted = found.detach(), wanted.detach()
-    error = float((found.double() - wanted.double()).abs().max()) / max(1.0, float(wanted.abs().max()))
+    assert actual.isfinite().all(), f"{what}: not finite"
+    actual, expected = actual.detach(), expected.detach()
+    error = float((actual.double() - expected.double()).abs().max()) / max(1.0, float(expected.abs().max()))
     assert error <= tolerance, f"{what}: off by {error:.3g}, tolerance {tolerance}"
 
 

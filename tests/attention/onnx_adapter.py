@@ -125,7 +125,7 @@ def _band(left: int, right: int, past: int) -> list[Mask]:
 def _band_in_cache(left: int, right: int, counts: Tensor, n: int, m: int) -> list[Mask]:
     """The same where only the first counts (batch,) keys are valid, and the n queries are the last of those."""
     places = counts[:, None] - n + torch.arange(n, device=counts.device)  # (batch, n)
-    seen = counts if right < 0 else torch.minimum(places + right + 1, counts[:, None]).clamp(min=0)
+    visible = counts if right < 0 else torch.minimum(places + right + 1, counts[:, None]).clamp(min=0)
     if left < 0:
-        return [lengths(seen)]
-    return [lengths(seen), keep(torch.arange(m, device=counts.device) >= (places - left)[:, None, :, None])]
+        return [lengths(visible)]
+    return [lengths(visible), keep(torch.arange(m, device=counts.device) >= (places - left)[:, None, :, None])]

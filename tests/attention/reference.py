@@ -98,9 +98,9 @@ def restrict(scores, allowed=None, added=None):
 def attend(scores, value, allowed=None, added=None):
     """(output, weights) from scores (…, n, m) and values (…, m, size); rows with nothing allowed are 0."""
     scores = restrict(scores, allowed, added)
-    seen = scores != NEVER
+    visible = scores != NEVER
     best = scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else 0.0
-    shares = torch.where(seen, torch.where(seen, scores - torch.where(seen, best, 0.0), 0.0).exp(), 0.0)
+    shares = torch.where(visible, torch.where(visible, scores - torch.where(visible, best, 0.0), 0.0).exp(), 0.0)
     total = shares.sum(-1, keepdim=True)
     weights = shares / torch.where(total > 0, total, 1.0)
     heads = scores.shape[-3] if scores.dim() > 2 else 1

@@ -43,9 +43,9 @@ def test_gradients_are_those_of_the_weights_that_were_dropped(monkeypatch, score
     wanted = list(case.leaves.values())
 
     output = case.attend(dropout=0.25, need_weights=need_weights)
-    output, own_weights = output if need_weights else (output, weights(case.query, case.key, **case.options))
+    output, before_dropout = output if need_weights else (output, weights(case.query, case.key, **case.options))
     right = case.expected()[1]
-    assert_near(own_weights, right, FORWARD, "weights are those before dropout")
+    assert_near(before_dropout, right, FORWARD, "weights are those before dropout")
     kept = output.detach() != 0
     assert_near(output, right * kept / 0.75, FORWARD, "what is kept is scaled up")
     assert 0.6 < float(kept[right > 0].double().mean()) < 0.9

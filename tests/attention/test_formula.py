@@ -91,10 +91,10 @@ def test_tiles_that_cannot_be_fused_after_all(monkeypatch, mask, size):
     cut(monkeypatch, size)
     case = replace(table_case("kernel-gaussian", mask, grad=True), score=Kernel("gaussian", 0.02))
     assert case.score.as_dot(case.query, case.key) is None
-    (output, _), own = case.expected(), case.attend()
-    assert_near(own, output, 1e-9)
+    (output, _), result = case.expected(), case.attend()
+    assert_near(result, output, 1e-9)
     wanted = list(case.leaves.values())
-    for slope, right in zip(gradients(own, wanted), gradients(output, wanted), strict=True):
+    for slope, right in zip(gradients(result, wanted), gradients(output, wanted), strict=True):
         assert_near(slope, right, 1e-8)
 
 
@@ -232,8 +232,8 @@ def test_weights_of_some_rows_in_any_number_of_dimensions(front):
 def test_weights_have_gradients():
     case = table_case("dot", "drop&window&learned", grad=True)
     wanted = [case.query, case.key, *case.meaning.learned]
-    own, right = weights(case.query, case.key, **case.options), case.expected()[1]
-    for slope, other in zip(gradients(own, wanted), gradients(right, wanted), strict=True):
+    result, right = weights(case.query, case.key, **case.options), case.expected()[1]
+    for slope, other in zip(gradients(result, wanted), gradients(right, wanted), strict=True):
         assert_near(slope, other, BACKWARD)
 
 
@@ -246,11 +246,11 @@ def test_masked_softmax(mask, shape):
     meaning = MASKS[mask](shape)
     scores = random(*shape, grad=True)
     _, right = reference.attend(scores, random(shape.m, 1), meaning.allowed, meaning.added)
-    own = masked_softmax(scores, meaning.mask)
-    assert_near(own, right, FORWARD)
-    assert torch.equal(own == 0, meaning.hides(shape))
+    result = masked_softmax(scores, meaning.mask)
+    assert_near(result, right, FORWARD)
+    assert torch.equal(result == 0, meaning.hides(shape))
     wanted = [scores, *meaning.learned]
-    for slope, other in zip(gradients(own, wanted), gradients(right, wanted), strict=True):
+    for slope, other in zip(gradients(result, wanted), gradients(right, wanted), strict=True):
         assert_near(slope, other, BACKWARD)
 
 
@@ -268,10 +268,10 @@ def test_masked_softmax_does_not_look_at_what_is_forbidden():
     allowed = torch.rand(3, 7) < 0.5
     allowed[1] = False
     for poison in (torch.nan, torch.inf, -torch.inf, 1e300):
-        own = masked_softmax(scores.masked_fill(~allowed, poison), keep(allowed))
-        assert torch.equal(own, masked_softmax(scores, keep(allowed)))
-    assert (own[1] == 0).all()
-    assert (own[~allowed] == 0).all()
+        result = masked_softmax(scores.masked_fill(~allowed, poison), keep(allowed))
+        assert torch.equal(result, masked_softmax(scores, keep(allowed)))
+    assert (result[1] == 0).all()
+    assert (result[~allowed] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -67,12 +67,12 @@ def test_the_edge_of_a_compact_kernel(name, dtype):
 @pytest.mark.parametrize("name", LOG_KERNELS)
 def test_several_features_are_one_distance(name, features):
     query, key, widths = random(7, features), random(11, features), torch.rand(features, dtype=torch.float64) + 1.5
-    own = Kernel(name, widths)(query, key)
+    result = Kernel(name, widths)(query, key)
     for i in range(7):
         for j in range(11):
             u = math.sqrt(sum(float((query[i, f] - key[j, f]) / widths[f]) ** 2 for f in range(features)))
             right = LOG_KERNELS[name](u)
-            assert math.isclose(own[i, j].item(), right, rel_tol=1e-9, abs_tol=1e-12)
+            assert math.isclose(result[i, j].item(), right, rel_tol=1e-9, abs_tol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------------ Nadaraya–Watson
@@ -87,15 +87,15 @@ def test_attention_is_the_ratio_of_kernel_sums(monkeypatch, name, features, size
     x, samples, y = random(13, features) * 2, random(29, features), random(29, 2)
     if name in COMPACT:
         x[4] = 100.0
-    own = attend(x, samples, y, score=Kernel(name, 1.3))
+    result = attend(x, samples, y, score=Kernel(name, 1.3))
     for i in range(len(x)):
         heights = [math.exp(LOG_KERNELS[name](math.dist(x[i], samples[j]) / 1.3)) for j in range(len(samples))]
         total = math.fsum(heights)
         for c in range(2):
             right = math.fsum(k * float(y[j, c]) for j, k in enumerate(heights)) / total if total else 0.0
-            assert math.isclose(own[i, c].item(), right, rel_tol=1e-12, abs_tol=1e-12)
+            assert math.isclose(result[i, c].item(), right, rel_tol=1e-12, abs_tol=1e-12)
     if name in COMPACT:
-        assert (own[4] == 0).all()
+        assert (result[4] == 0).all()
 
 
 def test_the_constant_kernel_is_average_pooling():
@@ -180,8 +180,8 @@ def both(x, samples, y, width):
     """attend, and the reference in float64 on the same (rounded) numbers."""
     score = Kernel("gaussian", width)
     wanted, wanted_weights = reference.attend(reference.scores(score, x.double(), samples.double()), y.double())
-    beside, own_weights = attend(x, samples, y, score=score, need_weights=True)
-    return (attend(x, samples, y, score=score), wanted), (beside, wanted), (own_weights, wanted_weights)
+    beside, result_weights = attend(x, samples, y, score=score, need_weights=True)
+    return (attend(x, samples, y, score=score), wanted), (beside, wanted), (result_weights, wanted_weights)
 
 
 PLACES = {  # dtype, where the data lie, how wide they are spread, width, tolerance
@@ -204,8 +204,8 @@ PLACES = {  # dtype, where the data lie, how wide they are spread, width, tolera
 def test_the_gaussian_is_exact_wherever_the_data_lie(place, features):
     dtype, centre, spread, width, tolerance = PLACES[place]
     x, samples, y = (centre + spread * random(97, features)), (centre + spread * random(131, features)), random(131, 2)
-    for own, wanted in both(*(tensor.to(dtype) for tensor in (x, samples, y)), width):
-        assert_near(own, wanted, tolerance)
+    for result, wanted in both(*(tensor.to(dtype) for tensor in (x, samples, y)), width):
+        assert_near(result, wanted, tolerance)
 
 
 @pytest.mark.parametrize("features", [1, 3])
@@ -216,8 +216,8 @@ def test_rows_far_outside_the_data(dtype, away, features):
     samples, y = torch.rand(31, features).to(dtype), random(31, 2).to(dtype)
     x = torch.full((5, features), away, dtype=dtype) * torch.arange(1, 6)[:, None]
     x[::2] *= -1
-    for own, wanted in both(x, samples, y, 0.5):
-        assert_near(own, wanted, 1e-4 if dtype == torch.float32 else 1e-7)
+    for result, wanted in both(x, samples, y, 0.5):
+        assert_near(result, wanted, 1e-4 if dtype == torch.float32 else 1e-7)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -226,8 +226,8 @@ def test_rows_far_outside_the_data(dtype, away, features):
 @pytest.mark.parametrize("name", LOG_KERNELS)
 def test_no_nan_where_squares_overflow(name, features, away, need_weights):
     x, samples, y = torch.full((2, features), away), torch.rand(5, features), torch.rand(5, 2)
-    own = attend(x, samples, y, score=Kernel(name), need_weights=need_weights)
-    assert (own[0] if need_weights else own).isfinite().all()
+    result = attend(x, samples, y, score=Kernel(name), need_weights=need_weights)
+    assert (result[0] if need_weights else result).isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "triangular", "epanechnikov", "tricube"])
@@ -254,7 +254,7 @@ def test_padding_far_from_the_data_costs_no_digits():
     counts = [5, 40]
     for b, count in enumerate(counts):
         samples[b, count:] = 0
-    own = attend(x, samples, y, score=Kernel(width=0.1), mask=lengths(counts))
+    result = attend(x, samples, y, score=Kernel(width=0.1), mask=lengths(counts))
     for b, count in enumerate(counts):
         (_, wanted), *_ = both(x[b], samples[b, :count], y[b, :count], 0.1)
-        assert_near(own[b], wanted, 1e-5)
+        assert_near(result[b], wanted, 1e-5)

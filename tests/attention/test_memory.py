@@ -46,12 +46,12 @@ def callers(case: Case):
 def kept_and_made(score, mask, shape, **options):
     """The largest tensor that is kept for the backward pass, and the largest made at any time, with their makers."""
     case = table_case(score, mask, shape, grad=True)
-    with Allocations(*callers(case)) as seen:
+    with Allocations(*callers(case)) as allocations:
         output = case.attend(**options)
-        kept = seen.largest_kept()
+        kept = allocations.largest_kept()
         slopes = torch.autograd.grad(output.sum(), list(case.leaves.values()), allow_unused=True)
     del output, slopes
-    return kept, seen.largest()
+    return kept, allocations.largest()
 
 
 @pytest.mark.parametrize("size", CUTS)
@@ -59,16 +59,16 @@ def test_the_measure_itself_sees_what_it_should(monkeypatch, size):
     """With weights, (n × m) is kept; the textbook formula keeps (n × m × hidden)."""
     cut(monkeypatch, size)
     inputs = table_case("dot", "none", Shape(2, 1, 61, 67), grad=True).inputs
-    with Allocations(*inputs) as seen:
+    with Allocations(*inputs) as allocations:
         outputs = attend(*inputs, need_weights=True)
-        assert seen.largest_kept()[0] >= 61 * 67
+        assert allocations.largest_kept()[0] >= 61 * 67
     del outputs
     query, key = inputs[0][..., :3].detach().requires_grad_(), inputs[1][..., :3].detach().requires_grad_()
-    with Allocations(query, key) as seen:
+    with Allocations(query, key) as allocations:
         scores = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)).sum(-1)
-        assert seen.largest_kept()[0] >= 61 * 67 * 3
+        assert allocations.largest_kept()[0] >= 61 * 67 * 3
     del scores
-    assert seen.largest()[0] >= 61 * 67 * 3
+    assert allocations.largest()[0] >= 61 * 67 * 3
 
 
 ECONOMICAL = ["dot", "dot-softcap", "cosine-learnable", "bilinear", "additive", "kernel-gaussian-learnable"]
@@ -118,6 +118,6 @@ def test_causal_and_lengths_are_never_dense_on_the_fused_path(monkeypatch, score
 @pytest.mark.parametrize("score", ["dot", "additive", "kernel-tricube"])
 def test_weights_of_some_rows_cost_only_those(score, mask):
     case = table_case(score, mask, Shape(2, 1, 97, 151))
-    with Allocations(*callers(case)) as seen, torch.no_grad():
+    with Allocations(*callers(case)) as allocations, torch.no_grad():
         weights(case.query, case.key, **case.options, rows=[5, 90])
-    assert seen.largest()[0] <= 2 * 151 * 13
+    assert allocations.largest()[0] <= 2 * 151 * 13

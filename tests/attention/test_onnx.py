@@ -46,21 +46,23 @@ def run(case, arrays):
     """The outputs that the node asks for, by regard."""
     (node,) = case.model.graph.node
     named = dict(zip([name for name in node.input if name], arrays, strict=True))
-    given = {name: tensor(named[own]) for name, own in zip(INPUTS, node.input, strict=False) if own}
+    given = {
+        name: tensor(named[given_name]) for name, given_name in zip(INPUTS, node.input, strict=False) if given_name
+    }
     attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
     wanted = [bool(name) for name in node.output] + [False] * (4 - len(node.output))
     if not wanted[3]:
         assert attributes.setdefault("qk_matmul_output_mode", None) is None
     outputs = onnx_attention(**given, **attributes)
     assert (outputs[3] is None) == (not wanted[3])
-    return [output for output, asked in zip(outputs, wanted, strict=True) if asked]
+    return [output for output, needed in zip(outputs, wanted, strict=True) if needed]
 
 
 def assert_close(ours, theirs, tolerance):
     assert len(ours) == len(theirs)
-    for own, their in zip(ours, map(tensor, theirs), strict=True):
-        relative, absolute = tolerance[own.dtype]
-        torch.testing.assert_close(own, their.to(own.dtype), rtol=relative, atol=absolute)
+    for actual, their in zip(ours, map(tensor, theirs), strict=True):
+        relative, absolute = tolerance[actual.dtype]
+        torch.testing.assert_close(actual, their.to(actual.dtype), rtol=relative, atol=absolute)
 
 
 @every_case

@@ -25,18 +25,18 @@ def plain(value, hidden, pool):
 @pytest.mark.parametrize("name", BOOLEAN)
 def test_pooling_respects_masks(pool, name):
     """And whatever stands in values that are hidden, output and gradients are the same bits."""
-    (own_pool, plain_pool), meaning = POOLS[pool], MASKS[name](SHAPE)
+    (our_pool, plain_pool), meaning = POOLS[pool], MASKS[name](SHAPE)
     hidden = meaning.hides(SHAPE)[:, :, 0]  # (batch, heads, m)
     value = torch.randn(3, 2, 7, SIZE, dtype=torch.float64)
     clean = value.clone().requires_grad_()
-    own, wanted = own_pool(clean, meaning.mask), plain(clean, hidden, plain_pool)
-    assert_near(own, wanted, 1e-12)
-    (slope,), (right,) = gradients(own, [clean]), gradients(wanted, [clean])
+    result, wanted = our_pool(clean, meaning.mask), plain(clean, hidden, plain_pool)
+    assert_near(result, wanted, 1e-12)
+    (slope,), (right,) = gradients(result, [clean]), gradients(wanted, [clean])
     assert_near(slope, right, 1e-12)
     for poison in (torch.nan, torch.inf, -torch.inf, 1e30):
         spoilt = value.masked_fill(hidden[..., None], poison).requires_grad_()
-        output = own_pool(spoilt, meaning.mask)
-        assert torch.equal(output, own)
+        output = our_pool(spoilt, meaning.mask)
+        assert torch.equal(output, result)
         assert torch.equal(gradients(output, [spoilt])[0], slope)
 
 
@@ -51,9 +51,9 @@ def test_what_may_be_seen_is_not_hidden(pool):
 @pytest.mark.parametrize("pool", POOLS)
 def test_dtypes_stay(pool, dtype):
     value = torch.randn(7, SIZE).to(dtype)
-    own = POOLS[pool][0](value, keep(torch.arange(7)[None] > 2))
-    assert own.dtype == dtype
-    assert_near(own, POOLS[pool][1](value[3:].double())[None], torch.finfo(dtype).eps)
+    result = POOLS[pool][0](value, keep(torch.arange(7)[None] > 2))
+    assert result.dtype == dtype
+    assert_near(result, POOLS[pool][1](value[3:].double())[None], torch.finfo(dtype).eps)
 
 
 def test_averages_are_summed_in_float32():
@@ -66,13 +66,13 @@ def test_averages_are_summed_in_float32():
 @pytest.mark.parametrize("shape", [(7, 5), (3, 7, 5), (2, 3, 5, 7, 11), (0, 7, 5), (3, 0, 5), (7, 0), (1, 1)])
 def test_any_number_of_dimensions(pool, shape):
     value = torch.randn(shape)
-    own = POOLS[pool][0](value)
-    assert own.shape == (*shape[:-2], 1, shape[-1])
+    result = POOLS[pool][0](value)
+    assert result.shape == (*shape[:-2], 1, shape[-1])
     if shape[-2]:
         right = value.mean(-2, keepdim=True) if pool == "average" else value.amax(-2, keepdim=True)
-        assert_near(own, right, 1e-6)
+        assert_near(result, right, 1e-6)
     else:
-        assert (own == 0).all()
+        assert (result == 0).all()
 
 
 def test_average_pooling_is_attention_with_equal_scores_so_a_bias_weighs():

@@ -34,10 +34,10 @@ class Problem(Draw):
     def attend(self, mask=None, **changed):
         inputs = {"query": self.query, "key": self.key, "value": self.value} | changed
         with torch.no_grad():
-            output, found = attend(**inputs, score=self.score, mask=mask, need_weights=True)
+            output, attention = attend(**inputs, score=self.score, mask=mask, need_weights=True)
             alone = attend(**inputs, score=self.score, mask=mask)
         assert_near(alone, output, 1e-12, "the output with and without weights")
-        return output, found
+        return output, attention
 
 
 problems = st.builds(Problem, SCORES, SIZES, SIZES, SIZES, st.integers(1, 4), SEEDS)
@@ -48,9 +48,9 @@ squares = st.builds(lambda name, b, n, d, seed: Problem(name, b, n, n, d, seed),
 @examples
 def test_rows_sum_to_one_or_to_nothing(problem, masked):
     mask = keep(problem.booleans((problem.b, problem.n, problem.m))) if masked else None
-    output, found = problem.attend(mask)
-    total = found.sum(-1)
-    assert (found >= 0).all()
+    output, attention = problem.attend(mask)
+    total = attention.sum(-1)
+    assert (attention >= 0).all()
     assert (((total - 1).abs() < 1e-12) | (total == 0)).all()
     assert (output[total == 0] == 0).all()
     # An average lies between the smallest and the largest of what is averaged.
@@ -63,12 +63,12 @@ def test_rows_sum_to_one_or_to_nothing(problem, masked):
 @examples
 def test_the_order_of_the_keys_does_not_matter(problem):
     order, allowed = problem.permutation(problem.m), problem.booleans((problem.n, problem.m))
-    output, found = problem.attend(keep(allowed))
-    permuted, permuted_weights = problem.attend(
+    output, attention = problem.attend(keep(allowed))
+    permuted, permuted_attention = problem.attend(
         keep(allowed[:, order]), key=problem.key[:, order], value=problem.value[:, order]
     )
     assert_near(permuted, output, 1e-12)
-    assert_near(permuted_weights, found[..., order], 1e-12)
+    assert_near(permuted_attention, attention[..., order], 1e-12)
 
 
 @given(problems)
@@ -84,15 +84,15 @@ def test_the_order_of_the_queries_is_that_of_the_answers(problem):
 @examples
 def test_padding_does_not_matter(problem, more):
     """Keys behind the valid length are as good as none, whatever they are."""
-    output, found = problem.attend()
+    output, attention = problem.attend()
     longer = {
         name: torch.cat([tensor, 100 * problem.normal(problem.b, more, tensor.shape[-1])], 1)
         for name, tensor in (("key", problem.key), ("value", problem.value))
     }
-    padded, padded_weights = problem.attend(lengths([problem.m] * problem.b), **longer)
+    padded, padded_attention = problem.attend(lengths([problem.m] * problem.b), **longer)
     assert_near(padded, output, 1e-12)
-    assert_near(padded_weights[..., : problem.m], found, 1e-12)
-    assert (padded_weights[..., problem.m :] == 0).all()
+    assert_near(padded_attention[..., : problem.m], attention, 1e-12)
+    assert (padded_attention[..., problem.m :] == 0).all()
 
 
 @given(problems)
@@ -152,9 +152,9 @@ def test_ways_to_say_the_same(problem):
         drop(~allowed) | lengths(counts),
     ]
     results = [problem.attend(mask) for mask in ways]
-    for output, found in results[1:]:
+    for output, attention in results[1:]:
         assert_near(output, results[0][0], 1e-12)
-        assert_near(found, results[0][1], 1e-12)
+        assert_near(attention, results[0][1], 1e-12)
 
 
 def visible(mask, problem):
@@ -203,8 +203,8 @@ def test_bands_are_made_of_causal_and_window(problem, offset, left, right):
 @given(squares)
 @examples
 def test_a_window_of_nothing_is_the_diagonal(problem):
-    output, found = problem.attend(window(0, 0))
-    reached = found.diagonal(dim1=-2, dim2=-1)  # a compact kernel may not reach even that
+    output, attention = problem.attend(window(0, 0))
+    reached = attention.diagonal(dim1=-2, dim2=-1)  # a compact kernel may not reach even that
     assert ((reached == 1) | (reached == 0)).all()
     assert_near(output, problem.value * reached[..., None], 1e-12)
 
@@ -213,9 +213,9 @@ def test_a_window_of_nothing_is_the_diagonal(problem):
 @examples
 def test_scaling(problem, factor):
     """Output is linear in the values; a scaled dot product is the dot product of scaled queries."""
-    output, found = problem.attend()
+    output, attention = problem.attend()
     scaled, _ = problem.attend(value=factor * problem.value + 1)
-    reached = (found.sum(-1, keepdim=True) > 0).double()
+    reached = (attention.sum(-1, keepdim=True) > 0).double()
     assert_near(scaled, factor * output + reached, 1e-11)
     steeper = Dot(scale=factor / problem.query.shape[-1] ** 0.5)
     assert_near(weights(problem.query, problem.key, score=steeper), weights(factor * problem.query, problem.key), 1e-12)
@@ -229,5 +229,5 @@ def test_scaling(problem, factor):
 @examples
 def test_equal_keys_share_equally(problem):
     first = problem.key[:, :1].expand_as(problem.key)
-    _, found = problem.attend(key=first)
-    assert ((found - 1 / problem.m).abs().lt(1e-12) | (found == 0)).all()
+    _, attention = problem.attend(key=first)
+    assert ((attention - 1 / problem.m).abs().lt(1e-12) | (attention == 0)).all()

@@ -190,8 +190,10 @@ def emptied(case: Case, draw: Draw) -> tuple[Case, Case, Tensor]:
         shown, rows = draw.booleans(shape, 0.8), draw.booleans(shape[:-1], 0.3)
         wrap = {
             "keep": regard.keep,
-            "drop": lambda seen: regard.drop(~seen),
-            "bias": lambda seen: regard.bias(torch.zeros(shape, dtype=case.query.dtype).masked_fill(~seen, -math.inf)),
+            "drop": lambda visible: regard.drop(~visible),
+            "bias": lambda visible: regard.bias(
+                torch.zeros(shape, dtype=case.query.dtype).masked_fill(~visible, -math.inf)
+            ),
         }[way]
         masks = wrap(shown), wrap(shown & ~rows[..., None])
     before, after = (restricted(case, Meaning(mask)) for mask in masks)
@@ -211,13 +213,13 @@ def test_empty_rows(seed: int) -> None:
         assert slope.isfinite().all(), f"{after}: gradient of {name}"
 
 
-def unseen(case: Case, rows: Tensor) -> Tensor:
+def hidden_rows(case: Case, rows: Tensor) -> Tensor:
     """Which of these keys or values (…, m, size) no query may attend, (…, m, 1)."""
-    seen = ~case.meaning.hides(case.shape).all(-2)  # (*batch, m)
+    visible = ~case.meaning.hides(case.shape).all(-2)  # (*batch, m)
     lead = rows.shape[:-2]
     if lead and shared_heads(rows, case.shape[-3]).shape != rows.shape:  # grouped heads: whichever of the group sees it
-        seen = seen.unflatten(-2, (lead[-1], -1)).any(-2)
-    return seen.double().sum_to_size(*lead, rows.shape[-2]).unsqueeze(-1) == 0
+        visible = visible.unflatten(-2, (lead[-1], -1)).any(-2)
+    return visible.double().sum_to_size(*lead, rows.shape[-2]).unsqueeze(-1) == 0
 
 
 @campaign(fast=300, whole=5_000)
@@ -234,7 +236,7 @@ def test_padding(seed: int) -> None:
         rows = getattr(case, name)
         poison = torch.tensor(draw.choice([math.nan, math.inf, -math.inf, 1e30, -1e30])).to(rows.dtype)
         # masked_fill_, because the strides have to stay
-        poisoned = replace(poisoned, **{name: rows.clone().masked_fill_(unseen(case, rows), poison)})
+        poisoned = replace(poisoned, **{name: rows.clone().masked_fill_(hidden_rows(case, rows), poison)})
     with in_tiles(seed):
         (clean, clean_slopes), (spoilt, slopes) = outcomes(case), outcomes(poisoned)
     for way, output in spoilt.items():

@@ -13,7 +13,7 @@ from tests.attention import reference
 from tests.attention.cases import CUTS, FEATURES, SCORES, Case, assert_near, build, cut, gradients, key_size, table_case
 from tests.attention.meanings import Meaning, lengths_of
 
-OWN = [name for name in SCORES if name != "custom"]
+OURS = [name for name in SCORES if name != "custom"]
 
 
 def random(*shape, grad=False):
@@ -23,7 +23,7 @@ def random(*shape, grad=False):
 # ------------------------------------------------------------------------------------------------------------- values
 
 
-@pytest.mark.parametrize("score", OWN)
+@pytest.mark.parametrize("score", OURS)
 def test_called_by_itself_it_gives_the_scores(score):
     """Leading dimensions broadcast, and heads are shared."""
     module = build(score)
@@ -31,22 +31,22 @@ def test_called_by_itself_it_gives_the_scores(score):
         (random(3, 2, 7, FEATURES), random(3, 2, 11, key_size(score))),
         (random(3, 6, 7, FEATURES), random(2, 11, key_size(score))),
     ):
-        own, right = module(query, key), reference.scores(module, query, key)
-        assert torch.equal(own.isfinite(), right.isfinite())
-        assert_near(own.nan_to_num(neginf=0), right.nan_to_num(neginf=0), 1e-12)
+        result, right = module(query, key), reference.scores(module, query, key)
+        assert torch.equal(result.isfinite(), right.isfinite())
+        assert_near(result.nan_to_num(neginf=0), right.nan_to_num(neginf=0), 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("score", OWN)
+@pytest.mark.parametrize("score", OURS)
 def test_called_by_itself_in_lower_precision(score, dtype):
     case = table_case(score, dtype=dtype)
     exact = case.copied(torch.float64)  # the same rounded numbers
-    own, right = case.score(case.query, case.key), reference.scores(exact.score, exact.query, exact.key)
-    assert own.dtype == dtype
+    result, right = case.score(case.query, case.key), reference.scores(exact.score, exact.query, exact.key)
+    assert result.dtype == dtype
     near_edge = score.startswith("kernel-") and score.split("-")[1] in reference.COMPACT
-    both = own.isfinite() & right.isfinite()
-    assert float((own.isfinite() != right.isfinite()).double().mean()) <= (0.02 if near_edge else 0)
-    error = (own.double() - right).detach().abs()[both & (right > -3)]
+    both = result.isfinite() & right.isfinite()
+    assert float((result.isfinite() != right.isfinite()).double().mean()) <= (0.02 if near_edge else 0)
+    error = (result.double() - right).detach().abs()[both & (right > -3)]
     assert float(error.max()) < 8 * torch.finfo(dtype).eps * (8 if near_edge else 1)
 
 
@@ -94,7 +94,7 @@ def test_parameters_have_the_names_and_sizes_that_files_will_hold():
     assert len(list(Kernel(learnable=True).parameters())) == 1
 
 
-@pytest.mark.parametrize("score", OWN)
+@pytest.mark.parametrize("score", OURS)
 def test_saved_and_loaded_copied_and_pickled(score):
     module, twin = build(score), SCORES[score]().double()
     twin.load_state_dict(module.state_dict())
@@ -103,7 +103,7 @@ def test_saved_and_loaded_copied_and_pickled(score):
         assert torch.equal(other(query, key), module(query, key))
 
 
-@pytest.mark.parametrize("score", OWN)
+@pytest.mark.parametrize("score", OURS)
 def test_scores_show_themselves(score):
     module = build(score)
     assert repr(module).startswith(type(module).__name__ + "(")
@@ -138,7 +138,7 @@ def test_a_fixed_temperature_is_exactly_what_was_given():
 
 
 @pytest.mark.parametrize("size", CUTS)
-@pytest.mark.parametrize("score", OWN)
+@pytest.mark.parametrize("score", OURS)
 def test_projected_keys_give_the_same(monkeypatch, score, size):
     cut(monkeypatch, size)
     case = table_case(score, "lengths", grad=True)
@@ -152,16 +152,16 @@ def test_projected_keys_give_the_same(monkeypatch, score, size):
     some = weights(query, keys, **options, rows=[3, 5], heads=[1])
     assert_near(some, expected_weights[:, [1]][:, :, [3, 5]], 1e-12)
     for need_weights in (False, True):
-        own = attend(query, case.score.project_key(key), value, **options, need_weights=need_weights)
-        own = own[0] if need_weights else own
-        assert_near(own, output, 1e-12)
-        for slope, right in zip(gradients(own, wanted), slopes, strict=True):
+        result = attend(query, case.score.project_key(key), value, **options, need_weights=need_weights)
+        result = result[0] if need_weights else result
+        assert_near(result, output, 1e-12)
+        for slope, right in zip(gradients(result, wanted), slopes, strict=True):
             assert_near(slope, right, 1e-11)
     rows = torch.cat([attend(query[:, :, [i]], keys, value, **options) for i in range(query.shape[-2])], -2)
     assert_near(rows, output, 1e-12)
 
 
-@pytest.mark.parametrize("score", OWN)
+@pytest.mark.parametrize("score", OURS)
 def test_projected_scores_share_the_parameters(score):
     module = build(score)
     names = list(module.state_dict())
@@ -192,14 +192,14 @@ class Nearby(Score):
 
 def check(case):
     output, expected_weights = case.expected()
-    own, own_weights = case.attend(need_weights=True)
-    assert_near(own, output, 1e-12)
-    assert_near(own_weights, expected_weights, 1e-12)
-    own = case.attend()
-    assert_near(own, output, 1e-12)
-    for slope, right in zip(gradients(own, case.inputs), gradients(output, case.inputs), strict=True):
+    result, result_weights = case.attend(need_weights=True)
+    assert_near(result, output, 1e-12)
+    assert_near(result_weights, expected_weights, 1e-12)
+    result = case.attend()
+    assert_near(result, output, 1e-12)
+    for slope, right in zip(gradients(result, case.inputs), gradients(output, case.inputs), strict=True):
         assert_near(slope, right, 1e-11)
-    return own
+    return result
 
 
 @pytest.mark.parametrize("size", CUTS)
@@ -241,8 +241,8 @@ class Scorer(nn.Module):
 def test_a_module_in_any_precision(dtype):
     module = Scorer().to(dtype)
     query, key, value = (torch.randn(shape).to(dtype) for shape in ((7, 5), (11, 5), (11, 2)))
-    own = attend(query, key, value, score=module)
+    result = attend(query, key, value, score=module)
     layer = copy.deepcopy(module).double().layer
     wanted = torch.softmax(layer(query.double()) @ key.double().T, -1) @ value.double()
-    assert own.dtype == dtype
-    assert (own.double() - wanted).abs().max().item() < 30 * torch.finfo(dtype).eps
+    assert result.dtype == dtype
+    assert (result.double() - wanted).abs().max().item() < 30 * torch.finfo(dtype).eps
