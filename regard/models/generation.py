@@ -135,6 +135,8 @@ class GenerativeModel(Model):
         """max_new_tokens, or fewer where the model has no positions for so many after a prompt."""
         raise NotImplementedError(f"{type(self).__name__} must define token_limit")
 
+    @evaluated
+    @torch.inference_mode()
     def generate(
         self,
         prompt: Tensor | str | Sequence[str],
@@ -152,43 +154,32 @@ class GenerativeModel(Model):
         the likeliest ones unless given · beam_size: if more than 1, the best hypothesis of a beam search ·
         length_penalty: scores are log-probability / length^length_penalty.
         """
-        options = (max_new_tokens, sampling, check_size("beam_size", beam_size), length_penalty)
+        check_sampling(sampling, check_size("beam_size", beam_size))
         if isinstance(prompt, Tensor):
-            return self._generate(prompt, lengths, *options)
-        texts = [prompt] if isinstance(prompt, str) else prompt
-        if not isinstance(texts, Sequence):
-            raise TypeError(f"prompt: expected a text, several, or a tensor of ids, got {type(prompt).__name__}")
-        if lengths is not None:
-            raise ValueError("lengths: expected none for texts, which have their own")
-        if not texts:
-            return []
-        prompts = self.encode_prompts(texts)
-        ids, counts = padded(prompts)
-        hypotheses = self._generate(ids.to(self.device), counts, *options)
-        outputs = [self.decode_output(*pair) for pair in zip(prompts, (best.ids for best in hypotheses), strict=True)]
-        return outputs[0] if isinstance(prompt, str) else outputs
-
-    @evaluated
-    @torch.inference_mode()
-    def _generate(
-        self,
-        ids: Tensor,
-        lengths: Tensor | Sequence[int] | None,
-        max_new_tokens: int,
-        sampling: Sampling | None,
-        beam_size: int,
-        length_penalty: float,
-    ) -> list[Hypothesis]:
-        check_sampling(sampling, beam_size)
+            ids = prompt
+        else:
+            texts = [prompt] if isinstance(prompt, str) else prompt
+            if not isinstance(texts, Sequence):
+                raise TypeError(f"prompt: expected a text, several, or a tensor of ids, got {type(prompt).__name__}")
+            if lengths is not None:
+                raise ValueError("lengths: expected none for texts, which have their own")
+            if not texts:
+                return []
+            prompts = self.encode_prompts(texts)
+            ids, lengths = padded(prompts)
+            ids = ids.to(self.device)
         if beam_size > 1:
-            beams = self.beam_search(
-                ids, lengths, beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty
-            )
-            return [best for best, *_ in beams]
-        logits, state = self.start(ids, lengths)
-        limits = self._limits(ids, lengths, max_new_tokens)
-        tokens = sample(self.step, state, logits, sampling=sampling, max_new_tokens=limits, **self._special_tokens())
-        return collect(tokens, len(ids), self.config["eos"], length_penalty)
+            options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "length_penalty": length_penalty}
+            hypotheses = [best for best, *_ in self.beam_search(ids, lengths, beam_size=beam_size, **options)]
+        else:
+            logits, state = self.start(ids, lengths)
+            limits = self._limits(ids, lengths, max_new_tokens)
+            steps = sample(self.step, state, logits, sampling=sampling, max_new_tokens=limits, **self._special_tokens())
+            hypotheses = collect(steps, len(ids), self.config["eos"], length_penalty)
+        if isinstance(prompt, Tensor):
+            return hypotheses
+        outputs = [self.decode_output(before, best.ids) for before, best in zip(prompts, hypotheses, strict=True)]
+        return outputs[0] if isinstance(prompt, str) else outputs
 
     @evaluated
     @torch.inference_mode()

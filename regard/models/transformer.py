@@ -63,13 +63,13 @@ class DecoderState:
         """These rows, in this order."""
         cache = None if self.cache is None else self.cache.select(rows)
         chosen = self.sources[rows]
-        kept, sources, counts = chosen.unique_consecutive(return_inverse=True, return_counts=True)
+        unique, sources, counts = chosen.unique_consecutive(return_inverse=True, return_counts=True)
         if int(counts.min()) != int(counts.max()):  # not as many rows for each source: then each row gets a copy
-            kept, sources = chosen, torch.arange(len(chosen), device=chosen.device)
-        if kept.tolist() == list(range(int(self.sources[-1]) + 1)):  # the same sources
+            unique, sources = chosen, torch.arange(len(chosen), device=chosen.device)
+        if unique.tolist() == list(range(int(self.sources[-1]) + 1)):  # the same sources
             return replace(self, cache=cache, sources=sources)
-        lengths = None if self.lengths is None else self.lengths[kept]
-        return DecoderState(cache, tuple(memory.select(kept) for memory in self.memories), lengths, sources)
+        lengths = None if self.lengths is None else self.lengths[unique]
+        return DecoderState(cache, tuple(memory.select(unique) for memory in self.memories), lengths, sources)
 
 
 class Transformer(Translator):
