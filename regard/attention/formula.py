@@ -246,7 +246,7 @@ def _restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Te
 
 
 def _softmax(scores: Tensor, may_be_empty: bool = True, out: Tensor | None = None) -> Tensor:
-    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN)."""
+    """The one place where scores become weights: softmax over the keys, and 0 for a row that is −inf throughout."""
     out = out if out is not None and out.dtype == scores.dtype and out.is_contiguous() else None
     if not may_be_empty or not scores.shape[-1]:
         return softmax_over(scores, -1, out=out)
