@@ -186,7 +186,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     return layout.unfold(_softmax(_restrict(folded, allowed, bias))).to(scores.dtype)
 
 
-# ------------------------------------------------------------------------------------------------- the formula itself
+# ------------------------------------------------------------------------------------------------------------ one call
 
 
 @dataclass(frozen=True)
@@ -222,6 +222,23 @@ class _Call:
         if self.mask is None or self.mask.allows_all(tile):
             return None, None
         return self.mask.allowed(tile), self.mask.bias(tile)
+
+
+def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """project(rows), where rows that are not finite give no gradients.
+
+    Where they are hidden, or have nothing to attend to, 0 · NaN must not reach the score's parameters.
+    """
+    projected = project(rows)
+    if projected is rows or not projected.requires_grad:
+        return projected
+    broken = ~rows.detach().isfinite().all(-1, keepdim=True)
+    if not bool(broken.any()):
+        return projected
+    return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
+
+
+# ------------------------------------------------------------------------------------------------- the formula itself
 
 
 def _solve(
@@ -260,7 +277,7 @@ def _restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Te
 
 
 def _softmax(scores: Tensor, may_be_empty: bool = True, out: Tensor | None = None) -> Tensor:
-    """softmax over the keys, and 0 for a row that is −inf throughout (where softmax alone would give NaN)."""
+    """The one place where scores become weights: softmax over the keys, and 0 for a row that is −inf throughout."""
     out = out if out is not None and out.dtype == scores.dtype and out.is_contiguous() else None
     if not may_be_empty or not scores.shape[-1]:
         return softmax_over(scores, -1, out=out)
@@ -282,20 +299,6 @@ def _average(weights: Tensor, value: Tensor, scores: Tensor) -> Tensor:
     )
     output = output.masked_fill(rising, torch.inf).masked_fill(falling, -torch.inf)
     return output.masked_fill(unknown | (rising & falling), torch.nan)
-
-
-def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """project(rows), where rows that are not finite give no gradients.
-
-    Where they are hidden, or have nothing to attend to, 0 · NaN must not reach the score's parameters.
-    """
-    projected = project(rows)
-    if projected is rows or not projected.requires_grad:
-        return projected
-    broken = ~rows.detach().isfinite().all(-1, keepdim=True)
-    if not bool(broken.any()):
-        return projected
-    return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
 
 
 # -------------------------------------------------------------------------------------------------------- tile by tile

@@ -93,7 +93,7 @@ class BoundMask:
         return False
 
     def equal_blocks(self, tile: Tile) -> int:
-        """How many blocks of one shape lie along the tile's diagonal, if all pairs in them and no others are allowed.
+        """How many blocks lie along the diagonal of a tile between two shape_breaks, if exactly these are allowed.
 
         1 where the tile is not made of such blocks.
         """

@@ -194,8 +194,7 @@ class _BoundSegments(BoundMask):
         first, last = segments
         rows = slice(self.row_ends[first - 1] if first else 0, self.row_ends[last])
         keys = slice(self._first_key(first), self.key_ends[last])
-        whole = (rows, keys) == (tile.rows, tile.keys) and keys.start < keys.stop
-        return last - first + 1 if whole and not any(rows.start < row < rows.stop for row in self.shape_breaks) else 1
+        return last - first + 1 if (rows, keys) == (tile.rows, tile.keys) and keys.start < keys.stop else 1
 
     def allowed(self, tile: Tile) -> Tensor:
         rows = torch.tensor(list(self.positions[tile.rows]), device=self.device, dtype=torch.long)

@@ -120,7 +120,16 @@ SCORES: dict[str, Callable[[], nn.Module]] = {
     "kernel-tricube-learnable": lambda: Kernel("tricube", [width * 2 for width in WIDTHS], learnable=True),
 }
 # One score of each way through the engines, where the whole table would only repeat itself.
-SOME_SCORES = ["dot", "dot-softcap", "bilinear", "additive", "custom", "kernel-gaussian-learnable", "kernel-tricube"]
+SOME_SCORES = [
+    "dot",
+    "dot-scale",
+    "dot-softcap",
+    "bilinear",
+    "additive",
+    "custom",
+    "kernel-gaussian-learnable",
+    "kernel-tricube",
+]
 
 
 def key_size(score: str) -> int:
@@ -221,7 +230,7 @@ def draw_kernel(draw: Draw, name: str, size: int) -> Kernel:
 
 # name → a score for queries and keys of given sizes
 RANDOM_SCORES: dict[str, Callable[[Draw, int, int], nn.Module]] = {
-    "dot": lambda draw, dq, dk: Dot(draw.choice([None, None, 0.3, 1.0])),
+    "dot": lambda draw, dq, dk: Dot(draw.choice([None, None, 0.3, 1.0, 0.0, -0.7])),
     "dot, capped": lambda draw, dq, dk: Dot(draw.choice([None, 0.5]), softcap=draw.choice([0.5, 2.0, 30.0])),
     "cosine": lambda draw, dq, dk: Cosine(draw.choice([0.1, 1.0]), draw.flip(0.5)),
     "bilinear": lambda draw, dq, dk: Bilinear(dq, dk),

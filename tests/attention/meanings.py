@@ -199,6 +199,7 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "lengths&causal&bias": lambda s: _lengths(s) & _end(s) & _bias(s),
     "segments&causal": lambda s: _segments(s) & _causal(1)(s),
     "segments&lengths": lambda s: _segments(s) & _lengths(s),
+    "segments-equal&lengths": lambda s: _equal_segments(s) & _lengths(s),
     "segments|window": lambda s: _segments(s) | _window(1, 1, "end")(s),
     "drop&window&learned": lambda s: (
         _heads_dropped(s) & _window(3, 2, "end")(s) & _random(biased, "n", "m", learned=True)(s)
