@@ -8,6 +8,8 @@ import importlib.metadata
 import os
 import platform
 import sys
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -15,37 +17,54 @@ import torch
 from benchmarks import SUBJECTS
 from benchmarks.front import refresh
 from benchmarks.measure import Row
+from regard import files
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 HEAD = ("work", "against", "peer", "regard", "result", "at least", "met")
 
 
-def main() -> int:
-    """Exit code 0 where every bar was met."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 where every subject came to its end and every bar was met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help="default: all, and the page is written")
-    chosen = parser.parse_args().subjects
-    found = [row for subject in chosen or SUBJECTS for row in run(subject)]
-    if not chosen:
-        PAGE.write_text(page(found), encoding="utf-8")
-        refresh(page(found))
+    names = ", ".join(SUBJECTS)
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {names}; default: all, and write the page")
+    subjects = parser.parse_args(arguments).subjects
+    for subject in subjects:
+        if subject not in SUBJECTS:
+            parser.error(f"{subject}: expected some of {names}")
+    rows: list[Row] = []
+    failures: list[str] = []
+    for subject in subjects or SUBJECTS:
+        try:
+            for row in run(subject):
+                rows.append(row)
+        except Exception as error:  # the other subjects, and the rows before, took an hour: they are not lost
+            traceback.print_exc()
+            failures.append(f"{subject}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    if not subjects:
+        content = page(rows, failures)
+        files.write(PAGE, content)
+        refresh(content)
         print(f"wrote {PAGE.relative_to(Path.cwd())}" if PAGE.is_relative_to(Path.cwd()) else f"wrote {PAGE}")
-    return 0 if all(row.met for row in found) else 1
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 0 if not failures and all(row.met for row in rows) else 1
 
 
-def run(subject: str) -> list[Row]:
+def run(subject: str) -> Iterator[Row]:
     """The rows of one subject, shown as they come."""
-    found = []
     for row in importlib.import_module(f"benchmarks.{subject}").rows():
-        found.append(row)
         verdict = "met   " if row.met else "MISSED"
         print(f"{verdict} {row.result:>14} ({row.bar})  {row.work}; against {row.against}", flush=True)
-    return found
+        yield row
 
 
-def page(found: list[Row]) -> str:
-    """The page in Markdown."""
-    cells = [(row.work, row.against, row.peer, row.ours, row.result, row.bar, row.met) for row in found]
+def page(rows: Sequence[Row], failures: Sequence[str] = ()) -> str:
+    """The page in Markdown.
+
+    rows: what was measured. failures: what went wrong, one line for each subject that did not come to its end.
+    """
+    cells = [(row.work, row.against, row.peer, row.ours, row.result, row.bar, row.met) for row in rows]
     return "\n".join(
         [
             "# Benchmarks",
@@ -58,6 +77,7 @@ def page(found: list[Row]) -> str:
             _line(*["---"] * len(HEAD)),
             *(_line(*texts, "yes" if met else "**no**") for *texts, met in cells),
             "",
+            *(line for failure in failures for line in (f"Failed, so that rows are missing: {failure}", "")),
             f"Machine: {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {platform.system()}.",
             f"Versions: Python {platform.python_version()}, {versions()}.",
             "",
@@ -81,7 +101,8 @@ def processor() -> str:
 def versions() -> str:
     """The versions of what was measured."""
     names = ("regard", "torch", "numba", "numpy", "pykeops", "transformers", "sentence-transformers")
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    packages = [package for name in names for package in [*importlib.metadata.distributions(name=name)][:1]]
+    return ", ".join(f"{package.name} {package.version}" for package in packages)
 
 
 if __name__ == "__main__":

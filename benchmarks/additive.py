@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,9 +26,9 @@ def problem(batch: int, n: int, hidden: int, values: int) -> tuple[Additive, lis
     return Additive(hidden, hidden, hidden), [torch.randn(batch, n, size, requires_grad=True) for size in sizes]
 
 
-def long_sequence() -> Callable[[], object]:
+def long_sequence(n: int, hidden: int, values: int) -> Callable[[], object]:
     """Compile on a small problem first, so that only the work itself is measured."""
-    small, large = problem(1, 16, 128, 64), problem(1, 4096, 128, 64)
+    small, large = problem(1, 16, hidden, values), problem(1, n, hidden, values)
     forward_and_backward(*small)
     return lambda: forward_and_backward(*large)
 
@@ -37,9 +38,10 @@ def forward_and_backward(score: Additive, tensors: list[Tensor]) -> None:
     attend(*tensors, score=score).sum().backward()
 
 
-def rows() -> Iterator[Row]:
+def rows(tiny: bool = False) -> Iterator[Row]:
     """Forward, forward and backward, memory."""
-    score, tensors = problem(4, 512, 128, 64)
+    batch, n, long, hidden, values = (2, 7, 11, 5, 3) if tiny else (4, 512, 4_096, 128, 64)
+    score, tensors = problem(batch, n, hidden, values)
     plain = [tensor.detach() for tensor in tensors]
 
     @torch.no_grad()
@@ -51,21 +53,21 @@ def rows() -> Iterator[Row]:
         return attend(*plain, score=score)
 
     torch.testing.assert_close(ours(), peer())
-    work = "additive, batch 4, n = m = 512, hidden 128, values 64, "
-    yield compare(work + "forward", "textbook formula, eager", peer, ours, 30, 9)
+    work = f"additive, batch {batch}, n = m = {n}, hidden {hidden}, values {values}, "
+    yield compare(work + "forward", "textbook formula, eager", peer, ours, 30, 1 if tiny else 9)
     yield compare(
         work + "forward + backward",
         "textbook formula, eager",
         lambda: textbook(score, *tensors).sum().backward(),
         lambda: forward_and_backward(score, tensors),
         20,
-        7,
+        1 if tiny else 7,
     )
-    megabytes = peak_memory_alone(long_sequence)
+    megabytes = peak_memory_alone(partial(long_sequence, long, hidden, values))
     yield Row(
-        "additive, n = m = 4,096, hidden 128, forward + backward",
+        f"additive, n = m = {long:,}, hidden {hidden}, forward + backward",
         "peak extra memory",
-        f"{4096**2 * 128 * 4 / 1e6:,.0f} MB for one of the textbook's tensors",
+        f"{long**2 * hidden * 4 / 1e6:,.0f} MB for one of the textbook's tensors",
         f"{megabytes:.0f} MB",
         f"{megabytes:.0f} MB",
         "≤ 200 MB",

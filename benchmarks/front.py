@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from regard import files
+
 ROOT = Path(__file__).parent.parent
 FRONTS = (ROOT / "README.md", ROOT / "README.zh.md")
 
@@ -11,7 +13,7 @@ FRONTS = (ROOT / "README.md", ROOT / "README.zh.md")
 def refresh(page: str) -> None:
     """Bring the lines of both READMEs that are on this page up to date."""
     for front in FRONTS:
-        front.write_text(refreshed(front.read_text(encoding="utf-8"), page), encoding="utf-8")
+        files.write(front, refreshed(front.read_text(encoding="utf-8"), page))
 
 
 def refreshed(front: str, page: str) -> str:

@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
-from pykeops.torch import LazyTensor
 from torch import Tensor
 
 from benchmarks.measure import Row, compare
 from regard import Kernel, attend
 
+Sums = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # query, key, value, width → Nadaraya–Watson
+
 
 def keops(query: Tensor, key: Tensor, value: Tensor, width: float) -> Tensor:
     """Nadaraya–Watson as a ratio of two kernel sums, in one reduction."""
+    from pykeops.torch import LazyTensor  # here, because importing it looks for a C++ compiler
+
     distance = (LazyTensor(query[:, None] / width) - LazyTensor(key[None] / width)).square().sum(-1)
     sums = (-distance / 2).exp() @ torch.cat([value, torch.ones_like(value)], -1)
     return sums[:, :1] / sums[:, 1:]
 
 
+def formula(query: Tensor, key: Tensor, value: Tensor, width: float) -> Tensor:
+    """The same with the whole matrix of distances."""
+    distance = (query[:, None] - key[None]).square().sum(-1) / width**2  # (n, m)
+    return torch.softmax(-distance / 2, -1) @ value
+
+
+def keops_or_formula(tiny: bool) -> tuple[str, Sums]:
+    """KeOps, and what the row calls it; the formula where it is tiny, because KeOps compiles C++ at its first use."""
+    return ("the formula", formula) if tiny else ("pykeops on the CPU", keops)
+
+
 @torch.no_grad()
-def rows() -> Iterator[Row]:
+def rows(tiny: bool = False) -> Iterator[Row]:
     """A width that float32 can reduce to dot products, and one that it cannot."""
+    n, m, repeats = (20, 300, 1) if tiny else (10_000, 100_000, 3)
+    against, sums = keops_or_formula(tiny)
     torch.manual_seed(0)
-    query, key = 5 * torch.rand(10_000, 1), 5 * torch.rand(100_000, 1)
+    query, key = 5 * torch.rand(n, 1), 5 * torch.rand(m, 1)
     value = 2 * key.sin() + key**0.8 + torch.randn_like(key) / 2
     for width in (0.5, 0.05):
         score = Kernel("gaussian", width)
         truth = attend(query.double(), key.double(), value.double(), score=score).float()
         # Sums of 100,000 terms in float32 are good for four digits, on either side.
-        for answer in (attend(query, key, value, score=score), keops(query, key, value, width)):
+        for answer in (attend(query, key, value, score=score), sums(query, key, value, width)):
             torch.testing.assert_close(answer, truth, rtol=5e-4, atol=5e-4)
         yield compare(
             f"Gaussian kernel, width {width}, 1 feature on [0, 5], 10k queries × 100k keys",
-            "pykeops on the CPU",
-            lambda width=width: keops(query, key, value, width),
+            against,
+            lambda width=width: sums(query, key, value, width),
             lambda score=score: attend(query, key, value, score=score),
             15,
-            3,
+            repeats,
         )

@@ -6,12 +6,13 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Iterator
+from functools import partial
 
 import numpy
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.gaussian import keops
+from benchmarks.gaussian import keops_or_formula
 from benchmarks.measure import Row, compare, milliseconds
 from regard import KernelRegressor
 from regard.measure import Work, median_seconds
@@ -37,10 +38,11 @@ def statsmodels(X: Array, y: Array, width: list[float]) -> KernelReg:
         return KernelReg(y, X, "c" * X.shape[1], reg_type="lc", bw=width)
 
 
-def rows() -> Iterator[Row]:
+def rows(tiny: bool = False) -> Iterator[Row]:
     """One feature, several, and how it grows."""
-    X, y = curve(10_000)
-    queries, _ = curve(10_000, seed=1)
+    n = 500 if tiny else 10_000
+    X, y = curve(n)
+    queries, _ = curve(n, seed=1)
     model, peer = KernelRegressor(bandwidth=0.2).fit(X, y), statsmodels(X, y, [0.2])
     numpy.testing.assert_allclose(model.predict(queries[:500]), peer.fit(queries[:500])[0], rtol=1e-9)
     yield compare(
@@ -51,17 +53,17 @@ def rows() -> Iterator[Row]:
         200,
         1,
     )
-    yield _bandwidth()
-    yield from _against_keops(features=1, at_least=500)
-    yield from _against_keops(features=3, at_least=5)
-    yield _three_features_statsmodels()
-    yield _million()
-    yield _memory()
-    yield _growth()
+    yield _bandwidth(tiny)
+    yield from _against_keops(tiny, features=1, at_least=500)
+    yield from _against_keops(tiny, features=3, at_least=5)
+    yield _three_features_statsmodels(tiny)
+    yield _million(tiny)
+    yield _memory(tiny)
+    yield _growth(tiny)
 
 
-def _bandwidth() -> Row:
-    X, y = curve(2_000)
+def _bandwidth(tiny: bool) -> Row:
+    X, y = curve(60 if tiny else 2_000)
 
     def peer() -> Array:
         with warnings.catch_warnings():
@@ -72,63 +74,65 @@ def _bandwidth() -> Row:
     start = time.perf_counter()
     theirs = peer()  # once: it takes minutes
     slow = time.perf_counter() - start
-    fast = median_seconds(lambda: KernelRegressor().fit(X, y), rounds=7)[0]
+    fast = median_seconds(lambda: KernelRegressor().fit(X, y), rounds=1 if tiny else 7)[0]
     ours = KernelRegressor().fit(X, y)
     if ours.loo_error_ > KernelRegressor(bandwidth=theirs).fit(X, y).loo_error_ * (1 + 1e-6):
         raise AssertionError(f"bandwidth {theirs} has a smaller leave-one-out error than {ours.bandwidth_}")
     return _row("bandwidth by leave-one-out, n = 2,000", "statsmodels bw='cv_ls'", slow, fast, 300)
 
 
-def _against_keops(features: int, at_least: float) -> Iterator[Row]:
-    X, y = curve(100_000, features)
-    queries, _ = curve(10_000, features, seed=1)
+def _against_keops(tiny: bool, features: int, at_least: float) -> Iterator[Row]:
+    n, m, repeats = (50, 500, 1) if tiny else (10_000, 100_000, 3)
+    against, sums = keops_or_formula(tiny)
+    X, y = curve(m, features)
+    queries, _ = curve(n, features, seed=1)
     width = 0.2 if features == 1 else 0.5
     model = KernelRegressor(bandwidth=width).fit(X, y)
     tensors = (torch.tensor(queries), torch.tensor(X), torch.tensor(y)[:, None])
-    numpy.testing.assert_allclose(model.predict(queries), keops(*tensors, width)[:, 0].numpy(), rtol=1e-7)
+    numpy.testing.assert_allclose(model.predict(queries), sums(*tensors, width)[:, 0].numpy(), rtol=1e-7)
     plural = "" if features == 1 else "s"
     for dtype in (torch.float64, torch.float32):
         arguments = [tensor.to(dtype) for tensor in tensors]
         yield compare(
             f"predict, {features} feature{plural}, Gaussian, 10k × 100k",
-            f"pykeops on the CPU, {str(dtype).removeprefix('torch.')}",
-            lambda arguments=arguments: keops(*arguments, width),
+            f"{against}, {str(dtype).removeprefix('torch.')}",
+            lambda arguments=arguments: sums(*arguments, width),
             lambda: model.predict(queries),
             at_least,
-            3,
+            repeats,
         )
 
 
-def _three_features_statsmodels() -> Row:
-    X, y = curve(100_000, 3)
-    queries, _ = curve(10_000, 3, seed=1)
+def _three_features_statsmodels(tiny: bool) -> Row:
+    n, m, few, repeats = (50, 500, 5, 1) if tiny else (10_000, 100_000, 100, 3)
+    X, y = curve(m, 3)
+    queries, _ = curve(n, 3, seed=1)
     model, peer = KernelRegressor(bandwidth=0.5).fit(X, y), statsmodels(X, y, [0.5] * 3)
-    some = queries[:100]
-    numpy.testing.assert_allclose(model.predict(some), peer.fit(some)[0], rtol=1e-9)
-    slow = median_seconds(lambda: peer.fit(some), rounds=3)[0] * len(queries) / len(some)
-    fast = median_seconds(lambda: model.predict(queries), rounds=3)[0]
+    numpy.testing.assert_allclose(model.predict(queries[:few]), peer.fit(queries[:few])[0], rtol=1e-9)
+    slow = median_seconds(lambda: peer.fit(queries[:few]), rounds=repeats)[0] * n / few
+    fast = median_seconds(lambda: model.predict(queries), rounds=repeats)[0]
     work = "predict, 3 features, Gaussian, 10k × 100k"
     return _row(work, "statsmodels KernelReg.fit (100 queries, times 100)", slow, fast, 20)
 
 
-def _million() -> Row:
-    work = million()
-    seconds = median_seconds(work, rounds=3)[0]
+def _million(tiny: bool) -> Row:
+    seconds = median_seconds(million(tiny), rounds=1 if tiny else 3)[0]
     text = "predict 1 million × 1 million, 1 feature, Gaussian"
     return Row(text, "absolute", "", milliseconds(seconds), milliseconds(seconds), "≤ 2 s", seconds <= 2)
 
 
-def million() -> Work:
-    """A fitted model of a million samples, and a million queries to ask."""
-    X, y = curve(1_000_000)
-    queries, _ = curve(1_000_000, seed=1)
+def million(tiny: bool) -> Work:
+    """The predictions of a fitted model of a million samples for a million queries."""
+    n = 1_000 if tiny else 1_000_000
+    X, y = curve(n)
+    queries, _ = curve(n, seed=1)
     model = KernelRegressor(bandwidth=0.1).fit(X, y)
     return lambda: model.predict(queries)
 
 
-def _memory() -> Row:
-    work = million()
-    tracemalloc.start()  # numpy tells it of every array
+def _memory(tiny: bool) -> Row:
+    work = million(tiny)
+    tracemalloc.start()  # numpy reports every array to it
     work()
     megabytes = tracemalloc.get_traced_memory()[1] / 1e6
     tracemalloc.stop()
@@ -136,13 +140,13 @@ def _memory() -> Row:
     return Row("the same: peak extra memory", "absolute", "", text, text, "≤ 500 MB", megabytes <= 500)
 
 
-def _growth() -> Row:
-    seconds = []
-    for n in (100_000, 1_000_000):
+def _growth(tiny: bool) -> Row:
+    seconds: list[float] = []
+    for n in (100, 1_000) if tiny else (100_000, 1_000_000):
         X, y = curve(n)
         queries, _ = curve(n, seed=1)
         model = KernelRegressor(bandwidth=0.1).fit(X, y)
-        seconds.append(median_seconds(lambda model=model, queries=queries: model.predict(queries), rounds=5)[0])
+        seconds += median_seconds(partial(model.predict, queries), rounds=1 if tiny else 5)
     ratio = seconds[1] / seconds[0]
     times = f"{milliseconds(seconds[0])}, {milliseconds(seconds[1])}"
     work = "growth of 1-feature predict from n = m = 10⁵ to 10⁶"

