@@ -15,7 +15,7 @@ Sums = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # query, key, value, w
 
 def keops(query: Tensor, key: Tensor, value: Tensor, width: float) -> Tensor:
     """Nadaraya–Watson as a ratio of two kernel sums, in one reduction."""
-    from pykeops.torch import LazyTensor  # here, because importing it looks for a C++ compiler
+    from pykeops.torch import LazyTensor  # here, because only the extra [bench] installs it
 
     distance = (LazyTensor(query[:, None] / width) - LazyTensor(key[None] / width)).square().sum(-1)
     sums = (-distance / 2).exp() @ torch.cat([value, torch.ones_like(value)], -1)
