@@ -31,13 +31,13 @@ OPTIONS = {
 # Of every task of `regard train`, and those that only one has.
 TRAINING = """--accumulate --batch --clip --config --device --dropout --evaluate-every --freeze --init-from --json
     --layer-decay --learning-rate --minutes --out --patience --resume --save-every --schedule --seed --shard
-    --smoothing --steps --tensorboard --threads --warmup --weight-decay --widths"""
+    --label-smoothing --steps --tensorboard --threads --warmup --weight-decay --widths"""
 TASKS = {
-    "translate": """--attention --cell --evaluate-pairs --heads --hidden --language --layers --lowercase
+    "translate": """--attention --cell --evaluate-pairs --heads --hidden-size --language --layers --lowercase
     --max-length --model --size --tokenizer --vocab-size""",
     "language": "--context --heads --layers --model --positions --size --tokenizer --vocab-size",
     "text": "--examples --heads --label --layers --max-length --size --text --tokenizer --vocab-size",
-    "images": "--augment --depths --examples --flip --heads --image-size --layers --model --patch --size --width",
+    "images": "--augment --depths --examples --flip --heads --image-size --layers --model --patch-size --size --width",
 }
 OPTIONS |= {f"train {task}": f"{TRAINING} {options}" for task, options in TASKS.items()}
 

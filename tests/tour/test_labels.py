@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -11,6 +10,7 @@ from regard.data.grammar import corpus
 from regard.data.words import split
 from regard.tour import labels
 from regard.tour.labels import LABELS, in_chinese, translate
+from tests.fonts import system_font
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,9 @@ def test_titles_ticks_and_legends(monkeypatch, fonts):
     assert not texts & (english if fonts else chinese)
 
 
-def test_fonts_have_every_letter_or_there_are_none(monkeypatch):
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
-    labels.fonts.cache_clear()
-    assert labels.fonts() is None
-    monkeypatch.setattr(labels, "LABELS", {"weights": "poids"})
-    labels.fonts.cache_clear()
-    assert labels.fonts() == ["DejaVu Sans"]
+@pytest.mark.parametrize("letters", ["".join(LABELS.values()), ""])
+def test_fonts_have_every_letter_or_there_are_none(tmp_path, letters):
+    with system_font(tmp_path, letters):
+        labels.fonts.cache_clear()
+        assert labels.fonts() == (["DejaVu Sans", "Only One"] if letters else None)
     labels.fonts.cache_clear()
