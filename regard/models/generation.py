@@ -91,9 +91,7 @@ class Sampling:
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[..., -1:]
             below, tied = logits < least, logits == least
-            room = self.top_k - (~(below | tied)).sum(
-                -1, keepdim=True
-            )  # what the larger logits leave for the tied ones
+            room = self.top_k - (logits > least).sum(-1, keepdim=True)  # what larger logits leave for the tied ones
             logits = logits.masked_fill(below | (tied & (tied.cumsum(-1) > room)), -math.inf)
         if self.top_p is not None:
             ordered, order = logits.sort(-1, descending=True)
@@ -323,9 +321,7 @@ def beam_search(
         if not going:
             break
         rows = torch.tensor(going, device=device)
-        origins = rows[:, None] * beam_size + origin[rows].gather(
-            1, chosen[rows]
-        )  # (going, beam_size): rows of the state
+        origins = rows[:, None] * beam_size + origin[rows].gather(1, chosen[rows])  # (going, beam_size), in the state
         ids = candidates[rows].gather(1, chosen[rows][..., None].expand(-1, -1, length))
         alive, scores = [alive[row] for row in going], scores[rows]
         logits, state = step(ids[..., -1].reshape(-1, 1), state.select(origins.flatten()))
