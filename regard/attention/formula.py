@@ -246,6 +246,8 @@ def _solve(
 ) -> tuple[Tensor, Tensor]:
     """Output and weights of one tile: score, restrict, softmax, average. Weights are written to `out` if they fit."""
     allowed, bias = call.restrictions(tile)
+    if not query.shape[2]:  # without a query nothing attends to any key, which must not reach a gradient then
+        allowed = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=query.device)
     # Heads that share keys get copies: the product below would make them, but with other last bits than `zero_hidden`.
     key, value = (rows.contiguous() if 0 in rows.stride() else rows for rows in (key, value))
     key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)

@@ -63,6 +63,15 @@ def test_an_empty_row_stays_zero_whatever_asks(score):
         assert (slopes[0][empty] == 0).all(), engine
 
 
+@pytest.mark.parametrize("mask", ["none", "lengths"])
+@pytest.mark.parametrize("score", SCORES)
+def test_without_a_query_no_key_reaches_a_gradient(score, mask):
+    case = table_case(score, mask, Shape(3, 2, 0, 11), torch.float32)
+    case = wanting(replace(case, key=poisoned(case.key, ...), value=poisoned(case.value, ...)))
+    for engine in ("plain", "weights"):
+        assert all((slope == 0).all() for slope in gradients(run(case, engine), list(case.leaves.values()))), engine
+
+
 @pytest.mark.parametrize(("score", "poison"), list(zip(SOME_SCORES, itertools.cycle(POISONS.values()), strict=False)))
 def test_padding_changes_nothing_in_a_large_batch(score, poison):
     """Sizes as they come: ragged sequences with a call of their own, streamed tiles, two threads."""

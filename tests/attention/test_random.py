@@ -202,13 +202,18 @@ def emptied(case: Case, draw: Draw) -> tuple[Case, Case, Tensor]:
 
 @campaign(fast=300, whole=2_000)
 def test_empty_rows(seed: int) -> None:
-    """Rows that see nothing give exactly 0 and finite gradients, and no other row changes by a bit."""
+    """Rows that see nothing give exactly 0 and finite gradients, and no other row changes by a bit.
+
+    In tiles that are cut small, other rows may change by a rounding: where no row of a tile sees a key any more, the
+    keys are copied, and PyTorch multiplies a copy in another order than a slice.
+    """
     before, after, rows = emptied(draw_case(seed), Draw(seed))
     with in_tiles(seed):
         (full, _), (some, slopes) = outcomes(before), outcomes(after)
+    allowed = 0 if seed % 3 else FORWARD[after.query.dtype]
     for way, output in some.items():
         assert not output[rows].any(), f"{after}: {way}: an empty row is not 0"
-        assert torch.equal(output[~rows], full[way][~rows]), f"{after}: {way}: another row changed"
+        assert largest(output[~rows] - full[way][~rows]) <= allowed, f"{after}: {way}: another row changed"
     for name, slope in slopes.items():
         assert slope.isfinite().all(), f"{after}: gradient of {name}"
 
