@@ -6,6 +6,7 @@ up. Nothing of a package is ever executed, and no file is written under a name t
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import importlib.util
 import os
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -139,21 +141,23 @@ def _run(command: list[str], folder: Path, failure: str, progress: Callable[[int
     """
     environment = os.environ | {"TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a process group, so that the client's children can be killed with it
-        )
+        process = None
         try:
+            with _interrupts_held():
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a process group, so that the client's children can be killed with it
+                )
             while process.poll() is None:
                 time.sleep(POLL)
                 progress(_largest(folder))
         finally:
-            if process.poll() is None:
+            if process is not None and process.poll() is None:
                 if sys.platform == "win32":
                     process.kill()
                 else:
@@ -164,6 +168,22 @@ def _run(command: list[str], folder: Path, failure: str, progress: Callable[[int
     if process.returncode:
         raise FetchError(f"{failure}: {_reason(text)}")
     return text
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block; within Popen it would leave a client running that nobody knows."""
+    if threading.current_thread() is not threading.main_thread():  # which is the only one that it interrupts
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            raise KeyboardInterrupt
 
 
 def _largest(folder: Path) -> int:
