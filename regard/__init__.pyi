@@ -51,7 +51,7 @@ from .view.alignment import AlignmentDisplay as AlignmentDisplay
 from .view.attention import AttentionDisplay as AttentionDisplay
 from .view.capture import capture as capture
 from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
-from .view.progress import TrainingWidthsDisplay as TrainingWidthsDisplay
+from .view.widths import TrainingWidthsDisplay as TrainingWidthsDisplay
 from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay
 
 __version__: str

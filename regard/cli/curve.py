@@ -47,7 +47,7 @@ def command(bandwidth: str, as_json: bool, **options: Any) -> None:
 
     Its bandwidth is chosen by leave-one-out unless it is given. Without a file: the noisy curve of the notes.
     """
-    from regard.cli.progress import ProgressBar
+    from regard.progress import ProgressBar
     from regard.view.curve import fit_curve
 
     with ProgressBar() as bar:

@@ -10,8 +10,8 @@ import click
 from regard.cli.options import json_flag
 
 if TYPE_CHECKING:
-    from regard.cli.progress import ProgressBar
     from regard.data.catalog import Archive
+    from regard.progress import ProgressBar
 
 
 @click.group("data", no_args_is_help=False)
@@ -44,8 +44,8 @@ def list_sets(as_json: bool) -> None:
 @json_flag
 def fetch_set(name: str, as_json: bool) -> None:
     """Fetch one into the cache folder, and print where it is."""
-    from regard.cli.progress import ProgressBar
     from regard.data.fetching import fetch
+    from regard.progress import ProgressBar
 
     with ProgressBar() as bar:
         folder = fetch(name, FetchBar(bar) if bar.is_terminal else None)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @json_flag
 def command(as_json: bool) -> int:
     """Check whether regard works on this machine, and say what to do where it does not."""
-    from regard.cli.progress import ProgressBar
+    from regard.progress import ProgressBar
     from regard.view.machine import examine
 
     with ProgressBar() as bar:

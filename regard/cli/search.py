@@ -34,8 +34,8 @@ def command(file: Path, question: str, model: Path, top: int, as_json: bool) -> 
     Texts are compared by the vectors of a sentence encoder. The percentage is a text's share of the attention among all
     texts.
     """
-    from regard.cli.progress import ProgressBar
     from regard.models.search import search
+    from regard.progress import ProgressBar
 
     with ProgressBar() as bar:
         bar.stage("reading")

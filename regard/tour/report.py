@@ -11,11 +11,11 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text as Styled
 
 import regard
+from regard.progress import ProgressBar
 from regard.tour import words
 from regard.tour.result import Result
 from regard.tour.section import Language, Outcome
@@ -42,25 +42,16 @@ def tally(results: Sequence[Result]) -> list[tuple[Outcome, int]]:
 
 def with_progress(results: Iterator[Result], count: int, language: Language) -> Iterator[Result]:
     """The results as they come, with a bar on stderr where that is a terminal, and else with a line for each."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TimeElapsedColumn(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=count)
+    with ProgressBar() as bar:
         for done, result in enumerate(results, 1):
             title = result.section.title.to(language)
-            bar.update(task, completed=done, description=title)
+            bar.update(done, count, title)
             if result.error:
-                bar.console.print(f"{result.anchor}: {result.error}", markup=False, highlight=False, soft_wrap=True)
-            elif not console.is_terminal:
+                bar.note(f"{result.anchor}: {result.error}")
+            elif not bar.is_terminal:
                 elapsed = words.CACHED if result.cached else words.seconds(result.seconds)
                 claim = f"{words.CLAIM.to(language)} {result.section.number}"
-                print(f"{done}/{count}  {claim}: {title}  ({elapsed.to(language)})", file=sys.stderr)
+                bar.note(f"{done}/{count}  {claim}: {title}  ({elapsed.to(language)})")
             yield result
 
 

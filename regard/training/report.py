@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.training.task import Sample
+
+if TYPE_CHECKING:
+    from regard.progress import ProgressBar
 
 __all__ = ["Report", "format_metrics", "open_report"]
 
@@ -16,10 +18,10 @@ INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
 class Report:
-    """Reports the `steps` of a run, with its speed in `unit`/s, on a bar of rich (`bar`, `bar_task`) or in lines."""
+    """Reports the `steps` of a run, with its speed in `unit`/s: on the bar, or in lines where there is no terminal."""
 
-    def __init__(self, steps: int, unit: str, bar: Any = None, bar_task: Any = None) -> None:
-        self.steps, self.unit, self.bar, self.bar_task = steps, unit, bar, bar_task
+    def __init__(self, steps: int, unit: str, bar: ProgressBar) -> None:
+        self.steps, self.unit, self.bar = steps, unit, bar
         self.start = self.last = time.monotonic()
         self.first_step: int | None = None
         self.loss: float | None = None
@@ -29,9 +31,8 @@ class Report:
         self.loss = loss if self.loss is None else 0.95 * self.loss + 0.05 * loss
         self.first_step = step - 1 if self.first_step is None else self.first_step
         text, now = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s", time.monotonic()
-        if self.bar is not None:
-            self.bar.update(self.bar_task, completed=step, description=text)
-        elif now - self.last >= INTERVAL:
+        self.bar.update(step, self.steps, text)
+        if not self.bar.is_terminal and now - self.last >= INTERVAL:
             self.last = now
             left = (now - self.start) / (step - self.first_step) * (self.steps - step)
             self.write(f"step {step:,} of {self.steps:,} · {text} · {_clock(left)} left")
@@ -44,10 +45,7 @@ class Report:
 
     def write(self, text: str) -> None:
         """A line that stays."""
-        if self.bar is not None:
-            self.bar.console.print(text, markup=False, highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        self.bar.note(text)
 
 
 @contextmanager
@@ -56,16 +54,11 @@ def open_report(steps: int, done: int, unit: str, *, quiet: bool) -> Iterator[Re
     if quiet:
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from regard.progress import ProgressBar
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Report(steps, unit)
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        yield Report(steps, unit, bar, bar.add_task("", total=steps, completed=done))
+    with ProgressBar() as bar:
+        bar.update(done, steps)
+        yield Report(steps, unit, bar)
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:

@@ -1,15 +1,15 @@
-"""How far a command has come: a bar on stderr where that is a terminal, nothing elsewhere."""
+"""Progress on stderr, for commands, training runs and the tour: a bar on a terminal, nothing elsewhere but notes."""
 
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 __all__ = ["ProgressBar"]
 
 
 class ProgressBar:
-    """One line that says what is going on, how much of it is done, and for how long it has been going on."""
+    """One line: what is going on, how much of it is done, the time elapsed and the time remaining."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -19,6 +19,7 @@ class ProgressBar:
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
         )
         # stdout stays the real one: libraries that are imported meanwhile, such as colorama, keep the one they find.
         self._progress = Progress(
@@ -38,9 +39,9 @@ class ProgressBar:
         self._progress.reset(self._task, total=None, description=text, visible=True)
         self._progress.refresh()  # it may be over before the next refresh
 
-    def update(self, done: int, total: int) -> None:
-        """How many parts of how many are done."""
-        self._progress.update(self._task, completed=done, total=total)
+    def update(self, done: int, total: int, text: str | None = None) -> None:
+        """How many parts of how many are done, and what is going on, if that has changed."""
+        self._progress.update(self._task, completed=done, total=total, description=text, visible=True)
 
     def note(self, text: str) -> None:
         """A line that stays."""
