@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from regard.data import fetching
+from regard.data.catalog import SETS
 
 Figures = dict[str, Any]
 
@@ -90,8 +92,12 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def _shorten(word: str) -> str:
-    """A path as a reader needs it: the data set and the file."""
-    return "/".join(Path(word).parts[-2:]) if "/" in word else word
+    """A path as a reader needs it: of a fetched data set the command that prints its folder, else folder and file."""
+    path = Path(word)
+    for name in SETS:
+        if path.is_relative_to(fetching.folder(name)):
+            return "/".join([f'"$(regard data fetch {name})"', *path.relative_to(fetching.folder(name)).parts])
+    return "/".join(path.parts[-2:]) if "/" in word else word
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

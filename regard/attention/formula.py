@@ -68,7 +68,7 @@ def attend(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The weighted average of the values: for each query, by how well each key answers it.
+    """For each query the average of the values, weighted by the softmax of score(query, key) over the keys.
 
     query (…, n, query size) · key (…, m, key size) · value (…, m, value size) → output (…, n, value size), and with
     need_weights=True also the weights (…, n, m), as they are before dropout. Leading dimensions broadcast; H query
@@ -144,7 +144,7 @@ def weights(
 ) -> Tensor:
     """The weights (…, n, m) that `attend` gives to the keys.
 
-    `rows` (queries) and `heads` (dimension −3) choose some of them, at the price of those alone.
+    `rows` (queries) and `heads` (dimension −3) choose some of them: only these are computed.
 
     >>> import regard, torch
     >>> query, key = torch.tensor([[2.0]]), torch.tensor([[1.0], [1.0], [0.0]])

@@ -1,7 +1,7 @@
 """Kernels as scores: score = log K(‖(q − k) / width‖), so that softmax over the keys is Nadaraya–Watson regression.
 
-A kernel is one row of KERNELS: log K as a function of the distance u ≥ 0 measured in widths, up to a constant (which
-softmax does not see), and whether it is compact, that is, 0 from u = 1 on.
+A kernel is one row of KERNELS: log K as a function of the distance u ≥ 0 measured in widths, up to a constant (to
+which softmax is invariant), and whether it is compact, that is, 0 from u = 1 on.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ KERNELS: dict[str, LogKernel] = {
 class Kernel(Score):
     """log K(‖(q − k) / width‖); −inf outside a compact kernel's reach.
 
-    name: a row of KERNELS. width: one positive number, or one per feature. learnable: whether the width is a parameter;
-    it is kept as its logarithm, so that no step of an optimiser can make it negative.
+    name: gaussian, laplace, constant, boxcar, triangular, epanechnikov, biweight, triweight, tricube or cosine. width:
+    one positive number, or one per feature. learnable: whether the width is a parameter; it is kept as its logarithm,
+    so that no step of an optimiser can make it negative.
 
     >>> import regard, torch
     >>> query, key = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [1.0], [2.0]])

@@ -4,9 +4,9 @@ A score has two halves, so that what belongs to one row is computed once per row
 
     score(query, key) = pairs(project_query(query), project_key(key))
 
-Two more methods are for scores that have a faster way. `as_dot`, where the score is a dot product in disguise, gives
-vectors whose plain dot product is the score up to a constant of the row, which softmax does not see: such scores run on
-PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
+Two more methods are for scores that have a faster way. `as_dot`, where the score reduces to a dot product,
+gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
+on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
 `Additive` is in additive.py, `Kernel` in kernels.py.
 """

@@ -28,19 +28,26 @@ class CurveCommand(click.Command):
 
 
 @click.command("curve", cls=CurveCommand, epilog="Example: regard curve cars.csv --x weight --y consumption")
-@click.argument("file", type=PATH, required=False, help="CSV; or parquet, where pyarrow is installed.")
-@click.option("--x", metavar="COL [COL...]", multiple=True, help="The columns to predict from.")
-@click.option("--y", metavar="COL", help="The column to predict.")
-@click.option("--kernel", metavar="NAME", default="gaussian", help=f"One of {KERNELS}.")
+@click.argument("file", type=PATH, required=False, help="CSV file; or parquet, where pyarrow is installed.")
+@click.option("--x", metavar="COL [COL...]", multiple=True, help="Columns to predict from.")
+@click.option("--y", metavar="COL", help="Column to predict.")
+@click.option("--kernel", metavar="NAME", default="gaussian", help=f"Kernel: {KERNELS}.")
 @click.option(
     "--bandwidth",
     metavar="RULE",
     default="loo",
-    help="loo (least leave-one-out error), gradient, silverman, or numbers joined by commas, one per column of x.",
+    help="Bandwidth: loo (least leave-one-out error), gradient, silverman, or numbers joined by commas, one a column.",
 )
-@click.option("--degree", type=click.Choice([0, 1]), default=0, help="1 for a local line.")
-@click.option("--predictions", metavar="CSV", type=PATH, help="Where to write them; default: FILE-predictions.csv.")
-@click.option("--picture", metavar="IMAGE", type=PATH, help=".png, .svg, .pdf or .html; default: FILE-curve.png.")
+@click.option("--degree", type=click.Choice([0, 1]), default=0, help="Degree of the local fit: 0 an average, 1 a line.")
+@click.option(
+    "--predictions", metavar="CSV", type=PATH, help="File for the predictions; default: FILE-predictions.csv."
+)
+@click.option(
+    "--picture",
+    metavar="IMAGE",
+    type=PATH,
+    help="File for the picture (.png, .svg, .pdf or .html); default: FILE-curve.png.",
+)
 @json_flag
 def command(bandwidth: str, as_json: bool, **options: Any) -> None:
     """Draw a smooth curve through columns of a file.

@@ -22,7 +22,7 @@ def command() -> None:
 @command.command("list")
 @json_flag
 def list_sets(as_json: bool) -> None:
-    """What there is, how large, and under which licence."""
+    """List data sets and weights, with their sizes and licences."""
     from regard.data.catalog import SETS
     from regard.data.fetching import cache, is_fetched, megabytes
 
@@ -40,10 +40,10 @@ def list_sets(as_json: bool) -> None:
 
 
 @command.command("fetch")
-@click.argument("name", help="As `regard data list` shows it.")
+@click.argument("name", help="Name, as `regard data list` shows it.")
 @json_flag
 def fetch_set(name: str, as_json: bool) -> None:
-    """Fetch one into the cache folder, and print where it is."""
+    """Fetch a data set or weights into the cache folder, and print the path."""
     from regard.data.fetching import fetch
     from regard.progress import ProgressBar
 

@@ -9,12 +9,14 @@ from regard.cli.options import PATH, json_flag
 
 
 @click.command("evaluate", epilog="Example: regard evaluate regard-translate")
-@click.argument("model", type=PATH, help="A model folder.")
-@click.argument("data", type=PATH, required=False, help="A file or folder, as for `regard train`.")
-@click.argument("target", type=PATH, required=False, help="The target's file, for a translator.")
-@click.option("--text", metavar="COL", help="The column of the texts; default: text.")
-@click.option("--label", metavar="COL", help="The column of their classes; default: label.")
-@click.option("--beam-size", metavar="N", type=int, help="Hypotheses at once, for a translator; default: 1.")
+@click.argument("model", type=PATH, help="Model folder.")
+@click.argument(
+    "data", type=PATH, required=False, help="File or folder, as for `regard train`; default: the test split."
+)
+@click.argument("target", type=PATH, required=False, help="Text file with the translations, for a translator.")
+@click.option("--text", metavar="COL", help="Column of the texts; default: text.")
+@click.option("--label", metavar="COL", help="Column of the classes; default: label.")
+@click.option("--beam-size", metavar="N", type=int, help="Beam size, for a translator; default: 1.")
 @json_flag
 def command(
     model: Path,

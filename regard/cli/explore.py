@@ -10,7 +10,7 @@ from regard.cli.options import PATH
 
 @click.command("explore", epilog="Example: regard explore regard-translate")
 @click.argument("models", metavar="[MODEL]...", type=PATH, nargs=-1, help="Model folders to look into.")
-@click.option("--port", metavar="N", type=int, default=8_417, help="Or the next free one.")
+@click.option("--port", metavar="N", type=int, default=8_417, help="Port; the next free one if taken.")
 def command(models: Sequence[Path], port: int) -> None:
     """Serve a page on this machine to see attention and change what it depends on."""
     from regard.web.server import serve

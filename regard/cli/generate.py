@@ -13,11 +13,13 @@ from regard.cli.options import input_lines, load_as, model_and_inputs
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
 @model_and_inputs("PROMPT")
-@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Tokens to generate.")
-@click.option("--temperature", metavar="X", type=float, default=0.0, help="0 takes the likeliest token each time.")
+@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Maximum number of tokens to generate.")
+@click.option(
+    "--temperature", metavar="X", type=float, default=0.0, help="Sampling temperature; 0 takes the likeliest token."
+)
 @click.option("--top-k", metavar="N", type=int, help="Sample among the likeliest N tokens.")
 @click.option("--top-p", metavar="X", type=float, help="Sample among the likeliest tokens that hold this probability.")
-@click.option("--seed", metavar="N", type=int, default=0, help="Of the sampling.")
+@click.option("--seed", metavar="N", type=int, default=0, help="Random seed of the sampling.")
 def command(
     model: Path, inputs: Sequence[str], show: bool, as_json: bool, max_new_tokens: int, **sampling: Any
 ) -> None:

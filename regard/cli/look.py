@@ -12,11 +12,11 @@ ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
 
 
 @click.command("look", epilog='Example: regard look regard-translate "the cat is on the mat" --out attention.html')
-@click.argument("model", type=PATH, help="A model folder, regard's or Hugging Face's.")
-@click.argument("given", metavar="TEXT", help="To read or to translate; for a ViT or a ResNet, a picture.")
-@click.option("--layer", metavar="N", type=int, help="One layer; default: the last one, in pictures all.")
-@click.option("--head", metavar="N", type=int, help="One head of it; default: their mean, in pictures all.")
-@click.option("--out", metavar="FILE", type=PATH, help="Write .html (a page), .png, .svg, .pdf or .json.")
+@click.argument("model", type=PATH, help="Model folder, regard's or Hugging Face's.")
+@click.argument("given", metavar="TEXT", help="Text to read or translate; for a ViT or ResNet, an image file.")
+@click.option("--layer", metavar="N", type=int, help="Number of the layer; default: the last one, in pictures all.")
+@click.option("--head", metavar="N", type=int, help="Number of the head; default: the mean, in pictures all.")
+@click.option("--out", metavar="FILE", type=PATH, help="File to write: .html (a page), .png, .svg, .pdf or .json.")
 def command(model: Path, given: str, layer: int | None, head: int | None, out: Path | None) -> None:
     """Show what a model attends to, in the terminal or as a picture."""
     if out is not None and out.suffix.lower() not in ENDINGS:

@@ -21,7 +21,7 @@ LONGEST_LINE = 1 << 20  # characters
 Function = TypeVar("Function", bound=Callable[..., Any])
 AnyModel = TypeVar("AnyModel", bound="Model")
 
-json_flag = click.option("--json", "as_json", is_flag=True, help="For a program to read.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 def model_and_inputs(name: str) -> Callable[[Function], Function]:
@@ -29,10 +29,10 @@ def model_and_inputs(name: str) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         for decorator in (
-            click.option("--json", "as_json", is_flag=True, help="A line of JSON for each input."),
+            click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each input."),
             click.option("--show", is_flag=True, help="Show on stderr what the model attended to."),
-            click.argument("inputs", metavar=f"[{name}]...", nargs=-1, help="Without any, lines are read from stdin."),
-            click.argument("model", type=PATH, help="A model folder."),
+            click.argument("inputs", metavar=f"[{name}]...", nargs=-1, help="Inputs; default: the lines of stdin."),
+            click.argument("model", type=PATH, help="Model folder."),
         ):
             function = decorator(function)
         return function

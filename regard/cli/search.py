@@ -23,10 +23,10 @@ INDENT = 8  # characters in front of a text
     epilog='Example: regard search notes.txt "where does the cat sit?" --model FOLDER. MiniLM is such a model: '
     "`regard data fetch MiniLM` fetches it and prints its folder.",
 )
-@click.argument("file", type=PATH, help="A text file, or a folder of them.")
-@click.argument("question", help="In words.")
-@click.option("--model", metavar="FOLDER", type=PATH, required=True, help="An Encoder: regard's, or a BERT.")
-@click.option("--top", metavar="N", type=int, default=5, help="How many to show.")
+@click.argument("file", type=PATH, help="Text file, or a folder of them.")
+@click.argument("question", help="Question in words.")
+@click.option("--model", metavar="FOLDER", type=PATH, required=True, help="Folder of an encoder: regard's, or a BERT.")
+@click.option("--top", metavar="N", type=int, default=5, help="Number of results.")
 @json_flag
 def command(file: Path, question: str, model: Path, top: int, as_json: bool) -> None:
     """Find the lines of a file, or the paragraphs of a folder's files, that answer a question.

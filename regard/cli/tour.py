@@ -16,11 +16,11 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
 
 
 @click.command("tour")
-@click.option("--out", metavar="DIR", type=PATH, default="regard-tour", help="The folder to write into.")
-@click.option("--language", type=click.Choice(["en", "zh"]), default="en", help="Of the page that is opened first.")
-@click.option("--only", metavar="N,N…", default="", callback=_numbers, help="These claims alone, such as 17,18.")
+@click.option("--out", metavar="DIR", type=PATH, default="regard-tour", help="Folder to write into.")
+@click.option("--language", type=click.Choice(["en", "zh"]), default="en", help="Language of the page.")
+@click.option("--only", metavar="N,N…", default="", callback=_numbers, help="Numbers of claims to run, such as 17,18.")
 @click.option("--full", is_flag=True, help="More seeds, longer training and larger data: some hours.")
-@click.option("--no-cache", is_flag=True, help="Compute again what an earlier tour has kept.")
+@click.option("--no-cache", is_flag=True, help="Ignore the results of earlier tours.")
 @json_flag
 def command(
     out: Path, language: Literal["en", "zh"], only: tuple[int, ...], full: bool, no_cache: bool, as_json: bool

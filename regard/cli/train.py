@@ -26,8 +26,8 @@ ABOUT = {
 }
 EPILOG = (
     "The run is kept in --out: the best model so far (for regard.load and the other commands), log.jsonl, "
-    "training.yaml with all options, and checkpoints. Ctrl-C saves; --resume goes on as if nothing had happened. "
-    "Several processes: torchrun --nproc-per-node N -m regard train …"
+    "training.yaml with all options, and checkpoints. Ctrl-C writes a checkpoint; --resume continues with "
+    "bit-identical results. Several processes: torchrun --nproc-per-node N -m regard train …"
 )
 
 
@@ -75,10 +75,10 @@ def _task_command(task: str, options: type[Options]) -> click.Command:
     """`regard train TASK`, from the fields of the task's options."""
     parameters = [_parameter(field, options, EMBEDDED[task]) for field in dataclasses.fields(options)]
     parameters += [
-        click.Option(["--out"], metavar="DIR", type=PATH, default=f"regard-{task}", help="The model folder to make."),
-        click.Option(["--config"], metavar="YAML", type=PATH, help="A file with options; flags override it."),
-        click.Option(["--resume"], is_flag=True, help="Go on with the run in --out."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Results for a program to read."),
+        click.Option(["--out"], metavar="DIR", type=PATH, default=f"regard-{task}", help="Model folder to write."),
+        click.Option(["--config"], metavar="YAML", type=PATH, help="YAML file with options; flags override it."),
+        click.Option(["--resume"], is_flag=True, help="Continue the run in --out."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the results as JSON."),
     ]
     return click.Command(task, callback=partial(_train, task), params=parameters, help=ABOUT[task], epilog=EPILOG)
 

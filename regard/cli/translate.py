@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @click.command("translate", epilog='Example: regard translate regard-translate "the cat is on the mat"')
 @model_and_inputs("TEXT")
-@click.option("--beam-size", metavar="N", type=int, default=1, help="Hypotheses at once.")
-@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Tokens of a translation.")
+@click.option("--beam-size", metavar="N", type=int, default=1, help="Beam size; 1 is greedy search.")
+@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Maximum number of tokens of a translation.")
 def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **options: Any) -> None:
     """Translate texts, or the lines of stdin."""
     from regard.models.translator import Translator

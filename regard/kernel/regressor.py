@@ -28,7 +28,7 @@ WEIGHTS = 1 << 22  # weights that are looked at together for a window
 
 
 class Window(NamedTuple):
-    """What a query looks at: the effective number of samples, and the interval of each feature with 90 % of the weight.
+    """Per query: the effective number of samples, and the interval of each feature with 90 % of the weight.
 
     effective (n,) · low and high (n,) for one feature, (n, features) for several.
     """
@@ -59,7 +59,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
     Attributes
     ----------
     bandwidth_ : ndarray (features,)
-        A feature that says nothing gets a wide one; how wide means nothing.
+        An uninformative feature gets a very large value, whose size is not meaningful.
     loo_error_ : float
         The mean squared error when every sample is predicted from the others. (With several features and many samples,
         over as many of them as make 2e8 pairs.)
@@ -126,7 +126,11 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         return weights
 
     def window(self, X: ArrayLike) -> Window:
-        """What each row of X looks at: the window that one reads off the heat map of the weights."""
+        """The samples that count for each row of X, as (effective, low, high).
+
+        effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
+        interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
+        """
         queries = self._check_queries(X)
         points = self.samples_.points
         effective = numpy.empty(len(queries))

@@ -52,7 +52,7 @@ POSITIONS = ("alibi", "learned", "none", "rotary", "sinusoidal")
 class LanguageModel(TextClassifier, GenerativeModel):
     """LanguageModel(ids, lengths) → logits of the token after each one; zeros where there is no token.
 
-    `extend` reads on from where a cache ends, `generate` writes on.
+    `extend` processes more tokens after a cache, `generate` produces new tokens.
 
     vocab_size · size: of the vectors · layers · heads · kv_heads: heads of keys and values, shared by groups of heads ·
     head_size: size / heads unless given · ffn_size: of the feed-forward nets, 4 · size unless given · max_positions:
@@ -61,7 +61,8 @@ class LanguageModel(TextClassifier, GenerativeModel):
     activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · norm: layer or rms · epsilon: of the norms · bias: of all
     projections · attention_bias: of those of attention, if different · tie_embeddings: the token vectors are also the
     output layer · dropout · bos: id of the token that begins a text; an empty prompt becomes it · eos: id of the token
-    that ends one · classes: of texts (`classify`), by their `labels`, from their first `max_length` tokens.
+    that ends one · classes: number of classes for `classify` · labels: their names · max_length: `classify` reads only
+    the first max_length tokens of a text.
     A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
 
     >>> import regard, torch
@@ -148,8 +149,8 @@ class LanguageModel(TextClassifier, GenerativeModel):
     ) -> tuple[Tensor, Cache]:
         """Read ids (batch, n) after what the cache holds: rows (batch, n, size) for `predict`, and the longer cache.
 
-        The cache is a value: it stays as it was. Sequences shorter than n are padded on the right, or on the left with
-        padding="left".
+        Caches are immutable: the given one stays as it was. Sequences shorter than n are padded on the right, or
+        on the left with padding="left".
         """
         check_ids("ids", ids, self.token_embedding.num_embeddings)
         batch, n = ids.shape

@@ -176,7 +176,8 @@ class MultiHead(nn.Module):
     def cross_attend(self, query: Tensor, source: KVCache, mask: Mask | None) -> Tensor:
         """Attention of queries (batch, n, query size) to projected keys and values.
 
-        Where there are fewer sources than batch entries, neighbours share one: they are its queries, side by side.
+        Where there are fewer sources than batch entries, consecutive entries share one source, as the hypotheses of a
+        beam do.
         """
         queries = query.reshape(len(source.keys), -1, query.shape[-1])  # (sources, sharers · n, query size)
         (heads,) = self._project(queries, QUERY)

@@ -32,7 +32,7 @@ from regard.models.folders import MANIFEST
 from regard.models.tensors import FolderError, read_json
 from regard.training.processes import World
 
-__all__ = ["Checkpoint", "CheckpointError", "exists", "newest", "remove_after", "restore", "save"]
+__all__ = ["Checkpoint", "CheckpointError", "Damage", "exists", "newest", "remove_after", "restore", "save"]
 
 KEEP = 2
 STATE = "state.json"
@@ -51,6 +51,14 @@ class Checkpoint:
     folder: Path
     step: int
     state: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A checkpoint that cannot be used: its step, by the name of its folder, and what is wrong with it."""
+
+    step: int
+    reason: str
 
 
 def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any], world: World) -> None:
@@ -74,23 +82,26 @@ def exists(home: Path, step: int) -> bool:
     return _path(home, step).exists()
 
 
-def newest(home: Path) -> tuple[Checkpoint | None, list[str]]:
+def newest(home: Path) -> tuple[Checkpoint | None, list[Damage]]:
     """The newest complete checkpoint, and what is wrong with those after it. An error if all are damaged."""
-    problems: list[str] = []
-    for folder in sorted(home.glob("step-*"), reverse=True):
+    damages: list[Damage] = []
+    for step, folder in reversed(_folders(home)):
         try:
-            return _verify(folder), problems
+            return _verify(folder), damages
         except FolderError as error:
-            problems.append(str(error))
-    if problems:
-        raise CheckpointError(f"every checkpoint is damaged: {problems[0]}; remove the folder to start again")
-    return None, problems
+            damages.append(Damage(step, str(error)))
+    if damages:
+        raise CheckpointError(
+            f"every checkpoint is damaged: {damages[0].reason}; remove the folder {home}, and --resume trains again "
+            f"from the first step; the best model, in {home.parent}, stays usable"
+        )
+    return None, damages
 
 
 def remove_after(home: Path, step: int) -> None:
     """Remove the damaged checkpoints after the one that a run resumes from; they will be written again."""
-    for folder in home.glob("step-*"):
-        if folder > _path(home, step):
+    for saved, folder in _folders(home):
+        if saved > step:
             shutil.rmtree(folder)
 
 
@@ -107,6 +118,12 @@ def restore(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> None:
 
 def _path(home: Path, step: int) -> Path:
     return home / f"step-{step:08d}"
+
+
+def _folders(home: Path) -> list[tuple[int, Path]]:
+    """The checkpoints by step, the oldest first; not what others put beside them, such as a copy of one."""
+    paths = ((path.name.removeprefix("step-"), path) for path in home.glob("step-*"))
+    return sorted((int(step), path) for step, path in paths if step.isdecimal())
 
 
 def _write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
@@ -133,7 +150,7 @@ def _write_manifest(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def _remove_old(home: Path) -> None:
-    for folder in sorted(home.glob("step-*"))[:-KEEP]:
+    for _, folder in _folders(home)[:-KEEP]:
         shutil.rmtree(folder)
     for unfinished in home.glob(".*-step-*"):  # of processes that were killed while they wrote
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -98,7 +98,7 @@ def train(
 def _train(
     name: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
 ) -> Trained:
-    checkpoint, problems = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
+    checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
     checkpoint = world.broadcast(checkpoint)
     task = prepare(name, options, _read_tokenizers(folder) if resume else None)
     signals.raise_if_caught("stopped before the first step")
@@ -109,8 +109,9 @@ def _train(
         is_silent = quiet or not world.is_first
         report = stack.enter_context(open_report(options.steps, state.step, task.unit, quiet=is_silent))
         if report is not None:
-            for problem in problems:
-                report.write(f"a damaged checkpoint is skipped: {problem}")
+            for damage in damages:
+                lost = f"the run goes on from step {state.step:,} instead of {damage.step:,}"
+                report.write(f"a damaged checkpoint is skipped, {lost}: {damage.reason}")
             for line in (*task.notes, *_description(task, options, state)):
                 report.write(line)
         log = None

@@ -32,7 +32,7 @@ class AttentionDisplay:
 
     maps: a capture, whose steps are joined by layer, or maps of layers
     tokens: texts of the queries; by default those of the maps, or their positions
-    key_tokens: texts of the keys of cross-attention; layers of self-attention that read them have them on both axes
+    key_tokens: texts of the keys of cross-attention; also used on both axes for self-attention over the source
     entry: which one of the batch
     title: of the page that `save` writes
 

@@ -86,9 +86,10 @@ def capture(model: nn.Module, layers: Layers = None, heads: Indices = None, quer
     seen[i] is an AttentionMap: `weights` (batch, heads, n, m), the `name` of the module that computed them, their
     `kind`. The model may be one of regard's or any other torch.nn.Module: nn.MultiheadAttention and nn.Transformer on
     their fast paths, Hugging Face's models, whatever calls F.scaled_dot_product_attention. What it computes stays the
-    same, bit for bit. `layers` chooses by number, in the order in which they attend (not from the end, which is not
-    known before), or by the path of the module (* stands for anything); `heads` and `queries` by number, negative ones
-    from the end. Only what is chosen is computed and kept.
+    same, bit for bit. `layers` chooses by number, in the order in which they attend, or by the path of the module
+    (* stands for anything); negative layer numbers are not supported: the number of layers is unknown until the model
+    has run. `heads` and `queries` choose by number, negative ones from the end. Only what is chosen is computed and
+    kept.
 
     >>> import regard, torch
     >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4).eval()

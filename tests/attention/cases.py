@@ -232,7 +232,7 @@ def draw_kernel(draw: Draw, name: str, size: int) -> Kernel:
 RANDOM_SCORES: dict[str, Callable[[Draw, int, int], nn.Module]] = {
     "dot": lambda draw, dq, dk: Dot(draw.choice([None, None, 0.3, 1.0, 0.0, -0.7])),
     "dot, capped": lambda draw, dq, dk: Dot(draw.choice([None, 0.5]), softcap=draw.choice([0.5, 2.0, 30.0])),
-    "cosine": lambda draw, dq, dk: Cosine(draw.choice([0.1, 1.0]), draw.flip(0.5)),
+    "cosine similarity": lambda draw, dq, dk: Cosine(draw.choice([0.1, 1.0]), draw.flip(0.5)),
     "bilinear": lambda draw, dq, dk: Bilinear(dq, dk),
     "additive": lambda draw, dq, dk: Additive(dq, dk, draw.choice([1, 2, 5, 8, 19, 33])),
     "custom": lambda draw, dq, dk: SquaredDifference(),

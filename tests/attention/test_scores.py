@@ -8,16 +8,39 @@ import pytest
 import torch
 from torch import nn
 
+import regard
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Score, attend, bias, causal, weights
 from tests.attention import reference
-from tests.attention.cases import CUTS, FEATURES, SCORES, Case, assert_near, build, cut, gradients, key_size, table_case
-from tests.attention.meanings import Meaning, lengths_of
+from tests.attention.cases import (
+    CUTS,
+    FEATURES,
+    RANDOM_SCORES,
+    SCORES,
+    Case,
+    assert_near,
+    build,
+    cut,
+    gradients,
+    key_size,
+    table_case,
+)
+from tests.attention.meanings import Draw, Meaning, lengths_of
 
 OURS = [name for name in SCORES if name != "custom"]
 
 
 def random(*shape, grad=False):
     return torch.randn(shape, dtype=torch.float64).requires_grad_(grad)
+
+
+def test_every_public_score_is_in_the_tables():
+    """So that every promise is tested for it."""
+    values = [getattr(regard, name) for name in regard.__all__]
+    public = {value for value in values if isinstance(value, type) and issubclass(value, Score)} - {Score}
+    drawn = {type(make(Draw(0), FEATURES, FEATURES)) for make in RANDOM_SCORES.values()}
+    assert public
+    for table in ({type(build(name)) for name in SCORES}, drawn, set(reference.SCORES)):
+        assert public - table == set()
 
 
 # ------------------------------------------------------------------------------------------------------------- values

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.training.checkpoints import CheckpointError
 from tests.training import tiny
 
 TASK = "translate"
@@ -171,13 +172,14 @@ def test_an_out_that_is_a_file_is_one_line(untouched, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "state", "manifest"])
-def test_a_damaged_checkpoint_is_skipped(untouched, tmp_path, damage):
-    """The one before it is taken, and the run ends as if nothing had happened."""
+def test_a_damaged_checkpoint_is_skipped(untouched, tmp_path, capsys, damage):
+    """The one before it is taken, a line says which steps that costs, and the run ends as if nothing had happened."""
     data, expected = untouched
     out = tmp_path / "run"
     shutil.copytree(expected, out)
     newest = max(out.glob("checkpoints/step-*"))
     (tensors,) = newest.glob("*.safetensors")
+    damaged = {"state": newest / "state.json", "manifest": newest / "manifest.json"}.get(damage, tensors)
     if damage == "cut":
         tensors.write_bytes(tensors.read_bytes()[:-7])
     elif damage == "changed":
@@ -187,9 +189,46 @@ def test_a_damaged_checkpoint_is_skipped(untouched, tmp_path, damage):
     elif damage == "gone":
         tensors.unlink()
     elif damage == "state":
-        (newest / "state.json").write_text("{}")
+        damaged.write_text("{}")
     else:
-        (newest / "manifest.json").write_text("no JSON")
-    again = regard.train(TASK, data, out=out, resume=True)
+        damaged.write_text("no JSON")
+    again = regard.train(TASK, data, out=out, resume=True, quiet=False)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
+    assert len(lines) == 1, lines
+    skipped = "a damaged checkpoint is skipped, the run goes on from step 9 instead of 12"
+    assert lines[0].startswith(f"{skipped}: {damaged}: ")
     assert again.results["steps"] == 12
+    assert tiny.outcome(out) == tiny.outcome(expected)
+
+
+def test_a_copy_beside_the_checkpoints_is_left_alone(untouched, tmp_path, capsys):
+    """What is not named like a checkpoint is neither read, nor reported as damaged, nor removed."""
+    data, expected = untouched
+    out = tmp_path / "run"
+    shutil.copytree(expected, out)
+    newest = max(out.glob("checkpoints/step-*"))
+    copy = newest.with_name(newest.name + "-copy")
+    newest.rename(copy)
+    (copy / "state.json").write_text("{}")
+    regard.train(TASK, data, out=out, resume=True, quiet=False)
+    message = capsys.readouterr().err
+    assert ("resumed after step 9" in message, "damaged" in message) == (True, False), message
+    assert copy.is_dir()
+    shutil.rmtree(copy)
+    assert tiny.outcome(out) == tiny.outcome(expected)
+
+
+def test_when_every_checkpoint_is_damaged_the_message_names_their_folder(untouched, tmp_path):
+    """The best model stays usable, and without the folder the run starts again and ends the same."""
+    data, expected = untouched
+    out = tmp_path / "run"
+    shutil.copytree(expected, out)
+    for state in out.glob("checkpoints/*/state.json"):
+        state.write_text("{}")
+    with pytest.raises(CheckpointError, match="every checkpoint is damaged") as caught:
+        regard.train(TASK, data, out=out, resume=True)
+    assert f"remove the folder {out / 'checkpoints'}," in str(caught.value)
+    regard.load(out)
+    shutil.rmtree(out / "checkpoints")
+    regard.train(TASK, data, out=out, resume=True)
     assert tiny.outcome(out) == tiny.outcome(expected)

@@ -91,8 +91,8 @@ SECTION = Section(
         "用一次倒数代替tanh，所以两种比较都列出。",
     ),
     formula=Text(
-        "q·k / √d     against     wᵀ tanh(W_q q + W_k k)",
-        "q·k / √d     与     wᵀ tanh(W_q q + W_k k)",
+        "q·k / √d     against     w_vᵀ tanh(W_q q + W_k k)",
+        "q·k / √d     与     w_vᵀ tanh(W_q q + W_k k)",
     ),
     caption=Text(
         "Time and memory of attention over 2 × 512 queries and keys of 64 numbers: dot, additive, and additive as in "

@@ -80,7 +80,7 @@ SECTION = Section(
         "评分是公式中唯一自由的部分。加性是一个小网络；双线性是中间带可学习矩阵的点积；余弦是方向的点积，温度可学习；"
         "加上 --full 还有高斯，近者即相似。外面的翻译模型不变，大小、步数和种子也不变。",
     ),
-    formula="wᵀ tanh(W_q q + W_k k),     qᵀ W k,     cos(q, k)/t,     q·k/√d,     −‖q − k‖²/2w²",
+    formula="w_vᵀ tanh(W_q q + W_k k),     qᵀ W k,     cos(q, k)/t,     q·k/√d,     −‖q − k‖²/2w²",
     caption=Text(
         "BLEU of the same translator with each score and without attention; dots are seeds.",
         "同一翻译模型用各种评分以及不用注意力时的 BLEU；点为各个种子。",
