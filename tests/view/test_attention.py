@@ -14,8 +14,8 @@ import regard
 from regard.attention.capture import AttentionMap
 from regard.view import fonts, page
 from regard.view.attention import AttentionDisplay
-from regard.view.widths import TrainingWidthsDisplay
 from regard.view.reading import read
+from regard.view.widths import TrainingWidthsDisplay
 from tests.fonts import system_font
 from tests.training import tiny
 from tests.web.serving import folders
