@@ -10,6 +10,7 @@ from positions alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from regard.arguments import shape_text
 from regard.attention.layout import Layout, Tile
+from regard.attention.tracing import is_traced
 
 __all__ = ["BoundMask", "Mask", "bias", "check_mask", "drop", "keep", "zero_hidden"]
 
@@ -77,6 +79,7 @@ class BoundMask:
     by_row = False  # whether queries of one sequence may see different keys
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
+    tensors: tuple[Tensor, ...] = ()  # what `allowed` and `bias` read
     breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are visible from there on
     shape_breaks: Sequence[int] = ()  # those breaks behind which the blocks of visible keys have another shape
 
@@ -107,6 +110,25 @@ class BoundMask:
         """What is added to the scores, broadcastable to the tile; None for nothing."""
         return None
 
+    def reached(self, tile: Tile) -> Tensor | None:
+        """Boolean (B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
+        keys = self.visible_keys(tile)
+        if keys == tile.keys:
+            return None
+        positions = torch.arange(tile.keys.start, tile.keys.stop)
+        return ((positions >= keys.start) & (positions < keys.stop))[None, None, None]
+
+    def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
+        """Add what the gradient of the tile's bias makes for each of `tensors` to its sum; None: it is not wanted."""
+        wanted = [(tensor, total) for tensor, total in zip(self.tensors, sums, strict=True) if total is not None]
+        with torch.enable_grad():
+            bias = self.bias(tile) if wanted else None
+        if bias is None:
+            return
+        parts = torch.autograd.grad(bias, [tensor for tensor, _ in wanted], grad.sum_to_size(bias.shape).to(bias.dtype))
+        for (_, total), part in zip(wanted, parts, strict=True):
+            total += part
+
 
 def check_mask(name: str, mask: object) -> Mask:
     """The mask itself, or a TypeError that says how to wrap what came."""
@@ -129,7 +151,7 @@ def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
     if allowed is None:
         return rows
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    return rows.masked_fill(hidden, 0) if bool(hidden.any()) else rows
+    return rows.masked_fill(hidden, 0) if is_traced(rows) or bool(hidden.any()) else rows
 
 
 # ---------------------------------------------------------------------------------------------------- dense masks
@@ -225,6 +247,7 @@ class _BoundDense(BoundMask):
         self.name, self.tensor = name, tensor
         self.by_row = tensor.shape[-2] > 1
         self.learned = tensor.requires_grad
+        self.tensors = (tensor,)
 
     def allowed(self, tile: Tile) -> Tensor:
         if self.name == "bias":
@@ -237,6 +260,18 @@ class _BoundDense(BoundMask):
             return None
         block = _block(self.tensor, tile)
         return block.masked_fill(block.detach() == -torch.inf, 0.0)
+
+    def reached(self, tile: Tile) -> Tensor:
+        if not self.by_row:
+            return self.allowed(tile)
+        parts = (tile._replace(rows=slice(top, top + 256)) for top in range(tile.rows.start, tile.rows.stop, 256))
+        return functools.reduce(torch.logical_or, (self.allowed(part).any(-2, keepdim=True) for part in parts))
+
+    def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
+        (total,) = sums
+        if total is not None:  # in place: the gradient of a slice would be as large as the whole, for every tile
+            block = _block(total, tile)
+            block += grad.sum_to_size(block.shape)
 
 
 def _block(tensor: Tensor, tile: Tile) -> Tensor:
@@ -282,6 +317,7 @@ class _BoundAnd(BoundMask):
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
+        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.breaks = sorted({row for part in parts for row in part.breaks})
         self.shape_breaks = sorted({row for part in parts for row in part.shape_breaks})
 
@@ -318,6 +354,21 @@ class _BoundAnd(BoundMask):
             if added is not None:
                 total = added if total is None else total + added
         return total
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        joined: Tensor | None = None
+        for part in self.parts:
+            keys = part.reached(tile)
+            if keys is not None:
+                joined = keys if joined is None else joined & keys
+        return joined
+
+    def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
+        rest = list(sums)
+        for part in self.parts:
+            mine, rest = rest[: len(part.tensors)], rest[len(part.tensors) :]
+            if part.learned:
+                part.add_gradient(tile, grad, mine)
 
 
 class _Or(_Join):

@@ -109,6 +109,9 @@ class _BoundLengths(BoundMask):
         rows = tile.rows if self.by_row else slice(None)
         return _arange(tile.keys, self.counts.device) < self.counts[tile.batch, :, rows]
 
+    def reached(self, tile: Tile) -> Tensor:
+        return self.allowed(tile).any(-2, keepdim=True)
+
 
 # ------------------------------------------------------------------------------------------------------- segments
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.layout import HALVES, check_layout
+from regard.attention.layout import HALVES, Layout, check_layout
 
 __all__ = [
     "Bilinear",
@@ -50,6 +50,8 @@ class Score(nn.Module):
     may_exclude = True  # whether pairs() may give −inf without a mask, so that a row can have nothing to attend to
     is_dot = False  # whether as_dot() has an answer, at least for some numbers
     has_average = False  # the same of average()
+    dot_is_exact = True  # whether as_dot() gives the score itself, and not up to a constant of the row
+    has_positions = False  # whether modify() changes anything
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ValueError or TypeError, naming the argument, where the sizes do not fit this score."""
@@ -78,12 +80,30 @@ class Score(nn.Module):
         """Projected rows as (query, key, scale) with scale · query · key = score + a constant of the row, or None."""
         return None
 
-    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-        """The output for projected rows where nothing is masked and no gradient is wanted; all (B, R, rows, size).
+    def average(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        causal: bool = False,
+        visible: Tensor | None = None,
+        needs_grad: bool = False,
+    ) -> Tensor | None:
+        """The output for projected rows, all (B, R, rows, size), without visiting every pair.
 
-        None where it does not pay or the numbers do not allow it: then the scores are computed.
+        causal: key j is visible to row i ≥ j. visible: which keys are, (B or 1, R or 1, 1, m). None where it does not
+        pay or the numbers do not allow it: then the scores are computed.
         """
         return None
+
+    def modify(self, scores: Tensor, indices: tuple[Tensor, ...]) -> Tensor:
+        """The scores of a tile changed by where they are."""
+        return scores
+
+    def captured(self, layout: Layout) -> list[Tensor]:
+        """Tensors that `pairs` and `modify` read beside their arguments, parameters and buffers."""
+        return []
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         layout = check_layout(query, key)
@@ -229,13 +249,14 @@ class Dot(Score):
         check_features("key", key, query.shape[-1], "the query's, which a dot product needs")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = (query * self._scale(query)) @ key.transpose(-2, -1)
+        scores = (query * self.scale_of(query)) @ key.transpose(-2, -1)
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-        return query, key, self._scale(query)
+        return query, key, self.scale_of(query)
 
-    def _scale(self, query: Tensor) -> float:
+    def scale_of(self, query: Tensor) -> float:
+        """1/√d unless another was given."""
         return 1 / math.sqrt(max(query.shape[-1], 1)) if self.scale is None else self.scale
 
 
