@@ -225,7 +225,7 @@ class _Call:
         normalizer: nn.Module | None,
         dropout: float = 0.0,
     ) -> _Call:
-        bound = None if mask is None else check_mask("mask", mask).bind(layout)
+        bound = None if mask is None else check_mask("mask", mask).bound(layout)
         if normalizer is None:
             return cls(layout, require_score(score), bound, SOFTMAX, None, dropout)
         normalizer = require_normalizer(normalizer)

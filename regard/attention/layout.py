@@ -95,6 +95,25 @@ class Layout:
             return tensor
         return self.fold(tensor).expand(*self.folded, -1, -1)
 
+    def query_indices(self, rows: slice) -> Tensor:
+        """The positions of these rows among the n queries."""
+        if isinstance(self.positions, range):
+            return torch.arange(rows.start, rows.stop, device=self.device)
+        return torch.tensor(self.positions[rows], dtype=torch.long, device=self.device)
+
+    def indices(self, tile: Tile) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Which scores of the whole a tile holds, as FlexAttention counts them: b, h (B, R), q_idx (n,), kv_idx (m,).
+
+        h is the index in dimension −3, b that in the dimensions in front of it, as if they were one.
+        """
+        sharing = self.sharing
+        key_heads = max(self.lead[-1] // sharing, 1) if self.lead else 1
+        folded = torch.arange(tile.batch.start, tile.batch.stop, device=self.device)[:, None]
+        heads = folded % key_heads * sharing + torch.arange(sharing, device=self.device)  # (B, R)
+        batch = (folded // key_heads).expand_as(heads)
+        keys = torch.arange(tile.keys.start, tile.keys.stop, device=self.device)
+        return batch, heads if self.heads is None else self.heads[heads], self.query_indices(tile.rows), keys
+
     def unfold(self, tensor: Tensor) -> Tensor:
         """(B, R, a, b) → (*lead, a, b)."""
         if self.lead == self.folded:

@@ -10,9 +10,9 @@ from positions alone.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,9 +35,30 @@ class Mask:
             [0.0000, 0.5000, 0.5000]])
     """
 
+    # The tensors that the mask is made of, if no other can change what `bind` gives; None: bound anew at every call.
+    sources: tuple[Tensor, ...] | None = None
+    _last: tuple[Layout, tuple[object, ...], BoundMask] | None = None
+
     def bind(self, layout: Layout) -> BoundMask:
         """This mask for the shapes of one call; ValueError where they do not fit it."""
         raise NotImplementedError(f"{type(self).__name__} must define bind(layout)")
+
+    def bound(self, layout: Layout) -> BoundMask:
+        """The same, remembered: while a text is decoded, one mask meets the same shapes thousands of times."""
+        if self.sources is None or torch.compiler.is_compiling() or layout.heads is not None:
+            return self.bind(layout)
+        last = self._last
+        if last is not None and (last[0] is layout or last[0] == layout) and last[1] == _state_of(self.sources):
+            return last[2]
+        bound = self.bind(layout)
+        if isinstance(layout.positions, range) and not is_traced(*self.sources):
+            state = _state_of(self.sources)
+            if state is not None:
+                object.__setattr__(self, "_last", (layout, state, bound))
+        return bound
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_last"}
 
     @property
     def has_bias(self) -> bool:
@@ -80,8 +101,16 @@ class BoundMask:
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
     tensors: tuple[Tensor, ...] = ()  # what `allowed` and `bias` read
-    breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are visible from there on
-    shape_breaks: Sequence[int] = ()  # those breaks behind which the blocks of visible keys have another shape
+
+    @property
+    def breaks(self) -> Sequence[int]:
+        """The rows before which it pays to cut, because other keys are visible from there on."""
+        return ()
+
+    @property
+    def shape_breaks(self) -> Sequence[int]:
+        """Those breaks behind which the blocks of visible keys have another shape."""
+        return ()
 
     def visible_keys(self, tile: Tile) -> slice:
         """The range of the tile's keys outside of which nothing is allowed."""
@@ -130,6 +159,16 @@ class BoundMask:
             total += part
 
 
+def _state_of(sources: tuple[Tensor, ...]) -> tuple[object, ...] | None:
+    """Which numbers the tensors hold: in-place operations count up `_version`. None: there is no way to tell."""
+    state: list[object] = [torch.is_inference_mode_enabled()]  # what was made there must not be trained with
+    for tensor in sources:
+        if tensor.requires_grad or tensor.is_inference():
+            return None
+        state += (tensor._version, tensor.data_ptr())
+    return tuple(state)
+
+
 def check_mask(name: str, mask: object) -> Mask:
     """The mask itself, or a TypeError that says how to wrap what came."""
     if isinstance(mask, Mask):
@@ -151,7 +190,7 @@ def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
     if allowed is None:
         return rows
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    return rows.masked_fill(hidden, 0) if is_traced(rows) or bool(hidden.any()) else rows
+    return rows.masked_fill(hidden, 0) if is_traced(rows, allowed) or bool(hidden.any()) else rows
 
 
 # ---------------------------------------------------------------------------------------------------- dense masks
@@ -213,12 +252,12 @@ def _check_boolean(name: str, tensor: object) -> Tensor:
     return tensor
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class _Dense(Mask):
     """keep, drop or bias of a tensor (…, n or 1, m or 1)."""
 
-    name: str
-    tensor: Tensor
+    def __init__(self, name: str, tensor: Tensor) -> None:
+        self.name, self.tensor = name, tensor
+        self.sources = (tensor,)
 
     def __repr__(self) -> str:
         return f"{self.name}({shape_text(self.tensor)})"
@@ -232,10 +271,12 @@ class _Dense(Mask):
         expected = f"{self.name}: expected shape (…, {layout.n} or 1, {layout.m} or 1)"
         if tensor.device != layout.device:
             raise ValueError(f"{self.name}: expected device {layout.device} like query, got {tensor.device}")
-        if tensor.shape[-2] not in (1, layout.n) or tensor.shape[-1] not in (1, layout.m):
+        # Each size is compared by ==: `in` does not see that a size which the compiler leaves open is the same.
+        sizes = zip(tensor.shape[-2:], (layout.n, layout.m), strict=True)
+        if any(size != 1 and size != wanted for size, wanted in sizes):
             raise ValueError(f"{expected} for {layout.n} queries and {layout.m} keys, got {shape_text(tensor)}")
         lead = (1,) * (len(batch) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
-        if len(lead) > len(batch) or any(a not in (1, b) for a, b in zip(lead, batch, strict=True)):
+        if len(lead) > len(batch) or any(a != 1 and a != b for a, b in zip(lead, batch, strict=True)):
             raise ValueError(f"{expected} with leading dimensions that broadcast to {batch}, got {shape_text(tensor)}")
         return _BoundDense(self.name, layout.fold(layout.select(tensor, rows=True)))
 
@@ -244,14 +285,13 @@ class _BoundDense(BoundMask):
     """The tensor folded, (B, R or 1, n or 1, m or 1)."""
 
     def __init__(self, name: str, tensor: Tensor) -> None:
-        self.name, self.tensor = name, tensor
+        self.name, self.tensor, self.tensors = name, tensor, (tensor,)
         self.by_row = tensor.shape[-2] > 1
         self.learned = tensor.requires_grad
-        self.tensors = (tensor,)
 
-    def allowed(self, tile: Tile) -> Tensor:
+    def allowed(self, tile: Tile) -> Tensor | None:
         if self.name == "bias":
-            return _block(self.tensor.detach(), tile) != -torch.inf
+            return _block(self.tensor.detach(), tile) != -torch.inf if self._may_forbid() else None
         block = _block(self.tensor, tile)
         return ~block if self.name == "drop" else block
 
@@ -259,13 +299,24 @@ class _BoundDense(BoundMask):
         if self.name != "bias":
             return None
         block = _block(self.tensor, tile)
-        return block.masked_fill(block.detach() == -torch.inf, 0.0)
+        return block.masked_fill(block.detach() == -torch.inf, 0.0) if self._may_forbid() else block
 
-    def reached(self, tile: Tile) -> Tensor:
-        if not self.by_row:
+    def _may_forbid(self) -> bool:
+        return is_traced(self.tensor) or self._forbids
+
+    @cached_property
+    def _forbids(self) -> bool:
+        """Whether a bias holds −inf. If not, which is the rule, its tiles are used as they are."""
+        numbers = self.tensor.detach()
+        numbers = numbers[:1] if numbers.stride(0) == 0 else numbers  # one for all of the batch
+        return bool(numbers.numel()) and not bool(numbers.amin() > -torch.inf)  # beside NaN there may be a −inf
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        if not self.by_row or (self.name == "bias" and not self._may_forbid()):
             return self.allowed(tile)
-        parts = (tile._replace(rows=slice(top, top + 256)) for top in range(tile.rows.start, tile.rows.stop, 256))
-        return functools.reduce(torch.logical_or, (self.allowed(part).any(-2, keepdim=True) for part in parts))
+        parts = [tile._replace(rows=slice(top, top + 256)) for top in range(tile.rows.start, tile.rows.stop, 256)]
+        blocks = (self.allowed(part) for part in parts)
+        return reduce(torch.logical_or, (block.any(-2, keepdim=True) for block in blocks if block is not None))
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         (total,) = sums
@@ -284,9 +335,11 @@ def _block(tensor: Tensor, tile: Tile) -> Tensor:
 # ---------------------------------------------------------------------------------------------------------- joins
 
 
-@dataclass(frozen=True, repr=False)
 class _Join(Mask):
-    parts: tuple[Mask, ...]
+    def __init__(self, parts: tuple[Mask, ...]) -> None:
+        self.parts = parts
+        sources = [part.sources for part in parts]
+        self.sources = None if None in sources else tuple(tensor for part in sources for tensor in part or ())
 
     @property
     def has_bias(self) -> bool:
@@ -308,18 +361,24 @@ class _And(_Join):
         return next((part.sequences for part in self.parts if part.sequences is not None), None)
 
     def bind(self, layout: Layout) -> BoundMask:
-        return _BoundAnd([part.bind(layout) for part in self.parts])
+        return _BoundAnd([part.bound(layout) for part in self.parts])
 
 
 class _BoundAnd(BoundMask):
     def __init__(self, parts: list[BoundMask]) -> None:
         self.parts = parts
+        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
-        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
-        self.breaks = sorted({row for part in parts for row in part.breaks})
-        self.shape_breaks = sorted({row for part in parts for row in part.shape_breaks})
+
+    @cached_property
+    def breaks(self) -> Sequence[int]:
+        return sorted({row for part in self.parts for row in part.breaks})
+
+    @cached_property
+    def shape_breaks(self) -> Sequence[int]:
+        return sorted({row for part in self.parts for row in part.shape_breaks})
 
     def visible_keys(self, tile: Tile) -> slice:
         for part in self.parts:
@@ -341,19 +400,18 @@ class _BoundAnd(BoundMask):
 
     def allowed(self, tile: Tile) -> Tensor | None:
         joined: Tensor | None = None
-        for part in self._restricting(tile):
+        for part in self.parts if is_traced(*self.tensors) else self._restricting(tile):
             mask = part.allowed(tile)
             if mask is not None:
                 joined = mask if joined is None else joined & mask
         return joined
 
     def bias(self, tile: Tile) -> Tensor | None:
-        total: Tensor | None = None
-        for part in self.parts:
-            added = part.bias(tile)
-            if added is not None:
-                total = added if total is None else total + added
-        return total
+        added = [bias for bias in [part.bias(tile) for part in self.parts] if bias is not None]
+        if len(added) < 2:
+            return added[0] if added else None
+        # In half precision a sum would lose digits, or overflow.
+        return reduce(torch.add, (bias.to(torch.promote_types(bias.dtype, torch.float32)) for bias in added))
 
     def reached(self, tile: Tile) -> Tensor | None:
         joined: Tensor | None = None
@@ -378,12 +436,13 @@ class _Or(_Join):
         return f"({' | '.join(map(repr, self.parts))})"
 
     def bind(self, layout: Layout) -> BoundMask:
-        return _BoundOr([part.bind(layout) for part in self.parts])
+        return _BoundOr([part.bound(layout) for part in self.parts])
 
 
 class _BoundOr(BoundMask):
     def __init__(self, parts: list[BoundMask]) -> None:
         self.parts = parts
+        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
 
