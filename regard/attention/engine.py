@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from regard.attention import fused
 from regard.attention.layout import Tile
-from regard.attention.masks import BoundMask
+from regard.attention.masks import BoundMask, zero_hidden
 from regard.attention.tiling import Tiles, full_precision, streamed_tiles
 from regard.attention.tracing import recorded, substituted
 
@@ -128,6 +128,7 @@ class _Run:
         """(output, lse); lse only where the fused kernel was used."""
         output, lse = _empty_output(query, value), query.new_empty(query.shape[:-1])
         self.by_kernel: list[bool] = []
+        self.blanked: list[int] = []  # numbers of tiles with keys or values that nobody sees and that are not finite
         self.guarded = self.remember and not fused.are_finite(query, key, value)
         self.state = _State(self.call.score, self.call.normalizer) if self.remember else None
         pending, self.tiles = self.tiles[::-1], []
@@ -136,6 +137,10 @@ class _Run:
             rows, keys = _rows(tile), _keys(tile)
             given = TileInput(query[rows], key[keys], value[keys])
             solved = self._by_kernel(tile, given)
+            if solved is None and self.call.scale is not None and self.call.mask is not None:
+                given = _without_hidden(self.call.mask, tile, given)  # what nobody sees may be all that is in the way
+                solved = self._by_kernel(tile, given)
+                self.blanked.append(len(self.tiles))
             if solved is None and self.call.scale is not None:
                 smaller = [part for row in streamed_tiles(tile, query.shape[1], self.call.mask) for part in row]
                 if len(smaller) > 1:  # the kernel takes tiles of any size, the formula does not
@@ -145,7 +150,8 @@ class _Run:
             self.by_kernel.append(solved is not None)
             if solved is None:
                 with nullcontext() if self.state is None else self.state.noted(given):
-                    output[rows] = self._solve(len(self.tiles) - 1, given)
+                    part = self._solve(len(self.tiles) - 1, given)
+                output[rows] = part
             else:
                 output[rows], lse[rows] = solved
         return output, lse
@@ -155,7 +161,8 @@ class _Run:
         if self.call.scale is None or not given.key.shape[2]:
             return None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
-        solved = fused.forward(query, key, value, mask, causal, self.call.scale, _of_batch(self.call.per_head, tile))
+        sink = _of_batch(self.call.per_head, tile)
+        solved = fused.forward(query, key, value, mask, causal, self.call.scale, sink)
         return None if solved is None else (_joined(solved[0], given.query), _joined(solved[1], given.query))
 
     def _solve(self, number: int, given: TileInput, live: Tensor | None = None) -> Tensor:
@@ -180,7 +187,7 @@ class _Run:
     ) -> list[Tensor | None]:
         """The gradient of each input that is wanted."""
         sums = [
-            torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+            tensor.new_zeros(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
             if tensor is not None and want
             else None
             for tensor, want in zip(inputs, wanted, strict=True)
@@ -191,6 +198,8 @@ class _Run:
             rows, keys = _rows(tile), _keys(tile)
             biased = None if self.call.mask is None or not self.call.mask.learned else self.call.mask.bias(tile)
             given = TileInput(query[rows], key[keys], value[keys], biased, _of_batch(per_head, tile))
+            if number in self.blanked and self.call.mask is not None:
+                given = _without_hidden(self.call.mask, tile, given)
             if self.by_kernel[number]:
                 assert output is not None and lse is not None
                 parts = self._kernel_gradients(tile, given, output[rows], lse[rows], grad[rows])
@@ -208,15 +217,11 @@ class _Run:
                     total += part
             if by_bias is not None and self.call.mask is not None:
                 learned = {id(t): s for t, s in zip(tensors, sums[4:], strict=True) if s is not None}
-                self.call.mask.add_gradient(tile, by_bias, [learned.get(id(t)) for t in self._mask_tensors(tensors)])
+                self.call.mask.add_gradient(tile, by_bias, [learned.get(id(t)) for t in self.call.mask.tensors])
         return [
             None if total is None or tensor is None else total.to(tensor.dtype)
             for total, tensor in zip(sums, inputs, strict=True)
         ]
-
-    def _mask_tensors(self, tensors: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The first of the tensors are those of the mask."""
-        return tensors[: len(self.call.mask.tensors)] if self.call.mask is not None else ()
 
     def _kernel_gradients(
         self, tile: Tile, given: TileInput, output: Tensor, lse: Tensor, grad: Tensor
@@ -338,6 +343,11 @@ def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Ten
         return query, key, value, None, False
     bias = mask.bias(tile)
     return query, key, value, fused.additive_mask(mask.allowed(tile), bias, query.dtype), False
+
+
+def _without_hidden(mask: BoundMask, tile: Tile, given: TileInput) -> TileInput:
+    allowed = mask.allowed(tile)
+    return given._replace(key=zero_hidden(given.key, allowed), value=zero_hidden(given.value, allowed))
 
 
 def _joined(part: Tensor, whole: Tensor) -> Tensor:

@@ -235,7 +235,14 @@ class _Call:
         """What the score computes once per row, before heads are spread: (…, n, size) → (B, R, n, inner size)."""
         query, key = self.layout.select(prepare(query), rows=True), self.layout.select(prepare(key), rows=False)
         rows, keys = _project(self.score.project_query, query), _project(self.score.project_key, key)
-        return self.layout.spread(rows), self.layout.spread(keys)
+        return self.layout.spread(rows), self._without_hidden(self.layout.spread(keys))
+
+    def _without_hidden(self, key: Tensor) -> Tensor:
+        """Keys that no query sees must not decide how the others are computed, as their size does for some scores."""
+        by_numbers = not (self.score.is_dot and self.score.dot_is_exact)
+        if self.mask is None or not by_numbers or not self.layout.positions or is_traced(key):
+            return key
+        return zero_hidden(key, self.mask.reached(Tile.whole(len(key), len(self.layout.positions), key.shape[2])))
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
@@ -456,9 +463,6 @@ def _in_one_tile(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: 
 
 def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:
     """By the fused kernel; None where the numbers do not allow a dot product."""
-    if not call.score.dot_is_exact and call.mask is not None:
-        # Keys that nobody sees must not decide how exactly the others have to be computed.
-        key = zero_hidden(key, call.mask.reached(whole))
     dot = call.score.as_dot(query, key)
     if dot is None:
         return None
@@ -469,7 +473,8 @@ def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile,
     small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= SMALL
     if small and not needs_grad and call.per_head is None:
         allowed, bias = call.restrictions(whole)
-        output = fused.attend_small(rows, keys, values, fused.additive_mask(allowed, bias, rows.dtype), scale)
+        mask = fused.additive_mask(allowed, bias, rows.dtype)
+        output = fused.attend_small(rows, keys, values, mask, scale)
     if output is None:
         tiles = fused_tiles(whole, call.layout.sharing, call.mask)
         output = solve_tiles(replace(call, scale=scale), tiles, rows, keys, values, needs_grad)

@@ -123,7 +123,7 @@ def backward_with_bias(
 
     With P the weights and D_i = grad_i · output_i, the gradient of the scores is P ∘ (grad · valueᵀ − D).
     """
-    by_query, by_key, by_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    by_query, by_key, by_value = (rows.new_empty(rows.shape) for rows in (query, key, value))
     total = (grad * output).sum(-1)  # D, (B, R, n)
     mask = mask.expand(*query.shape[:2], -1, -1)
     weights, slopes = (query.new_empty(query.shape[2], key.shape[2]) for _ in range(2))

@@ -190,7 +190,15 @@ def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
     if allowed is None:
         return rows
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    return rows.masked_fill(hidden, 0) if is_traced(rows, allowed) or bool(hidden.any()) else rows
+    if is_traced(rows, allowed):
+        return rows.masked_fill(hidden, 0)
+    if not bool(hidden.any()):
+        return rows
+    distinct = rows
+    for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
+        if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
+            distinct = distinct.narrow(dim, 0, 1)
+    return distinct.masked_fill(hidden, 0).expand_as(rows)
 
 
 # ---------------------------------------------------------------------------------------------------- dense masks
@@ -311,12 +319,11 @@ class _BoundDense(BoundMask):
         numbers = numbers[:1] if numbers.stride(0) == 0 else numbers  # one for all of the batch
         return bool(numbers.numel()) and not bool(numbers.amin() > -torch.inf)  # beside NaN there may be a −inf
 
-    def reached(self, tile: Tile) -> Tensor | None:
-        if not self.by_row or (self.name == "bias" and not self._may_forbid()):
-            return self.allowed(tile)
-        parts = [tile._replace(rows=slice(top, top + 256)) for top in range(tile.rows.start, tile.rows.stop, 256)]
-        blocks = (self.allowed(part) for part in parts)
-        return reduce(torch.logical_or, (block.any(-2, keepdim=True) for block in blocks if block is not None))
+    def reached(self, tile: Tile) -> Tensor:
+        block = _block(self.tensor.detach(), tile)
+        if self.name == "bias":  # nothing as large as the block is made on the way
+            return block.amax(-2, keepdim=True) != -torch.inf
+        return ~block.all(-2, keepdim=True) if self.name == "drop" else block.any(-2, keepdim=True)
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         (total,) = sums

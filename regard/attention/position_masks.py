@@ -124,7 +124,9 @@ class _BoundLengths(BoundMask):
         return _arange(tile.keys, self.counts.device) < self.counts[tile.batch, :, rows]
 
     def reached(self, tile: Tile) -> Tensor:
-        return self.allowed(tile).any(-2, keepdim=True)
+        rows = tile.rows if self.by_row else slice(None)
+        longest = self.counts[tile.batch, :, rows].amax(-2, keepdim=True)
+        return _arange(tile.keys, self.counts.device) < longest
 
 
 # ------------------------------------------------------------------------------------------------------- segments
