@@ -12,6 +12,13 @@ from .attention.masks import (
     drop as drop,
     keep as keep,
 )
+from .attention.normalizers import (
+    Entmax as Entmax,
+    Normalizer as Normalizer,
+    Sigmoid as Sigmoid,
+    Softmax as Softmax,
+    Sparsemax as Sparsemax,
+)
 from .attention.pooling import (
     average_pool as average_pool,
     max_pool as max_pool,
