@@ -35,6 +35,7 @@ from .attention.scores import (
     Dot as Dot,
     Score as Score,
 )
+from .attention.separable import Separable as Separable
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,

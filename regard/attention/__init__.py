@@ -8,6 +8,7 @@ from regard.attention.normalizers import Entmax, Normalizer, Sigmoid, Softmax, S
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
+from regard.attention.separable import Separable
 
 __all__ = [
     "Additive",
@@ -19,6 +20,7 @@ __all__ = [
     "Mask",
     "Normalizer",
     "Score",
+    "Separable",
     "Sigmoid",
     "Softmax",
     "Sparsemax",
