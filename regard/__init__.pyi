@@ -12,6 +12,13 @@ from .attention.masks import (
     drop as drop,
     keep as keep,
 )
+from .attention.normalizers import (
+    Entmax as Entmax,
+    Normalizer as Normalizer,
+    Sigmoid as Sigmoid,
+    Softmax as Softmax,
+    Sparsemax as Sparsemax,
+)
 from .attention.pooling import (
     average_pool as average_pool,
     max_pool as max_pool,
@@ -28,6 +35,7 @@ from .attention.scores import (
     Dot as Dot,
     Score as Score,
 )
+from .attention.separable import Separable as Separable
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,

@@ -4,18 +4,26 @@ from regard.attention.additive import Additive
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
 from regard.attention.masks import Mask, bias, drop, keep
+from regard.attention.normalizers import Entmax, Normalizer, Sigmoid, Softmax, Sparsemax
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
+from regard.attention.separable import Separable
 
 __all__ = [
     "Additive",
     "Bilinear",
     "Cosine",
     "Dot",
+    "Entmax",
     "Kernel",
     "Mask",
+    "Normalizer",
     "Score",
+    "Separable",
+    "Sigmoid",
+    "Softmax",
+    "Sparsemax",
     "attend",
     "average_pool",
     "bias",

@@ -128,7 +128,6 @@ class _Run:
         """(output, lse); lse only where the fused kernel was used."""
         output, lse = _empty_output(query, value), query.new_empty(query.shape[:-1])
         self.by_kernel: list[bool] = []
-        self.blanked: list[int] = []  # numbers of tiles with keys or values that nobody sees and that are not finite
         self.guarded = self.remember and not fused.are_finite(query, key, value)
         self.state = _State(self.call.score, self.call.normalizer) if self.remember else None
         pending, self.tiles = self.tiles[::-1], []
@@ -137,10 +136,6 @@ class _Run:
             rows, keys = _rows(tile), _keys(tile)
             given = TileInput(query[rows], key[keys], value[keys])
             solved = self._by_kernel(tile, given)
-            if solved is None and self.call.scale is not None and self.call.mask is not None:
-                given = _without_hidden(self.call.mask, tile, given)  # what nobody sees may be all that is in the way
-                solved = self._by_kernel(tile, given)
-                self.blanked.append(len(self.tiles))
             if solved is None and self.call.scale is not None:
                 smaller = [part for row in streamed_tiles(tile, query.shape[1], self.call.mask) for part in row]
                 if len(smaller) > 1:  # the kernel takes tiles of any size, the formula does not
@@ -198,8 +193,6 @@ class _Run:
             rows, keys = _rows(tile), _keys(tile)
             biased = None if self.call.mask is None or not self.call.mask.learned else self.call.mask.bias(tile)
             given = TileInput(query[rows], key[keys], value[keys], biased, _of_batch(per_head, tile))
-            if number in self.blanked and self.call.mask is not None:
-                given = _without_hidden(self.call.mask, tile, given)
             if self.by_kernel[number]:
                 assert output is not None and lse is not None
                 parts = self._kernel_gradients(tile, given, output[rows], lse[rows], grad[rows])
@@ -229,7 +222,8 @@ class _Run:
         """By query, key, value, bias and per_head, from the fused kernel."""
         assert self.call.scale is not None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
-        output, lse, grad = (_blocked(part, query) for part in (output, lse, grad.to(output.dtype)))
+        # Contiguous, because the strides of what comes from the caller would change the last bits of a product.
+        output, lse, grad = (_blocked(part, query) for part in (output, lse, grad.to(output.dtype).contiguous()))
         by_head = by_bias = None
         if given.per_head is not None:  # a key of value 0, whose weight is e^{sink − lse}
             total = (grad * output).sum(-1)  # (B, R, n)
@@ -341,13 +335,9 @@ def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Ten
     if (blocks := mask.equal_blocks(tile)) > 1:
         query, key, value = (part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for part in given[:3])
         return query, key, value, None, False
-    bias = mask.bias(tile)
-    return query, key, value, fused.additive_mask(mask.allowed(tile), bias, query.dtype), False
-
-
-def _without_hidden(mask: BoundMask, tile: Tile, given: TileInput) -> TileInput:
     allowed = mask.allowed(tile)
-    return given._replace(key=zero_hidden(given.key, allowed), value=zero_hidden(given.value, allowed))
+    added = fused.additive_mask(allowed, mask.bias(tile), query.dtype)
+    return query, zero_hidden(key, allowed), zero_hidden(value, allowed), added, False
 
 
 def _joined(part: Tensor, whole: Tensor) -> Tensor:

@@ -235,14 +235,14 @@ class _Call:
         """What the score computes once per row, before heads are spread: (…, n, size) → (B, R, n, inner size)."""
         query, key = self.layout.select(prepare(query), rows=True), self.layout.select(prepare(key), rows=False)
         rows, keys = _project(self.score.project_query, query), _project(self.score.project_key, key)
-        return self.layout.spread(rows), self._without_hidden(self.layout.spread(keys))
+        return self.layout.spread(rows), self.layout.spread(keys)
 
-    def _without_hidden(self, key: Tensor) -> Tensor:
-        """Keys that no query sees must not decide how the others are computed, as their size does for some scores."""
-        by_numbers = not (self.score.is_dot and self.score.dot_is_exact)
-        if self.mask is None or not by_numbers or not self.layout.positions or is_traced(key):
-            return key
-        return zero_hidden(key, self.mask.reached(Tile.whole(len(key), len(self.layout.positions), key.shape[2])))
+    def without_hidden(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
+        if self.mask is None or not self.layout.positions or is_traced(*tensors):
+            return tensors
+        reached = self.mask.reached(Tile.whole(len(tensors[0]), len(self.layout.positions), tensors[0].shape[2]))
+        return tuple(zero_hidden(rows, reached) for rows in tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
@@ -434,6 +434,8 @@ def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> 
     """By the score's own average, by the fused kernel or by the formula: no (n × m) tensor is kept."""
     whole = Tile.whole(len(query), query.shape[2], key.shape[2])
     needs_grad = call.needs_grad(query, key, value)
+    if not (call.score.is_dot and call.score.dot_is_exact):
+        key, value = call.without_hidden(key, value)
     plain = not call.dropout and type(call.normalizer) is Softmax
     if plain and query.numel() and key.numel() and value.numel():
         if call.score.has_average and call.per_head is None and not call.learns_bias:
@@ -548,6 +550,7 @@ def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tup
     whole = Tile.whole(batch, n, m)
     if is_traced(query):
         return _traced_solve(call, query, key, value, whole)
+    key, value = call.without_hidden(key, value)
     if call.needs_grad(query, key, value):
         guarded = not fused.are_finite(query, key, value)
         return _solve(call, whole, TileInput(query, key, value), guarded=guarded)

@@ -129,7 +129,7 @@ class Kernel(Score):
         visible: Tensor | None = None,
         needs_grad: bool = False,
     ) -> Tensor | None:
-        """One feature, and so many pairs that sorting pays."""
+        """One feature, and so many pairs that sorting pays; without a mask and without gradients."""
         if causal or visible is not None or needs_grad or query.shape[-1] != 1 or not self.has_average:
             return None
         return average_1d(self.name, query, key, value, float(self.width))

@@ -5,19 +5,21 @@
     Sigmoid(bias)    1 / (1 + e^{−s_j − bias})                     every key for itself
     Entmax(alpha)    ((α − 1) s_j − τ)₊^{1 / (α − 1)}              τ such that weights add up to 1; Sparsemax: α = 2
 
-A score of −inf is a key that may not be attended: its weight is exactly 0. Nothing here asks a tensor for its value, so
-that all of it can be compiled, exported and mapped.
+A score of −inf is a key that may not be attended: its weight is exactly 0. Nothing here asks a tensor for its value:
+all of it can be compiled, exported and mapped.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch import softmax as softmax_over  # bound here: view/intercept.py must not take ours for a model's
 
 from regard.arguments import check_positive, shape_text
+from regard.attention.tracing import is_traced
 
 __all__ = ["Entmax", "Normalizer", "Sigmoid", "Softmax", "Sparsemax", "require_normalizer"]
 
@@ -167,7 +169,7 @@ class Entmax(Normalizer):
 
     >>> import regard, torch
     >>> regard.Entmax()(torch.tensor([[1.0, 0.0, -1.0, -9.0]]))
-    tensor([[0.7817, 0.2069, 0.0114, 0.0000]])
+    tensor([[0.8307, 0.1693, 0.0000, 0.0000]])
     """
 
     shift_invariant = True
@@ -190,7 +192,8 @@ class Entmax(Normalizer):
         if not scores.shape[-1]:
             return scores
         gap = (scores.detach().amax(-1, keepdim=True) - scores) * (self.alpha - 1)
-        top = self._find_top(gap.detach())
+        search = torch.ops.regard.entmax_top if is_traced(scores) else entmax_top
+        top = search(gap.detach(), self.alpha)
         # The search has no gradient. A Newton step from where it ended has the right first derivative, the implicit
         # function theorem's; the second step, the second derivative too.
         for _ in range(2):
@@ -198,32 +201,49 @@ class Entmax(Normalizer):
             top = top - (weights.sum(-1, keepdim=True) - 1) / slopes.sum(-1, keepdim=True)
         return self._weights(gap, top)[0]
 
-    def _find_top(self, gap: Tensor) -> Tensor:
-        """The best key's weight (…, n, 1), by bisection of its logarithm to the last bit."""
-
-        def total(top: Tensor) -> Tensor:
-            return top * (1 - gap / self._height(top)).clamp(min=0).pow(1 / (self.alpha - 1)).sum(-1, keepdim=True)
-
-        high = torch.ones_like(gap[..., :1])
-        low = 1 / total(high)
-        bits = round(-math.log2(torch.finfo(gap.dtype).eps))
-        for _ in range(bits + 4):  # 4: the logarithm is in an interval of log m, which is below 2⁴
-            middle = (low * high).sqrt()
-            above = total(middle) > 1
-            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        return low
-
     def _weights(self, gap: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
         """The weights, if the best key's is `top`, and their derivatives by it."""
-        power, height = 1 / (self.alpha - 1), self._height(top)
+        power, height = 1 / (self.alpha - 1), _height(top, self.alpha)
         outside = gap.detach() >= height.detach()
         # Outside, 1 stands in for the base, so that no gradient is ever infinite; inside it is above 0.
         base = 1 - gap.masked_fill(outside, 0) / height
         weights, slopes = top * base.pow(power), base.pow(power - 1)
         return weights.masked_fill(outside, 0), slopes.masked_fill(outside, 0)
 
-    def _height(self, top: Tensor) -> Tensor:
-        return top.pow(self.alpha - 1).clamp(min=torch.finfo(top.dtype).tiny)  # so that 0 / height is 0
+
+def _height(top: Tensor, alpha: float) -> Tensor:
+    return top.pow(alpha - 1).clamp(min=torch.finfo(top.dtype).tiny)  # so that 0 / height is 0
+
+
+def entmax_top(gap: Tensor, alpha: float) -> Tensor:
+    """The best key's weight (…, n, 1), by bisection of its logarithm to the last bit.
+
+    It is an operator of PyTorch, `regard::entmax_top`, because a compiler would unroll the loop.
+    """
+    terms = torch.empty_like(gap)
+
+    def total(top: Tensor) -> Tensor:
+        torch.div(gap, -_height(top, alpha), out=terms)
+        return top * terms.add_(1).clamp_(min=0).pow_(1 / (alpha - 1)).sum(-1, keepdim=True)
+
+    high = gap.new_ones(*gap.shape[:-1], 1)
+    low = 1 / total(high)
+    bits = round(-math.log2(torch.finfo(gap.dtype).eps))
+    for _ in range(bits + 4):  # 4: the logarithm is in an interval of log m, which is below 2⁴
+        middle = (low * high).sqrt()
+        above = total(middle) > 1
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return low.contiguous()
+
+
+def _map_entmax_top(info: Any, in_dims: tuple[int, None], gap: Tensor, alpha: float) -> tuple[Tensor, int]:
+    return torch.ops.regard.entmax_top(gap.movedim(in_dims[0], 0), alpha), 0
+
+
+torch.library.define("regard::entmax_top", "(Tensor gap, float alpha) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+torch.library.impl("regard::entmax_top", "default")(entmax_top)
+torch.library.register_fake("regard::entmax_top", lambda gap, alpha: gap.new_empty(*gap.shape[:-1], 1))
+torch.library.register_vmap("regard::entmax_top", _map_entmax_top)
 
 
 class Sparsemax(Entmax):

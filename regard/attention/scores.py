@@ -8,12 +8,14 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +32,7 @@ __all__ = [
     "Score",
     "check_features",
     "check_parameter",
+    "in_dtype_of",
     "linear",
     "require_score",
 ]
@@ -90,10 +93,11 @@ class Score(nn.Module):
         visible: Tensor | None = None,
         needs_grad: bool = False,
     ) -> Tensor | None:
-        """The output for projected rows, all (B, R, rows, size), without visiting every pair.
+        """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; never while traced.
 
-        causal: key j is visible to row i ≥ j. visible: which keys are, (B or 1, R or 1, 1, m). None where it does not
-        pay or the numbers do not allow it: then the scores are computed.
+        causal: key j is visible to rows i ≥ j. visible: which keys may be attended, boolean (B or 1, R or 1, 1, m).
+        needs_grad: whether it will be differentiated. None where that cannot be done, does not pay, or the numbers do
+        not allow it: then the scores are computed.
         """
         return None
 
@@ -153,10 +157,7 @@ class _Custom(Score):
         self.module = module
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        # Rows are float32 where the caller's are half precision; a module in half precision gets them as the caller's.
-        parameters = (parameter.dtype for parameter in self.module.parameters())
-        dtype = next((dtype for dtype in parameters if dtype in HALVES), query.dtype)
-        scores = self.module(query.to(dtype), key.to(dtype))
+        scores = in_dtype_of(self.module, query, key)
         expected = (*query.shape[:-1], key.shape[-2])
         if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
             got = shape_text(scores) if isinstance(scores, Tensor) else type(scores).__name__
@@ -190,6 +191,13 @@ def check_parameter(query: Tensor, parameter: Tensor) -> None:
         raise TypeError(f"query: expected dtype {parameter.dtype} like the score's parameters, got {query.dtype}")
     if parameter.device != query.device:
         raise ValueError(f"query: expected device {parameter.device} like the score's parameters, got {query.device}")
+
+
+def in_dtype_of(module: Callable[..., Any], *rows: Tensor) -> Any:
+    """module(*rows). Half-precision rows arrive here as float32; a module in half precision gets them back as that."""
+    parameters = module.parameters() if isinstance(module, nn.Module) else ()
+    dtype = next((parameter.dtype for parameter in parameters if parameter.dtype in HALVES), rows[0].dtype)
+    return module(*(tensor.to(dtype) for tensor in rows))
 
 
 def linear(rows: Tensor, weight: Tensor) -> Tensor:
