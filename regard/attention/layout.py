@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.arguments import check_tensor
 from regard.attention.tracing import is_traced
 
-__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare"]
+__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare", "remembered_layout"]
 
 HALVES = (torch.float16, torch.bfloat16)  # computed in float32
 
@@ -141,14 +141,15 @@ def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
             raise TypeError(f"{name}: expected dtype {query.dtype} like query, got {tensor.dtype}")
         if tensor.device != query.device:
             raise ValueError(f"{name}: expected device {query.device} like query, got {tensor.device}")
-    make = _make_layout if is_traced(query) else _remembered_layout
-    return make(query.device, tuple(query.shape), *(tuple(tensor.shape) for tensor in given.values()))
+    make = _make_layout if is_traced(query) else remembered_layout
+    return make(query.device, query.shape, *(tensor.shape for tensor in given.values()))
 
 
 def _make_layout(
     device: torch.device, query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None = None
 ) -> Layout:
     """The layout of these shapes; they alone decide it, so that a decoder's steps can share one."""
+    query, key, value = tuple(query), tuple(key), None if value is None else tuple(value)
     n, m = query[-2], key[-2]
     if value is not None and value[-2] != m:
         raise ValueError(f"value: expected one value per key, {m} of them in dimension -2, got {tuple(value)}")
@@ -166,7 +167,7 @@ def _make_layout(
     return Layout(_broadcast(leads), n, m, group, device, range(n))
 
 
-_remembered_layout = functools.lru_cache(maxsize=256)(_make_layout)
+remembered_layout = functools.lru_cache(maxsize=256)(_make_layout)
 
 
 def _count_heads(name: str, shape: tuple[int, ...], query_heads: int) -> int:

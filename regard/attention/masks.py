@@ -21,7 +21,7 @@ from regard.arguments import shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
 
-__all__ = ["BoundMask", "Mask", "bias", "check_mask", "drop", "keep", "zero_hidden"]
+__all__ = ["BoundMask", "Mask", "additive_mask", "bias", "check_mask", "drop", "keep", "zero_hidden"]
 
 
 class Mask:
@@ -101,6 +101,7 @@ class BoundMask:
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
     tensors: tuple[Tensor, ...] = ()  # what `allowed` and `bias` read
+    _added: tuple[torch.dtype, Tensor | None] | None = None
 
     @property
     def breaks(self) -> Sequence[int]:
@@ -138,6 +139,14 @@ class BoundMask:
     def bias(self, tile: Tile) -> Tensor | None:
         """What is added to the scores, broadcastable to the tile; None for nothing."""
         return None
+
+    def added(self, dtype: torch.dtype, layout: Layout) -> Tensor | None:
+        """What is added to the scores of a small call as a whole, broadcastable to (B, R, n, m), made once."""
+        if self._added is None or self._added[0] is not dtype:
+            whole = Tile.whole(layout.folded[0], len(layout.positions), layout.m)
+            added = None if self.allows_all(whole) else additive_mask(self.allowed(whole), self.bias(whole), dtype)
+            self._added = (dtype, added)
+        return self._added[1]
 
     def reached(self, tile: Tile) -> Tensor | None:
         """Boolean (B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
@@ -180,6 +189,15 @@ def check_mask(name: str, mask: object) -> Mask:
     raise TypeError(
         f"{name}: expected a mask (keep, drop, bias, lengths, segments, causal, window), got {type(mask).__name__}"
     )
+
+
+def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores: the bias, and −inf where nothing is allowed, in the query's dtype."""
+    bias = None if bias is None else bias.to(dtype)
+    if allowed is None:
+        return bias
+    nothing = torch.zeros((), dtype=dtype, device=allowed.device) if bias is None else bias
+    return torch.where(allowed, nothing, -torch.inf)
 
 
 def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
