@@ -180,7 +180,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """
     check_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
-    layout = Layout(tuple(batch), n, m, 1, scores.device, range(n))
+    layout = Layout(tuple(batch), n, m, 1, scores.device)
     allowed, bias = _Call.of(layout, None, mask, 0.0).restrictions(Tile.whole(layout.folded[0], n, m))
     folded = layout.spread(prepare(scores))
     return layout.unfold(_softmax(_restrict(folded, allowed, bias))).to(scores.dtype)

@@ -36,7 +36,8 @@ class Tile(NamedTuple):
     @classmethod
     def whole(cls, batch: int, n: int, m: int) -> Tile:
         """All of the scores."""
-        return cls(slice(0, batch), slice(0, n), slice(0, m))
+        # Not cls(…): sizes that the compiler leaves open would be fixed by slices among the arguments of a class.
+        return cls._make((slice(0, batch), slice(0, n), slice(0, m)))
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Layout:
     m: int
     group: int  # how many query heads share a key head; 1 where heads are not grouped
     device: torch.device
-    positions: Sequence[int]  # of the rows that are computed, among the n queries: range(n) for all
+    positions: Sequence[int] | None = None  # of the rows that are computed, among the n queries; None for all
     heads: Tensor | None = None  # the heads that are computed; None for all
 
     @property
@@ -74,7 +75,7 @@ class Layout:
         if self.heads is not None and tensor.dim() > 2 and tensor.shape[-3] > 1:
             grouped = tensor.shape[-3] != self.batch[-1]
             tensor = tensor.index_select(-3, self.heads // self.group if grouped else self.heads)
-        if rows and not isinstance(self.positions, range) and tensor.shape[-2] == self.n:
+        if rows and self.positions is not None and tensor.shape[-2] == self.n:
             tensor = tensor.index_select(-2, torch.tensor(self.positions, device=tensor.device, dtype=torch.long))
         return tensor
 
@@ -96,7 +97,7 @@ class Layout:
 
     def query_indices(self, rows: slice) -> Tensor:
         """The positions of these rows among the n queries."""
-        if isinstance(self.positions, range):
+        if self.positions is None:
             return torch.arange(rows.start, rows.stop, device=self.device)
         return torch.tensor(self.positions[rows], dtype=torch.long, device=self.device)
 
@@ -155,7 +156,7 @@ def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
     for name, tensor in given.items():
         lead = tuple(tensor.shape[:-2])
         leads[name] = (*lead[:-1], heads) if group > 1 and lead and lead[-1] != 1 else lead
-    return Layout(_broadcast(leads), n, m, group, query.device, range(n))
+    return Layout(_broadcast(leads), n, m, group, query.device)
 
 
 def _count_heads(name: str, tensor: Tensor, query_heads: int) -> int:

@@ -11,7 +11,7 @@ from positions alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class Mask:
         if last is not None and (last[0] is layout or last[0] == layout) and last[1] == _state_of(self.sources):
             return last[2]
         bound = self.bind(layout)
-        if isinstance(layout.positions, range) and not is_traced(*self.sources):
+        if layout.positions is None and not is_traced(*self.sources):
             state = _state_of(self.sources)
             if state is not None:
                 object.__setattr__(self, "_last", (layout, state, bound))
@@ -94,7 +94,9 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added.
+    called only for tiles in which something is forbidden or added. While traced, only these two are called, for the
+    whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may capture the
+    tile, or the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
@@ -249,17 +251,19 @@ class _Dense(Mask):
 
     def bind(self, layout: Layout) -> BoundMask:
         tensor, batch = self.tensor, layout.batch
-        expected = f"{self.name}: expected shape (…, {layout.n} or 1, {layout.m} or 1)"
         if tensor.device != layout.device:
             raise ValueError(f"{self.name}: expected device {layout.device} like query, got {tensor.device}")
-        # Each size is compared by ==: `in` does not see that a size which the compiler leaves open is the same.
+        lead = (1,) * (len(batch) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
+        # Compared by ==: `in` does not see that a size which the compiler leaves open is the same.
         sizes = zip(tensor.shape[-2:], (layout.n, layout.m), strict=True)
         if any(size != 1 and size != wanted for size, wanted in sizes):
-            raise ValueError(f"{expected} for {layout.n} queries and {layout.m} keys, got {shape_text(tensor)}")
-        lead = (1,) * (len(batch) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
-        if len(lead) > len(batch) or any(a != 1 and a != b for a, b in zip(lead, batch, strict=True)):
-            raise ValueError(f"{expected} with leading dimensions that broadcast to {batch}, got {shape_text(tensor)}")
-        return _BoundDense(self.name, layout.fold(layout.select(tensor, rows=True)))
+            problem = f"for {layout.n} queries and {layout.m} keys"
+        elif len(lead) > len(batch) or any(a != 1 and a != b for a, b in zip(lead, batch, strict=True)):
+            problem = f"with leading dimensions that broadcast to {batch}"
+        else:
+            return _BoundDense(self.name, layout.fold(layout.select(tensor, rows=True)))
+        expected = f"shape (…, {layout.n} or 1, {layout.m} or 1) {problem}"
+        raise ValueError(f"{self.name}: expected {expected}, got {shape_text(tensor)}")
 
 
 class _BoundDense(BoundMask):
@@ -375,11 +379,14 @@ class _BoundAnd(BoundMask):
         return joined
 
     def bias(self, tile: Tile) -> Tensor | None:
-        added = [bias for bias in [part.bias(tile) for part in self.parts] if bias is not None]
-        if len(added) < 2:
-            return added[0] if added else None
-        # In half precision a sum would lose digits, or overflow.
-        return reduce(torch.add, (bias.to(torch.promote_types(bias.dtype, torch.float32)) for bias in added))
+        total: Tensor | None = None
+        for part in self.parts:
+            added = part.bias(tile)
+            if added is not None:
+                # In half precision a sum would lose digits, or overflow.
+                added = added.to(torch.promote_types(added.dtype, torch.float32))
+                total = added if total is None else total + added
+        return total
 
 
 class _Or(_Join):

@@ -190,7 +190,7 @@ class _BoundSegments(BoundMask):
     def __init__(self, row_ends: Tensor, key_ends: Tensor, layout: Layout) -> None:
         self.tensors, self.layout = (row_ends, key_ends), layout
         self.ragged = len(row_ends) > 1
-        self.contiguous = isinstance(layout.positions, range)
+        self.contiguous = layout.positions is None
 
     @cached_property
     def _ends(self) -> list[tuple[list[int], list[int]]]:
@@ -216,8 +216,8 @@ class _BoundSegments(BoundMask):
         The number of sequences stands for what is left over.
         """
         if tile.rows.start >= tile.rows.stop:
-            return []
-        first, last = _ends_of(self.layout.positions[tile.rows])
+            return []  # without rows
+        first, last = _ends_of(self.layout, tile)
         blocks = []
         for row_ends, key_ends in self._ends[tile.batch] if self.ragged else self._ends:
             start, stop = bisect_right(row_ends, first), bisect_right(row_ends, last)
@@ -249,10 +249,11 @@ class _BoundSegments(BoundMask):
         return 1
 
     def allowed(self, tile: Tile) -> Tensor:
-        positions = self.layout.query_indices(tile.rows), _arange(tile.keys, self.layout.device)
-        rows, keys = (_segment_of(ends, at, tile) for ends, at in zip(self.tensors, positions, strict=True))
+        row_ends, key_ends = self.tensors
+        rows = _segment_of(row_ends, self.layout.query_indices(tile.rows), tile)
+        keys = _segment_of(key_ends, _arange(tile.keys, self.layout.device), tile)
         same = rows[:, :, None] == keys[:, None]  # (B or 1, n, m)
-        return (same & (rows < self.tensors[0].shape[-1])[:, :, None])[:, None]
+        return (same & (rows < row_ends.shape[-1])[:, :, None])[:, None]
 
 
 def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
@@ -265,9 +266,12 @@ def _differences(ends: Sequence[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _ends_of(positions: Sequence[int]) -> tuple[int, int]:
-    """The first and the last of at least one."""
-    return (positions[0], positions[-1]) if isinstance(positions, range) else (min(positions), max(positions))
+def _ends_of(layout: Layout, tile: Tile) -> tuple[int, int]:
+    """The first and the last position of the tile's rows; 0 where there is none."""
+    if layout.positions is None or tile.rows.start >= tile.rows.stop:
+        return tile.rows.start, max(tile.rows.stop - 1, tile.rows.start)
+    positions = layout.positions[tile.rows]
+    return min(positions), max(positions)
 
 
 # ---------------------------------------------------------------------------------------------------------- bands
@@ -348,22 +352,18 @@ class _BoundBand(BoundMask):
     def __init__(self, low: int, high: int, layout: Layout) -> None:
         self.low, self.high, self.layout = low, high, layout
 
-    def _ends(self, tile: Tile) -> tuple[int, int]:
-        """The first and the last position of the tile's rows."""
-        return _ends_of(self.layout.positions[tile.rows]) if tile.rows.start < tile.rows.stop else (0, 0)
-
     def visible_keys(self, tile: Tile) -> slice:
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return _clip(tile.keys, first + self.low, last + self.high + 1)
 
     def allows_all(self, tile: Tile) -> bool:
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return bool(last + self.low <= tile.keys.start and tile.keys.stop <= first + self.high + 1)
 
     def is_causal(self, tile: Tile) -> bool:
-        if not isinstance(self.layout.positions, range):
+        if self.layout.positions is not None:
             return False
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return bool(tile.keys.start == first + self.high and last + self.low <= tile.keys.start)
 
     def allowed(self, tile: Tile) -> Tensor:
