@@ -129,7 +129,10 @@ def test_tensors_are_what_a_mask_reads():
     assert [tensor.dtype for tensor in bound.tensors] == [torch.int64, torch.bool, torch.float32]
     assert [tuple(tensor.shape) for tensor in bound.tensors] == [(3, 1, 1, 1), (3, 1, 5, 7), (3, 1, 1, 7)]
     assert window(1, 1, 0).bind(layout_of()).tensors == ()
-    assert [tensor.tolist() for tensor in segments([2, 3], [3, 4]).bind(layout_of()).tensors] == [[[2, 5]], [[3, 7]]]
+    assert [tensor.tolist() for tensor in segments([2, 3], [3, 4]).bind(layout_of()).tensors] == [
+        [[[2, 5]]],
+        [[[3, 7]]],
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------------- traced
