@@ -190,7 +190,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """
     check_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
-    layout = Layout(tuple(batch), n, m, 1, scores.device, range(n))
+    layout = Layout(tuple(batch), n, m, 1, scores.device)
     call = _Call.of(layout, None, mask, None)
     allowed, bias = call.restrictions(Tile.whole(layout.folded[0], n, m))
     restricted = _restrict(layout.spread(prepare(scores)), allowed, bias)
@@ -238,9 +238,9 @@ class _Call:
 
     def without_hidden(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
-        if self.mask is None or not self.layout.positions or is_traced(*tensors):
+        if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
-        reached = self.mask.reached(Tile.whole(len(tensors[0]), len(self.layout.positions), tensors[0].shape[2]))
+        reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
         return tuple(zero_hidden(rows, reached) for rows in tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
