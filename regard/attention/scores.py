@@ -206,16 +206,25 @@ def linear(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 class LogPositive(nn.Module):
-    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter."""
+    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter.
+
+    Its numbers are checked on the CPU, and then are where PyTorch makes tensors: `with torch.device("meta")` too.
+    """
 
     def __init__(self, name: str, number: Tensor, learnable: bool) -> None:
         super().__init__()
         self.learnable = learnable
         self.name = f"log_{name}" if learnable else name
+        device = torch.get_default_device()
         if learnable:
-            self.register_parameter(self.name, nn.Parameter(number.log().to(torch.get_default_dtype())))
+            self.register_parameter(self.name, nn.Parameter(number.log().to(device, torch.get_default_dtype())))
         else:
-            self.register_buffer(self.name, number)
+            self.register_buffer(self.name, number.to(device))
+
+    def extra_repr(self) -> str:
+        numbers: Tensor = self()
+        values = "meta" if numbers.is_meta else numbers.tolist()
+        return f"{values}, learnable={self.learnable}"
 
     def forward(self) -> Tensor:
         stored: Tensor = getattr(self, self.name)
@@ -302,9 +311,6 @@ class Cosine(_PlainDot):
     def temperature(self) -> Tensor:
         temperature: Tensor = self._temperature()
         return temperature
-
-    def extra_repr(self) -> str:
-        return f"temperature={self.temperature.item():.4g}, learnable={self._temperature.learnable}"
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         check_features("key", key, query.shape[-1], "the query's, which a cosine needs")
