@@ -273,12 +273,9 @@ class _Call:
         """The scores of a tile; in float64 where float32 would lose the digits that matter."""
         if self.scale is not None:
             return (query * self.scale) @ key.transpose(-2, -1)
-        if not (self.score.is_dot and self.uses_dot and query.numel() and key.numel()) or is_traced(query):
-            scores = self.score.pairs(query, key)
-        elif (dot := self.score.as_dot(query, key)) is None:
-            scores = self.score.pairs(query.double(), key.double())
-        else:
-            scores = (dot[0] * dot[2]) @ dot[1].transpose(-2, -1)
+        reduces = self.score.is_dot and self.uses_dot and query.numel() and key.numel() and not is_traced(query)
+        dot = self.score.as_dot(query, key) if reduces else None
+        scores = self.score.pairs(query, key) if dot is None else (dot[0] * dot[2]) @ dot[1].transpose(-2, -1)
         return self.score.modify(scores, self.layout.indices(tile)) if self.score.has_positions else scores
 
     @property

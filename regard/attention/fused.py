@@ -54,6 +54,8 @@ def quick_attention(
         return None
     if torch.compiler.is_compiling() or not (type(query) is type(key) is type(value) is Tensor):
         return None
+    if query.is_nested or key.is_nested or value.is_nested:
+        return None
     shape, key_shape, dtype = query.shape, key.shape, query.dtype
     if len(shape) != 4 or key_shape != value.shape or shape[0] != key_shape[0] or shape[3] != key_shape[3]:
         return None

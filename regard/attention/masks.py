@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.arguments import shape_text
+from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
 
@@ -191,6 +191,7 @@ def check_mask(name: str, mask: object) -> Mask:
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, Tensor):
+        check_not_nested(name, mask, "in keep(t), drop(t) or bias(t)")
         wrap = {torch.bool: "keep(t) if True means 'may be attended', drop(t) if True means 'must not'"}
         hint = wrap.get(mask.dtype, "bias(t) if it is added to the scores, lengths(t) if it counts valid keys")
         raise TypeError(f"{name}: a bare tensor {shape_text(mask)} of {mask.dtype} has no polarity; wrap it: {hint}")

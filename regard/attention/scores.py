@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
 from regard.attention.layout import HALVES, Layout, check_layout
+from regard.attention.tracing import is_traced
 
 __all__ = [
     "DEFAULT",
@@ -56,6 +59,11 @@ class Score(nn.Module):
     has_average = False  # the same of average()
     dot_is_exact = True  # whether as_dot() gives the score itself, and not up to a constant of the row
     has_positions = False  # whether modify() changes anything
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "project_key" in vars(cls):
+            setattr(cls, "project_key", _remembering(cls.project_key))  # noqa: B010
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ValueError or TypeError, naming the argument, where the sizes do not fit this score."""
@@ -127,27 +135,49 @@ class Score(nn.Module):
         return _Projected(self)
 
 
+# The last keys that a score projected, and what became of them.
+_last_keys: WeakKeyDictionary[Score, tuple[ref[Tensor], ref[Tensor]]] = WeakKeyDictionary()
+
+
+def _remembering(project: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """project_key, which remembers the keys that it was given, so that `projected` can tell them from its own."""
+
+    @wraps(project)
+    def project_key(self: Score, key: Tensor) -> Tensor:
+        keys = project(self, key)
+        if not is_traced(key) and not (self in _last_keys and _last_keys[self][1]() is key):
+            _last_keys[self] = ref(key), ref(keys)
+        return keys
+
+    return project_key
+
+
 class _Projected(Score):
-    """Another score in everything but what it does with keys."""
+    """Another score in everything but what it does with keys: the rest of Score's names lead to the other's."""
 
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        for name in (
-            "may_exclude",
-            "is_dot",
-            "has_average",
-            "check_query",
-            "project_query",
-            "pairs",
-            "as_dot",
-            "average",
-        ):
-            setattr(self, name, getattr(score, name))
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         inner_size = self.score.project_query(query[..., :0, :]).shape[-1]
         check_features("key", key, inner_size, "the size of projected keys")
+        if is_traced(key):
+            return
+        owner = getattr(self.score.project_key, "__self__", self.score)  # it may be a score that this one is made of
+        if owner in _last_keys:
+            given, made = _last_keys[owner]
+            if given() is key is not made():
+                raise ValueError("key: expected keys that went through project_key, got those that it was given")
+
+
+def _lead_to_the_other(name: str) -> property:
+    return property(lambda projected: getattr(projected.score, name))
+
+
+for _name in set(vars(Score)) - {"check", "check_key", "project_key", "forward", "projected", "modified"}:
+    if not _name.startswith("_"):
+        setattr(_Projected, _name, _lead_to_the_other(_name))
 
 
 class _Custom(Score):
@@ -158,12 +188,22 @@ class _Custom(Score):
         self.module = module
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = in_dtype_of(self.module, query, key)
-        expected = (*query.shape[:-1], key.shape[-2])
-        if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
-            got = shape_text(scores) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"score: expected scores of shape {expected}, got {got}")
+        try:
+            scores = in_dtype_of(self.module, query, key)
+        except TypeError as error:  # among others, a module of one argument
+            raise TypeError(f"{self._expected(query, key)}, got {error}") from error
+        if not isinstance(scores, Tensor):
+            raise ValueError(f"{self._expected(query, key)}, got {type(scores).__name__}")
+        if scores.shape != (*query.shape[:-1], key.shape[-2]):
+            raise ValueError(f"{self._expected(query, key)}, got shape {shape_text(scores)}")
         return scores.to(query.dtype)
+
+    def _expected(self, query: Tensor, key: Tensor) -> str:
+        scores = (*query.shape[:-1], key.shape[-2])
+        return (
+            f"score: expected {type(self.module).__name__} to map query {shape_text(query)} and key {shape_text(key)} "
+            f"to scores {scores}, one number for each query and key"
+        )
 
 
 def require_score(score: nn.Module | None) -> Score:
@@ -207,16 +247,25 @@ def linear(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 class LogPositive(nn.Module):
-    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter."""
+    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter.
+
+    Its numbers are checked on the CPU, and then are where PyTorch makes tensors: `with torch.device("meta")` too.
+    """
 
     def __init__(self, name: str, number: Tensor, learnable: bool) -> None:
         super().__init__()
         self.learnable = learnable
         self.name = f"log_{name}" if learnable else name
+        device = torch.get_default_device()
         if learnable:
-            self.register_parameter(self.name, nn.Parameter(number.log().to(torch.get_default_dtype())))
+            self.register_parameter(self.name, nn.Parameter(number.log().to(device, torch.get_default_dtype())))
         else:
-            self.register_buffer(self.name, number)
+            self.register_buffer(self.name, number.to(device))
+
+    def extra_repr(self) -> str:
+        numbers: Tensor = self()
+        values = "meta" if numbers.is_meta else numbers.tolist()
+        return f"{values}, learnable={self.learnable}"
 
     def forward(self) -> Tensor:
         stored: Tensor = getattr(self, self.name)
@@ -306,9 +355,6 @@ class Cosine(_PlainDot):
     def temperature(self) -> Tensor:
         temperature: Tensor = self._temperature()
         return temperature
-
-    def extra_repr(self) -> str:
-        return f"temperature={self.temperature.item():.4g}, learnable={self._temperature.learnable}"
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         check_features("key", key, query.shape[-1], "the query's, which a cosine needs")

@@ -18,6 +18,12 @@ from regard.attention import (
 
 INT, COMPLEX, META = torch.int64, torch.complex64, "meta"
 
+
+def jagged(rows):
+    """Nested: a sequence and one that is shorter."""
+    return torch.nested.nested_tensor([rows, rows[1:]], layout=torch.jagged)
+
+
 BARE = [
     (TypeError, "mask", hint, came, lambda c, mask=mask: c.attend(mask=mask(c)))
     for hint, came, mask in (
@@ -33,6 +39,16 @@ BARE = [
     )
 ]
 BARE += [
+    *(
+        (TypeError, name, "dense", "nested", lambda c, wrong=wrong: c.attend(mask=wrong(c)))
+        for name, wrong in (
+            ("mask", lambda c: jagged(c.yes(c.n, c.m))),
+            ("keep", lambda c: keep(jagged(c.yes(c.n, c.m)))),
+            ("drop", lambda c: drop(jagged(c.yes(c.n, c.m)))),
+            ("bias", lambda c: bias(jagged(c.t(c.n, c.m)))),
+            ("lengths", lambda c: lengths(jagged(c.t(c.n, dtype=INT)))),
+        )
+    ),
     (TypeError, "mask", "keep(t)", "(5, 7)", lambda c: masked_softmax(c.t(c.n, c.m), c.yes(c.n, c.m))),
     (TypeError, "mask", "keep(t)", "(5, 7)", lambda c: c.weights(mask=c.yes(c.n, c.m))),
     (TypeError, "mask", "keep(t)", "(1, 7)", lambda c: average_pool(c.value, c.yes(1, c.m))),
@@ -127,7 +143,7 @@ LENGTHS += [
     (ValueError, "segments", "(batch, sequences)", "(1, 2, 2)", lambda c: segments([[[1, 2], [3, 4]]])),
     (ValueError, "segments", "2", "1", lambda c: segments([1, 2], [3])),
     (ValueError, "segments", "(2, 1)", "(1, 1)", lambda c: segments([[1], [2]], [[3]])),
-    (ValueError, "segments", "(3, sequences)", "(2, 1)", lambda c: c.attend(mask=segments([[1], [2]]))),
+    (ValueError, "segments", "(3, sequences)", "(2, 1)", lambda c: c.attend(mask=segments([[1]] * (c.b - 1)))),
     (ValueError, "segments", "at most 5", "6", lambda c: c.attend(mask=segments([[1], [2], [6]]))),
     (ValueError, "segments", "at most 7", "8", lambda c: c.attend(mask=segments([[1]] * 3, [[8]] * 3))),
     (ValueError, "segments", "without a batch", "(2, 1)", lambda c: attend(*[c.t(5, 5)] * 3, mask=segments([[2]] * 2))),
