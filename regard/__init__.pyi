@@ -1,17 +1,17 @@
 # The public names, once: `import regard` reads this file, and imports a module when one of its names is first used.
 from .attention.additive import Additive as Additive
+from .attention.dense_masks import (
+    bias as bias,
+    drop as drop,
+    keep as keep,
+)
 from .attention.formula import (
     attend as attend,
     masked_softmax as masked_softmax,
     weights as weights,
 )
 from .attention.kernels import Kernel as Kernel
-from .attention.masks import (
-    Mask as Mask,
-    bias as bias,
-    drop as drop,
-    keep as keep,
-)
+from .attention.masks import Mask as Mask
 from .attention.normalizers import (
     Entmax as Entmax,
     Normalizer as Normalizer,
@@ -28,6 +28,11 @@ from .attention.position_masks import (
     lengths as lengths,
     segments as segments,
     window as window,
+)
+from .attention.relative import (
+    alibi as alibi,
+    relative as relative,
+    t5_buckets as t5_buckets,
 )
 from .attention.scores import (
     Bilinear as Bilinear,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from regard.attention import fused
 from regard.attention.layout import Tile
-from regard.attention.masks import BoundMask, zero_hidden
+from regard.attention.masks import BoundMask, additive_mask, zero_hidden
 from regard.attention.tiling import Tiles, full_precision, streamed_tiles
 from regard.attention.tracing import recorded, substituted
 
@@ -336,7 +336,7 @@ def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Ten
         query, key, value = (part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for part in given[:3])
         return query, key, value, None, False
     allowed = mask.allowed(tile)
-    added = fused.additive_mask(allowed, mask.bias(tile), query.dtype)
+    added = additive_mask(allowed, mask.bias(tile), query.dtype)
     return query, zero_hidden(key, allowed), zero_hidden(value, allowed), added, False
 
 

@@ -29,7 +29,7 @@ from regard.attention import fused
 from regard.attention.dropout import dropout
 from regard.attention.engine import TileInput, is_foreign, solve_tiles
 from regard.attention.layout import Layout, Tile, check_layout, prepare
-from regard.attention.masks import BoundMask, Mask, check_mask, zero_hidden
+from regard.attention.masks import BoundMask, Mask, additive_mask, check_mask, zero_hidden
 from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
 from regard.attention.observers import notify
 from regard.attention.operators import dot_attention
@@ -125,8 +125,8 @@ def _attend(
     need_weights: bool = False,
 ) -> Any:
     """`attend`, without notifying observers."""
-    if mask is None and normalizer is None and not need_weights and type(dropout) is float and not dropout:
-        output = fused.unmasked_dot_attention(query, key, value, score)
+    if normalizer is None and not need_weights and type(dropout) is float and not dropout:
+        output = fused.quick_attention(query, key, value, score, mask)
         if output is not None:
             return output
     layout = check_layout(query, key, value)
@@ -190,7 +190,7 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """
     check_tensor("scores", scores, "of shape (…, n, m)")
     *batch, n, m = scores.shape
-    layout = Layout(tuple(batch), n, m, 1, scores.device, range(n))
+    layout = Layout(tuple(batch), n, m, 1, scores.device)
     call = _Call.of(layout, None, mask, None)
     allowed, bias = call.restrictions(Tile.whole(layout.folded[0], n, m))
     restricted = _restrict(layout.spread(prepare(scores)), allowed, bias)
@@ -201,7 +201,6 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
 
 
 SOFTMAX = Softmax()
-SMALL = 1 << 15  # so many scores without gradients are not worth tiles
 
 
 @dataclass(frozen=True)
@@ -239,9 +238,9 @@ class _Call:
 
     def without_hidden(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
-        if self.mask is None or not self.layout.positions or is_traced(*tensors):
+        if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
-        reached = self.mask.reached(Tile.whole(len(tensors[0]), len(self.layout.positions), tensors[0].shape[2]))
+        reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
         return tuple(zero_hidden(rows, reached) for rows in tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
@@ -446,7 +445,7 @@ def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> 
             output = _by_dot(call, query, key, value, whole, needs_grad)
             if output is not None:
                 return output
-    small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= SMALL
+    small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
     # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
     if (small and not needs_grad) or (needs_grad and call.is_foreign and any(True for _ in call.score.buffers())):
         return _in_one_tile(call, query, key, value, whole, needs_grad)
@@ -472,12 +471,12 @@ def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile,
     width, inner = value.shape[-1], max(rows.shape[-1], value.shape[-1])
     rows, keys, values = fused.pad(rows, inner), fused.pad(keys, inner), fused.pad(value.to(rows.dtype), inner)
     output = None
-    small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= SMALL
+    small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
     if small and not needs_grad and call.per_head is None:
-        allowed, bias = call.restrictions(whole)
-        mask = fused.additive_mask(allowed, bias, rows.dtype)
+        mask = None if call.mask is None else call.mask.added(rows.dtype, call.layout)
         output = fused.attend_small(rows, keys, values, mask, scale)
-        if output is None and allowed is not None:  # what nobody sees may be all that is in the way
+        if output is None and call.mask is not None:  # what nobody sees may be all that is in the way
+            allowed, _ = call.restrictions(whole)
             keys, values = zero_hidden(keys, allowed), zero_hidden(values, allowed)
             output = fused.attend_small(rows, keys, values, mask, scale)
     if output is None:
@@ -535,7 +534,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         causal = call.mask is not None and call.mask.is_causal(whole)
         key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
-        mask = None if causal else fused.additive_mask(allowed, bias, rows.dtype)
+        mask = None if causal else additive_mask(allowed, bias, rows.dtype)
         output = dot_attention(rows * scale, keys, value, mask, call.per_head, causal)
         if output is not None:
             return output

@@ -19,54 +19,77 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention  # bound at import: `capture`, which patches it, skips ours
 
-from regard.attention.scores import Dot
+from regard.attention.layout import remembered_layout
+from regard.attention.masks import Mask
+from regard.attention.scores import DEFAULT, Dot
+from regard.attention.tracing import in_transform
 
 __all__ = [
-    "additive_mask",
+    "SMALL",
     "are_finite",
     "attend_small",
     "backward",
     "backward_with_bias",
     "forward",
     "pad",
+    "quick_attention",
     "summing_into",
-    "unmasked_dot_attention",
 ]
 
-DEFAULT = Dot()
+SMALL = 1 << 15  # so many scores without gradients are not worth tiles
+VECTORISED = 64  # with so many keys the kernel is never in its scalar loops alone
 _kernel = torch._scaled_dot_product_flash_attention_for_cpu
 _kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
-def unmasked_dot_attention(query: Tensor, key: Tensor, value: Tensor, score: nn.Module | None) -> Tensor | None:
-    """The commonest call, which needs no folding and no tiles: scaled dot products of (batch, heads, rows, size).
+def quick_attention(
+    query: Tensor, key: Tensor, value: Tensor, score: nn.Module | None, mask: Mask | None
+) -> Tensor | None:
+    """A decoder's call: scaled dot products of (batch, heads, rows, size) without gradients, and few of them if masked.
 
     None for any other call, for a wrong one, and where the result cannot be trusted. A decoder makes this call for
     every layer of every token, with so few numbers that checking and folding would take longer than the kernel.
     """
-    if score is not None and not (type(score) is Dot and score.is_dot):
+    if score is not None and (type(score) is not Dot or not score.is_dot):
         return None
-    if not (type(query) is type(key) is type(value) is Tensor and query.dtype is key.dtype is value.dtype):
+    if torch.compiler.is_compiling() or not (type(query) is type(key) is type(value) is Tensor):
         return None
-    shape, key_shape = query.shape, key.shape
-    if len(shape) != 4 or key_shape != value.shape or shape[:2] != key_shape[:2] or shape[3] != key_shape[3]:
+    shape, key_shape, dtype = query.shape, key.shape, query.dtype
+    if len(shape) != 4 or key_shape != value.shape or shape[0] != key_shape[0] or shape[3] != key_shape[3]:
         return None
-    if not (query.is_cpu and key.is_cpu and value.is_cpu and query.dtype in (torch.float32, torch.float64)):
+    if not (dtype is key.dtype is value.dtype and (dtype is torch.float32 or dtype is torch.float64)):
         return None
-    if not (torch.strided is query.layout is key.layout is value.layout) or torch.is_autocast_enabled("cpu"):
+    if not (query.is_cpu and key.is_cpu and value.is_cpu) or torch.is_autocast_enabled("cpu") or in_transform():
+        return None
+    if not (torch.strided is query.layout is key.layout is value.layout) or 0 in shape or 0 in key_shape:
         return None
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         return None
-    if 0 in shape or 0 in key_shape or torch._C._functorch.peek_interpreter_stack() is not None:
+    heads, grouped, added = shape[1], shape[1] != key_shape[1], None
+    if grouped and heads % key_shape[1]:
         return None
-    scale = (DEFAULT if score is None else score).scale_of(query)
-    return attend_small(query, key, value, None, scale)
+    if mask is not None:
+        if not isinstance(mask, Mask) or shape.numel() // shape[3] * key_shape[2] > SMALL:
+            return None
+        layout = remembered_layout(query.device, shape, key_shape, key_shape)
+        bound = mask.bound(layout)
+        if bound.learned:
+            return None
+        added = bound.added(dtype, layout)
+        if grouped and added is not None and added.shape[:2] != (1, 1):  # that of a bound mask is by groups
+            return None
+    if score is None and not grouped:  # each argument by name takes time that counts here
+        output = scaled_dot_product_attention(query, key, value, added)
+    else:
+        scale = (score or DEFAULT).scale_of(query)
+        output = scaled_dot_product_attention(query, key, value, added, scale=scale, enable_gqa=grouped)
+    return output if is_trusted(output, query, key, value, added is None) else None
 
 
 def attend_small(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor | None:
     """The output without gradients; None where it cannot be trusted."""
     output = scaled_dot_product_attention(query, key, value, mask, scale=scale)
-    return output if _is_trusted(output, query, key, value) else None
+    return output if is_trusted(output, query, key, value, mask is None) else None
 
 
 def forward(
@@ -79,7 +102,7 @@ def forward(
     if causal and scale <= 0:  # PyTorch multiplies the −inf of its causal mask by the scale as well
         query, scale = query * scale, 1.0
     output, lse = _kernel(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
-    if not _is_trusted(output, query, key, value):
+    if not is_trusted(output, query, key, value, mask is None and not causal):
         return None
     if sink is None:
         return output, lse
@@ -150,15 +173,6 @@ def summing_into(total: Tensor) -> Callable[[tuple[int, int], Tensor], None]:
     return add
 
 
-def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the scores: the bias, and −inf where nothing is allowed, in the query's dtype."""
-    bias = None if bias is None else bias.to(dtype)
-    if allowed is None:
-        return bias
-    nothing = torch.zeros((), dtype=dtype, device=allowed.device) if bias is None else bias
-    return torch.where(allowed, nothing, -math.inf)
-
-
 def pad(rows: Tensor, inner: int) -> Tensor:
     """Zeros behind the last entry: the fused CPU kernel wants queries, keys and values of one size, in unit stride."""
     if rows.shape[-1] < inner:
@@ -166,14 +180,16 @@ def pad(rows: Tensor, inner: int) -> Tensor:
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def _is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor) -> bool:
+def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmasked: bool) -> bool:
     """Whether the kernel met nothing that it gets wrong, which only numbers that are not finite can make it do.
 
-    It turns a row of NaN scores into 0 for a few keys, a NaN that a row may not see spoils it by NaN − inf, and an
-    infinite value of a weight that underflows becomes NaN. None of these leaves a finite row without a 0: it is enough
-    to look at the output, and only if that is suspicious at the input.
+    It turns a row of NaN scores into 0 where there are so few keys that it uses its scalar loops, a NaN that a row may
+    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves a
+    finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
-    ordinary = math.isfinite(output.sum().item()) and torch.count_nonzero(output).item() == output.numel()
+    ordinary = math.isfinite(output.sum().item())
+    if ordinary and not (unmasked and key.shape[-2] >= VECTORISED):
+        ordinary = torch.count_nonzero(output).item() == output.numel()
     return ordinary or are_finite(query, key, value)
 
 

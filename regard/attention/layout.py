@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.arguments import check_tensor
 from regard.attention.tracing import is_traced
 
-__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare"]
+__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare", "remembered_layout"]
 
 HALVES = (torch.float16, torch.bfloat16)  # computed in float32
 
@@ -37,7 +37,8 @@ class Tile(NamedTuple):
     @classmethod
     def whole(cls, batch: int, n: int, m: int) -> Tile:
         """All of the scores."""
-        return cls(slice(0, batch), slice(0, n), slice(0, m))
+        # Not cls(…): sizes that the compiler leaves open would be fixed by slices among the arguments of a class.
+        return cls._make((slice(0, batch), slice(0, n), slice(0, m)))
 
 
 @dataclass(eq=False)
@@ -49,14 +50,16 @@ class Layout:
     m: int
     group: int  # how many query heads share a key head; 1 where heads are not grouped
     device: torch.device
-    positions: Sequence[int]  # of the rows that are computed, among the n queries: range(n) for all
+    positions: Sequence[int] | None = None  # of the rows that are computed, among the n queries; None for all
     heads: Tensor | None = None  # the heads that are computed; None for all
 
+    rows: int = field(init=False)  # how many rows are computed
     lead: tuple[int, ...] = field(init=False)  # the leading dimensions of the result
     sharing: int = field(init=False)  # R: query heads that share their keys
     folded: tuple[int, int] = field(init=False)  # (B, R)
 
     def __post_init__(self) -> None:
+        self.rows = self.n if self.positions is None else len(self.positions)
         self.lead = self.batch if self.heads is None else (*self.batch[:-1], len(self.heads))
         if self.group > 1 and self.heads is None:
             self.sharing = self.group
@@ -71,7 +74,7 @@ class Layout:
         if self.heads is not None and tensor.dim() > 2 and tensor.shape[-3] > 1:
             grouped = tensor.shape[-3] != self.batch[-1]
             tensor = tensor.index_select(-3, self.heads // self.group if grouped else self.heads)
-        if rows and not isinstance(self.positions, range) and tensor.shape[-2] == self.n:
+        if rows and self.positions is not None and tensor.shape[-2] == self.n:
             tensor = tensor.index_select(-2, torch.tensor(self.positions, device=tensor.device, dtype=torch.long))
         return tensor
 
@@ -97,7 +100,7 @@ class Layout:
 
     def query_indices(self, rows: slice) -> Tensor:
         """The positions of these rows among the n queries."""
-        if isinstance(self.positions, range):
+        if self.positions is None:
             return torch.arange(rows.start, rows.stop, device=self.device)
         return torch.tensor(self.positions[rows], dtype=torch.long, device=self.device)
 
@@ -141,14 +144,15 @@ def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
             raise TypeError(f"{name}: expected dtype {query.dtype} like query, got {tensor.dtype}")
         if tensor.device != query.device:
             raise ValueError(f"{name}: expected device {query.device} like query, got {tensor.device}")
-    make = _make_layout if is_traced(query) else _remembered_layout
-    return make(query.device, tuple(query.shape), *(tuple(tensor.shape) for tensor in given.values()))
+    make = _make_layout if is_traced(query) else remembered_layout
+    return make(query.device, query.shape, *(tensor.shape for tensor in given.values()))
 
 
 def _make_layout(
     device: torch.device, query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None = None
 ) -> Layout:
     """The layout of these shapes; they alone decide it, so that a decoder's steps can share one."""
+    query, key, value = tuple(query), tuple(key), None if value is None else tuple(value)
     n, m = query[-2], key[-2]
     if value is not None and value[-2] != m:
         raise ValueError(f"value: expected one value per key, {m} of them in dimension -2, got {tuple(value)}")
@@ -163,10 +167,10 @@ def _make_layout(
     for name, shape in given.items():
         lead = shape[:-2]
         leads[name] = (*lead[:-1], heads) if group > 1 and lead and lead[-1] != 1 else lead
-    return Layout(_broadcast(leads), n, m, group, device, range(n))
+    return Layout(_broadcast(leads), n, m, group, device)
 
 
-_remembered_layout = functools.lru_cache(maxsize=256)(_make_layout)
+remembered_layout = functools.lru_cache(maxsize=256)(_make_layout)
 
 
 def _count_heads(name: str, shape: tuple[int, ...], query_heads: int) -> int:

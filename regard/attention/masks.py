@@ -4,14 +4,15 @@
 
 A mask has two forms. A `Mask` is what the caller writes: it knows no sizes. `bind` ties it to the layout of one call,
 where a wrong shape, device or length is refused, and gives a `BoundMask`, which answers for one tile of the scores at a
-time. Here are the two bases, the joins and the masks made of a dense tensor; position_masks.py has those that follow
-from positions alone.
+time. Here are the two bases and the joins. The masks: dense_masks.py, position_masks.py (lengths, segments, causal,
+window), relative.py (ALiBi, T5's bias).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from regard.arguments import shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
 
-__all__ = ["BoundMask", "Mask", "bias", "check_mask", "drop", "keep", "zero_hidden"]
+__all__ = ["BoundMask", "Mask", "additive_mask", "check_mask", "zero_hidden"]
 
 
 class Mask:
@@ -51,7 +52,7 @@ class Mask:
         if last is not None and (last[0] is layout or last[0] == layout) and last[1] == _state_of(self.sources):
             return last[2]
         bound = self.bind(layout)
-        if isinstance(layout.positions, range) and not is_traced(*self.sources):
+        if layout.positions is None and not is_traced(*self.sources):
             state = _state_of(self.sources)
             if state is not None:
                 object.__setattr__(self, "_last", (layout, state, bound))
@@ -79,6 +80,11 @@ class Mask:
             raise TypeError("mask: | joins masks that allow or forbid; a bias has no meaning there, use &")
         return _Or(parts)
 
+    def __invert__(self) -> Mask:
+        if self.has_bias:
+            raise TypeError(f"~: expected a mask that allows or forbids, got {self!r}; a bias has no opposite")
+        return _Not(self)
+
     # A tensor on the left (tensor & mask) must not be taken for a mask either.
     def __rand__(self, other: object) -> Mask:
         return check_mask("&", other) & self
@@ -94,13 +100,16 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added.
+    called only for tiles in which something is forbidden or added. While traced, only these two are called, for the
+    whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may capture the
+    tile, or the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
     tensors: tuple[Tensor, ...] = ()  # what `allowed` and `bias` read
+    _added: tuple[torch.dtype, Tensor | None] | None = None
 
     @property
     def breaks(self) -> Sequence[int]:
@@ -138,6 +147,14 @@ class BoundMask:
     def bias(self, tile: Tile) -> Tensor | None:
         """What is added to the scores, broadcastable to the tile; None for nothing."""
         return None
+
+    def added(self, dtype: torch.dtype, layout: Layout) -> Tensor | None:
+        """What is added to the scores of a small call as a whole, broadcastable to (B, R, n, m), made once."""
+        if self._added is None or self._added[0] is not dtype:
+            whole = Tile.whole(layout.folded[0], layout.rows, layout.m)
+            added = None if self.allows_all(whole) else additive_mask(self.allowed(whole), self.bias(whole), dtype)
+            self._added = (dtype, added)
+        return self._added[1]
 
     def reached(self, tile: Tile) -> Tensor | None:
         """Boolean (B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
@@ -182,6 +199,15 @@ def check_mask(name: str, mask: object) -> Mask:
     )
 
 
+def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores: the bias, and −inf where nothing is allowed, in the query's dtype."""
+    bias = None if bias is None else bias.to(dtype)
+    if allowed is None:
+        return bias
+    nothing = torch.zeros((), dtype=dtype, device=allowed.device) if bias is None else bias
+    return torch.where(allowed, nothing, -torch.inf)
+
+
 def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
     """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
 
@@ -199,144 +225,6 @@ def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
         if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
             distinct = distinct.narrow(dim, 0, 1)
     return distinct.masked_fill(hidden, 0).expand_as(rows)
-
-
-# ---------------------------------------------------------------------------------------------------- dense masks
-
-
-def keep(tensor: Tensor) -> Mask:
-    """True where a key may be attended. Shape (…, n or 1, m or 1).
-
-    >>> import regard, torch
-    >>> mask = regard.keep(torch.tensor([[True, False, True, True]]))
-    >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
-    tensor([[0.3333, 0.0000, 0.3333, 0.3333]])
-    """
-    return _Dense("keep", _check_boolean("keep", tensor))
-
-
-def drop(tensor: Tensor) -> Mask:
-    """True where a key must not be attended. Shape (…, n or 1, m or 1).
-
-    >>> import regard, torch
-    >>> mask = regard.drop(torch.tensor([[True, False, True, True]]))
-    >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
-    tensor([[0., 1., 0., 0.]])
-    """
-    return _Dense("drop", _check_boolean("drop", tensor))
-
-
-def bias(tensor: Tensor) -> Mask:
-    """Added to the scores; −inf forbids. Shape (…, n or 1, m or 1). Gradients flow into it.
-
-    >>> import regard, torch
-    >>> mask = regard.bias(torch.tensor([[0.0, 1.0, float("-inf")]]))
-    >>> regard.weights(torch.zeros(1, 2), torch.zeros(3, 2), mask=mask)
-    tensor([[0.2689, 0.7311, 0.0000]])
-    """
-    tensor = _check_dense("bias", tensor)
-    if not tensor.is_floating_point():
-        raise TypeError(
-            f"bias: expected a floating-point tensor, got dtype {tensor.dtype}; for booleans use keep or drop"
-        )
-    return _Dense("bias", tensor)
-
-
-def _check_dense(name: str, tensor: object) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
-    if tensor.dim() < 2:
-        raise ValueError(
-            f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "
-            "a mask over keys alone is t[..., None, :]"
-        )
-    return tensor
-
-
-def _check_boolean(name: str, tensor: object) -> Tensor:
-    tensor = _check_dense(name, tensor)
-    if tensor.dtype != torch.bool:
-        raise TypeError(f"{name}: expected a boolean tensor, got dtype {tensor.dtype}")
-    return tensor
-
-
-class _Dense(Mask):
-    """keep, drop or bias of a tensor (…, n or 1, m or 1)."""
-
-    def __init__(self, name: str, tensor: Tensor) -> None:
-        self.name, self.tensor = name, tensor
-        self.sources = (tensor,)
-
-    def __repr__(self) -> str:
-        return f"{self.name}({shape_text(self.tensor)})"
-
-    @property
-    def has_bias(self) -> bool:
-        return self.name == "bias"
-
-    def bind(self, layout: Layout) -> BoundMask:
-        tensor, batch = self.tensor, layout.batch
-        expected = f"{self.name}: expected shape (…, {layout.n} or 1, {layout.m} or 1)"
-        if tensor.device != layout.device:
-            raise ValueError(f"{self.name}: expected device {layout.device} like query, got {tensor.device}")
-        # Each size is compared by ==: `in` does not see that a size which the compiler leaves open is the same.
-        sizes = zip(tensor.shape[-2:], (layout.n, layout.m), strict=True)
-        if any(size != 1 and size != wanted for size, wanted in sizes):
-            raise ValueError(f"{expected} for {layout.n} queries and {layout.m} keys, got {shape_text(tensor)}")
-        lead = (1,) * (len(batch) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
-        if len(lead) > len(batch) or any(a != 1 and a != b for a, b in zip(lead, batch, strict=True)):
-            raise ValueError(f"{expected} with leading dimensions that broadcast to {batch}, got {shape_text(tensor)}")
-        return _BoundDense(self.name, layout.fold(layout.select(tensor, rows=True)))
-
-
-class _BoundDense(BoundMask):
-    """The tensor folded, (B, R or 1, n or 1, m or 1)."""
-
-    def __init__(self, name: str, tensor: Tensor) -> None:
-        self.name, self.tensor, self.tensors = name, tensor, (tensor,)
-        self.by_row = tensor.shape[-2] > 1
-        self.learned = tensor.requires_grad
-
-    def allowed(self, tile: Tile) -> Tensor | None:
-        if self.name == "bias":
-            return _block(self.tensor.detach(), tile) != -torch.inf if self._may_forbid() else None
-        block = _block(self.tensor, tile)
-        return ~block if self.name == "drop" else block
-
-    def bias(self, tile: Tile) -> Tensor | None:
-        if self.name != "bias":
-            return None
-        block = _block(self.tensor, tile)
-        return block.masked_fill(block.detach() == -torch.inf, 0.0) if self._may_forbid() else block
-
-    def _may_forbid(self) -> bool:
-        return is_traced(self.tensor) or self._forbids
-
-    @cached_property
-    def _forbids(self) -> bool:
-        """Whether a bias holds −inf. If not, which is the rule, its tiles are used as they are."""
-        numbers = self.tensor.detach()
-        numbers = numbers[:1] if numbers.stride(0) == 0 else numbers  # one for all of the batch
-        return bool(numbers.numel()) and not bool(numbers.amin() > -torch.inf)  # beside NaN there may be a −inf
-
-    def reached(self, tile: Tile) -> Tensor:
-        block = _block(self.tensor.detach(), tile)
-        if self.name == "bias":  # nothing as large as the block is made on the way
-            return block.amax(-2, keepdim=True) != -torch.inf
-        return ~block.all(-2, keepdim=True) if self.name == "drop" else block.any(-2, keepdim=True)
-
-    def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
-        (total,) = sums
-        if total is not None:  # in place: the gradient of a slice would be as large as the whole, for every tile
-            block = _block(total, tile)
-            block += grad.sum_to_size(block.shape)
-
-
-def _block(tensor: Tensor, tile: Tile) -> Tensor:
-    """The tile of a dense folded tensor; dimensions of size 1 stay as they are."""
-    rows = tile.rows if tensor.shape[-2] > 1 else slice(None)
-    keys = tile.keys if tensor.shape[-1] > 1 else slice(None)
-    return tensor[tile.batch, :, rows, keys]
 
 
 # ---------------------------------------------------------------------------------------------------------- joins
@@ -414,11 +302,14 @@ class _BoundAnd(BoundMask):
         return joined
 
     def bias(self, tile: Tile) -> Tensor | None:
-        added = [bias for bias in [part.bias(tile) for part in self.parts] if bias is not None]
-        if len(added) < 2:
-            return added[0] if added else None
-        # In half precision a sum would lose digits, or overflow.
-        return reduce(torch.add, (bias.to(torch.promote_types(bias.dtype, torch.float32)) for bias in added))
+        total: Tensor | None = None
+        for part in self.parts:
+            added = part.bias(tile)
+            if added is not None:
+                # In half precision a sum would lose digits, or overflow.
+                added = added.to(torch.promote_types(added.dtype, torch.float32))
+                total = added if total is None else total + added
+        return total
 
     def reached(self, tile: Tile) -> Tensor | None:
         joined: Tensor | None = None
@@ -468,3 +359,45 @@ class _BoundOr(BoundMask):
                 return None
             joined = mask if joined is None else joined | mask
         return joined
+
+
+class _Not(Mask):
+    """What a mask forbids."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask, self.sources = mask, mask.sources
+
+    def __repr__(self) -> str:
+        return f"~({self.mask!r})" if isinstance(self.mask, _And) else f"~{self.mask!r}"
+
+    def __invert__(self) -> Mask:
+        return self.mask
+
+    def bind(self, layout: Layout) -> BoundMask:
+        return _BoundNot(self.mask.bound(layout), layout.device)
+
+
+class _BoundNot(BoundMask):
+    def __init__(self, mask: BoundMask, device: torch.device) -> None:
+        self.mask, self.device, self.tensors = mask, device, mask.tensors
+        self.by_row, self.ragged = mask.by_row, mask.ragged
+
+    def visible_keys(self, tile: Tile) -> slice:
+        """Without the keys at either end that the mask allows to every row."""
+        start, stop = tile.keys.start, tile.keys.stop
+        start += bisect_left(
+            range(stop - start), True, key=lambda count: not self._allows(tile, start, start + count + 1)
+        )
+        stop -= bisect_left(range(stop - start), True, key=lambda count: not self._allows(tile, stop - count - 1, stop))
+        return slice(start, stop)
+
+    def _allows(self, tile: Tile, start: int, stop: int) -> bool:
+        return self.mask.allows_all(tile._replace(keys=slice(start, stop)))
+
+    def allows_all(self, tile: Tile) -> bool:
+        keys = self.mask.visible_keys(tile)
+        return bool(keys.start >= keys.stop)
+
+    def allowed(self, tile: Tile) -> Tensor:
+        allowed = self.mask.allowed(tile)
+        return torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self.device) if allowed is None else ~allowed

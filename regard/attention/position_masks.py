@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -18,7 +19,7 @@ from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
 from regard.attention.tracing import is_traced
 
-__all__ = ["causal", "lengths", "segments", "window"]
+__all__ = ["Align", "Offset", "causal", "lengths", "segments", "window"]
 
 
 def _check_counts(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) -> Tensor:
@@ -181,37 +182,39 @@ class _Segments(Mask):
                     expected = f"{'at most' if batched else 'lengths that add up to'} {size}, the number of {name}"
                     raise ValueError(f"segments: expected {expected}, got {total}")
             ends = _counts_on("segments", ends, layout.device)
-            # (sequences,) → (1, sequences); (batch, sequences) → (B, sequences)
-            ones = (1,) * (len(layout.batch) - 1)
-            folded.append(layout.fold(ends.reshape(len(ends), *ones, 1, -1))[:, 0, 0] if batched else ends[None])
+            if batched:
+                ends = ends.reshape(len(ends), *[1] * (len(layout.batch) - 1), 1, ends.shape[-1])
+                ends = layout.fold(layout.select(ends, rows=False))[:, :, 0]  # (B, R or 1, sequences)
+            folded.append(ends if batched else ends[None, None])
         return _BoundSegments(folded[0], folded[1], layout)
 
 
 class _BoundSegments(BoundMask):
-    """Where sequences end, among the queries and among the keys, each (B or 1, sequences)."""
+    """Where sequences end, among the queries and among the keys, each (B or 1, R or 1, sequences)."""
 
     by_row = True
 
     def __init__(self, row_ends: Tensor, key_ends: Tensor, layout: Layout) -> None:
         self.tensors, self.layout = (row_ends, key_ends), layout
         self.ragged = len(row_ends) > 1
-        self.contiguous = isinstance(layout.positions, range)
+        self.alike = row_ends.shape[:2] == (1, 1)
+        self.contiguous = layout.positions is None
 
     @cached_property
-    def _ends(self) -> list[tuple[list[int], list[int]]]:
-        """The same as lists, a pair for each entry of the batch or one for all."""
+    def _ends(self) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+        """The same as lists."""
         row_ends, key_ends = self.tensors
-        return list(zip(row_ends.tolist(), key_ends.tolist(), strict=True))
+        return row_ends.tolist(), key_ends.tolist()
 
     @cached_property
     def breaks(self) -> Sequence[int]:
-        return self._ends[0][0] if self.contiguous and len(self._ends) == 1 else ()
+        return self._ends[0][0][0] if self.contiguous and self.alike else ()
 
     @cached_property
     def shape_breaks(self) -> Sequence[int]:
         if not self.breaks:
             return ()
-        row_ends, key_ends = self._ends[0]
+        (((row_ends,),), ((key_ends,),)) = self._ends
         shapes = list(zip(_differences(row_ends), _differences(key_ends), strict=True))
         return [end for end, shape, after in zip(row_ends, shapes, shapes[1:], strict=False) if shape != after]
 
@@ -221,10 +224,12 @@ class _BoundSegments(BoundMask):
         The number of sequences stands for what is left over.
         """
         if tile.rows.start >= tile.rows.stop:
-            return []
-        first, last = _ends_of(self.layout.positions[tile.rows])
+            return []  # without rows
+        first, last = _ends_of(self.layout, tile)
         blocks = []
-        for row_ends, key_ends in self._ends[tile.batch] if self.ragged else self._ends:
+        batch = tile.batch if self.ragged else slice(None)
+        entries = (zip(*pair, strict=True) for pair in zip(*(ends[batch] for ends in self._ends), strict=True))
+        for row_ends, key_ends in chain.from_iterable(entries):
             start, stop = bisect_right(row_ends, first), bisect_right(row_ends, last)
             rows, keys = (
                 slice(ends[start - 1] if start else 0, ends[min(stop, len(ends) - 1)] if start < len(ends) else 0)
@@ -246,7 +251,7 @@ class _BoundSegments(BoundMask):
         )
 
     def equal_blocks(self, tile: Tile) -> int:
-        if not self.contiguous or self.ragged:
+        if not self.contiguous or not self.alike:
             return 1
         for start, stop, rows, keys in self._blocks(tile):
             if (rows, keys) == (tile.rows, tile.keys) and keys.start < keys.stop and tile.rows.stop == rows.stop:
@@ -254,25 +259,28 @@ class _BoundSegments(BoundMask):
         return 1
 
     def allowed(self, tile: Tile) -> Tensor:
-        positions = self.layout.query_indices(tile.rows), _arange(tile.keys, self.layout.device)
-        rows, keys = (_segment_of(ends, at, tile) for ends, at in zip(self.tensors, positions, strict=True))
-        same = rows[:, :, None] == keys[:, None]  # (B or 1, n, m)
-        return (same & (rows < self.tensors[0].shape[-1])[:, :, None])[:, None]
+        row_ends, key_ends = self.tensors
+        rows = _segment_of(row_ends, self.layout.query_indices(tile.rows), tile)
+        keys = _segment_of(key_ends, _arange(tile.keys, self.layout.device), tile)
+        return (rows[..., None] == keys[..., None, :]) & (rows < row_ends.shape[-1])[..., None]
 
 
 def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
-    """To which sequence each position belongs, (B or 1, positions); their number for what is left over."""
+    """To which sequence each position belongs, (B or 1, R or 1, positions); their number for what is left over."""
     ends = ends[tile.batch] if len(ends) > 1 else ends
-    return torch.searchsorted(ends.contiguous(), positions.expand(len(ends), -1).contiguous(), right=True)
+    return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
 
 
 def _differences(ends: Sequence[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _ends_of(positions: Sequence[int]) -> tuple[int, int]:
-    """The first and the last of at least one."""
-    return (positions[0], positions[-1]) if isinstance(positions, range) else (min(positions), max(positions))
+def _ends_of(layout: Layout, tile: Tile) -> tuple[int, int]:
+    """The first and the last position of the tile's rows; 0 where there is none."""
+    if layout.positions is None or tile.rows.start >= tile.rows.stop:
+        return tile.rows.start, max(tile.rows.stop - 1, tile.rows.start)
+    positions = layout.positions[tile.rows]
+    return min(positions), max(positions)
 
 
 # ---------------------------------------------------------------------------------------------------------- bands
@@ -313,33 +321,47 @@ def window(left: int | None, right: int | None, offset: int | None = None, align
     return _Band("window", left, right, offset, align)
 
 
-class _Band(Mask):
-    sources = ()
+class Offset:
+    """Which key belongs to which query: key i + offset to query i. Where n ≠ m, the caller has to say."""
 
-    def __init__(self, name: str, left: int | None, right: int | None, offset: int | None, align: Align | None) -> None:
+    def __init__(self, name: str, offset: int | None, align: Align | None) -> None:
         if offset is not None and align is not None:
             raise ValueError(f"{name}: expected offset or align, got both")
         if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
             raise TypeError(f"{name}: expected offset to be a whole number, got {type(offset).__name__}")
         if align not in (None, "start", "end"):
             raise ValueError(f"{name}: expected align to be 'start' or 'end', got {align!r}")
-        self.name, self.left, self.right, self.offset, self.align = name, left, right, offset, align
+        self.name, self.offset, self.align = name, offset, align
+
+    def __repr__(self) -> str:
+        return f"offset={self.offset}, align={self.align!r}"
+
+    def of(self, layout: Layout) -> int:
+        """The offset for these shapes."""
+        if self.offset is not None:
+            return self.offset
+        if self.align is None and layout.n != layout.m:
+            raise ValueError(
+                f"{self.name}: with {layout.n} queries and {layout.m} keys it is not clear which key belongs to which "
+                "query; say offset=… (key i + offset belongs to query i), align='start' or align='end'"
+            )
+        return layout.m - layout.n if self.align == "end" else 0
+
+
+class _Band(Mask):
+    sources = ()
+
+    def __init__(self, name: str, left: int | None, right: int | None, offset: int | None, align: Align | None) -> None:
+        self.name, self.left, self.right, self.offset = name, left, right, Offset(name, offset, align)
 
     def __repr__(self) -> str:
         sides = "" if self.name == "causal" else f"{self.left}, {self.right}, "
-        return f"{self.name}({sides}offset={self.offset}, align={self.align!r})"
+        return f"{self.name}({sides}{self.offset})"
 
     def bind(self, layout: Layout) -> BoundMask:
-        n, m, offset = layout.n, layout.m, self.offset
-        if offset is None:
-            if self.align is None and n != m:
-                raise ValueError(
-                    f"{self.name}: with {n} queries and {m} keys it is not clear which key belongs to which query; say "
-                    "offset=… (key j is visible to query i when j ≤ i + offset), align='start' or align='end'"
-                )
-            offset = m - n if self.align == "end" else 0
+        offset = self.offset.of(layout)
         # Bounds wider than the scores are no bounds: clipping them keeps the arithmetic far from overflow.
-        reach = n + m
+        reach = layout.n + layout.m
         low = -reach if self.left is None else max(-reach, min(offset - self.left, reach))
         high = reach if self.right is None else max(-reach, min(offset + self.right, reach))
         return _BoundBand(low, high, layout)
@@ -353,22 +375,18 @@ class _BoundBand(BoundMask):
     def __init__(self, low: int, high: int, layout: Layout) -> None:
         self.low, self.high, self.layout = low, high, layout
 
-    def _ends(self, tile: Tile) -> tuple[int, int]:
-        """The first and the last position of the tile's rows."""
-        return _ends_of(self.layout.positions[tile.rows]) if tile.rows.start < tile.rows.stop else (0, 0)
-
     def visible_keys(self, tile: Tile) -> slice:
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return _clip(tile.keys, first + self.low, last + self.high + 1)
 
     def allows_all(self, tile: Tile) -> bool:
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return bool(last + self.low <= tile.keys.start and tile.keys.stop <= first + self.high + 1)
 
     def is_causal(self, tile: Tile) -> bool:
-        if not isinstance(self.layout.positions, range):
+        if self.layout.positions is not None:
             return False
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return bool(tile.keys.start == first + self.high and last + self.low <= tile.keys.start)
 
     def allowed(self, tile: Tile) -> Tensor:

@@ -25,6 +25,7 @@ from regard.arguments import check_positive, check_size, shape_text
 from regard.attention.layout import HALVES, Layout, check_layout
 
 __all__ = [
+    "DEFAULT",
     "Bilinear",
     "Cosine",
     "Dot",
@@ -168,7 +169,7 @@ class _Custom(Score):
 def require_score(score: nn.Module | None) -> Score:
     """Any nn.Module as a Score; None is Dot()."""
     if score is None:
-        return Dot()
+        return DEFAULT
     if isinstance(score, Score):
         return score
     if isinstance(score, nn.Module):
@@ -266,6 +267,9 @@ class Dot(Score):
     def scale_of(self, query: Tensor) -> float:
         """1/√d unless another was given."""
         return 1 / math.sqrt(max(query.shape[-1], 1)) if self.scale is None else self.scale
+
+
+DEFAULT = Dot()  # it holds nothing that could be changed by a call
 
 
 class _PlainDot(Score):

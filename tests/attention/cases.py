@@ -77,8 +77,9 @@ class Case:
         query, key, value = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in self.inputs)
         score, meaning = copy.deepcopy(self.score).requires_grad_(), self.meaning
         if meaning.learned:
-            (added,) = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in meaning.learned)
-            meaning = Meaning(meaning.mask, meaning.allowed, added, [added])
+            (learned,) = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in meaning.learned)
+            added = learned if meaning.formula is None else meaning.formula(learned)
+            meaning = replace(meaning, added=added, learned=[learned])
         return Case(query, key, value, score if dtype is None else score.to(dtype), meaning)
 
     def __str__(self) -> str:

@@ -37,10 +37,8 @@ class Allocations(TorchDispatchMode):
 
 def callers(case: Case):
     """The tensors that are the caller's, those that the mask was made of among them."""
-    masks = [case.meaning.mask]
-    for mask in masks:
-        masks += getattr(mask, "parts", ())
-    return [*case.leaves.values(), *(mask.tensor for mask in masks if hasattr(mask, "tensor"))]
+    mask = case.meaning.mask
+    return [*case.leaves.values(), *(() if mask is None else mask.sources or ())]
 
 
 def kept_and_made(score, mask, shape, **options):
