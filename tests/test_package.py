@@ -21,8 +21,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Bilinear Block Cosine Dot Encoder FeedForward
     FolderError ImageAttentionDisplay Kernel KernelRegressionDisplay KernelRegressor LanguageModel Mask MultiHead ResNet
-    Sampling Score Seq2Seq TrainingWidthsDisplay Transformer ViT attend average_pool bias capture causal drop keep
-    lengths load masked_softmax max_pool segments train weights window"""
+    Sampling Score Seq2Seq TrainingWidthsDisplay Transformer ViT alibi attend average_pool bias capture causal drop keep
+    lengths load masked_softmax max_pool relative segments t5_buckets train visible weights window"""
 NAMES = FROZEN.split()
 
 

@@ -5,6 +5,7 @@ from regard.attention.dense_masks import bias, drop, keep
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
 from regard.attention.masks import Mask
+from regard.attention.mods import visible
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
 from regard.attention.relative import alibi, relative, t5_buckets
@@ -31,6 +32,7 @@ __all__ = [
     "relative",
     "segments",
     "t5_buckets",
+    "visible",
     "weights",
     "window",
 ]
