@@ -22,8 +22,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Bilinear Block Cosine Dot Encoder Entmax FeedForward
     FolderError ImageAttentionDisplay Kernel KernelRegressionDisplay KernelRegressor LanguageModel Mask MultiHead
     Normalizer ResNet Sampling Score Separable Seq2Seq Sigmoid Softmax Sparsemax TrainingWidthsDisplay Transformer ViT
-    attend average_pool bias capture causal drop keep lengths load masked_softmax max_pool segments train weights
-    window"""
+    alibi attend average_pool bias capture causal drop keep lengths load masked_softmax max_pool relative segments
+    t5_buckets train visible weights window"""
 NAMES = FROZEN.split()
 
 
