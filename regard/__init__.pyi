@@ -1,16 +1,23 @@
 # The public names, once: `import regard` reads this file, and imports a module when one of its names is first used.
 from .attention.additive import Additive as Additive
+from .attention.dense_masks import (
+    bias as bias,
+    drop as drop,
+    keep as keep,
+)
 from .attention.formula import (
     attend as attend,
     masked_softmax as masked_softmax,
     weights as weights,
 )
 from .attention.kernels import Kernel as Kernel
-from .attention.masks import (
-    Mask as Mask,
-    bias as bias,
-    drop as drop,
-    keep as keep,
+from .attention.masks import Mask as Mask
+from .attention.normalizers import (
+    Entmax as Entmax,
+    Normalizer as Normalizer,
+    Sigmoid as Sigmoid,
+    Softmax as Softmax,
+    Sparsemax as Sparsemax,
 )
 from .attention.pooling import (
     average_pool as average_pool,
@@ -22,12 +29,18 @@ from .attention.position_masks import (
     segments as segments,
     window as window,
 )
+from .attention.relative import (
+    alibi as alibi,
+    relative as relative,
+    t5_buckets as t5_buckets,
+)
 from .attention.scores import (
     Bilinear as Bilinear,
     Cosine as Cosine,
     Dot as Dot,
     Score as Score,
 )
+from .attention.separable import Separable as Separable
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,

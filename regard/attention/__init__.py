@@ -1,21 +1,32 @@
 """The formula: scores, masks, attend, and the engines that make it fast."""
 
 from regard.attention.additive import Additive
+from regard.attention.dense_masks import bias, drop, keep
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
-from regard.attention.masks import Mask, bias, drop, keep
+from regard.attention.masks import Mask
+from regard.attention.normalizers import Entmax, Normalizer, Sigmoid, Softmax, Sparsemax
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
+from regard.attention.relative import alibi, relative, t5_buckets
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
+from regard.attention.separable import Separable
 
 __all__ = [
     "Additive",
     "Bilinear",
     "Cosine",
     "Dot",
+    "Entmax",
     "Kernel",
     "Mask",
+    "Normalizer",
     "Score",
+    "Separable",
+    "Sigmoid",
+    "Softmax",
+    "Sparsemax",
+    "alibi",
     "attend",
     "average_pool",
     "bias",
@@ -25,7 +36,9 @@ __all__ = [
     "lengths",
     "masked_softmax",
     "max_pool",
+    "relative",
     "segments",
+    "t5_buckets",
     "weights",
     "window",
 ]

@@ -1,7 +1,9 @@
 """The additive score w · tanh(query_i + key_j) of every query with every key, without an (n × m × hidden) tensor.
 
-On a CPU it runs in compiled loops (loops/additive.py) that need no tanh; elsewhere, and where the numbers are out of
-the loops' range, it is PyTorch's tanh on one tile at a time. The two agree to rounding, gradients included.
+On a CPU it runs in compiled loops (loops/additive.py) that need no tanh. Elsewhere, where there are few pairs, and
+where the numbers are out of the loops' range, it is PyTorch's sigmoid on one tile at a time. The two agree to rounding,
+gradients included. Calls that are traced (tracing.py) see one operator, regard::additive_scores, which chooses only
+when it runs; its gradients are another, regard::additive_slopes.
 
 Shapes: query (batch, n, hidden) · key (batch, m, hidden) · w (hidden,) · scores and their gradient (batch, n, m).
 """
@@ -9,6 +11,7 @@ Shapes: query (batch, n, hidden) · key (batch, m, hidden) · w (hidden,) · sco
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -21,10 +24,12 @@ from torch import Tensor, nn
 from regard.arguments import check_size
 from regard.attention.scores import Score, check_features, check_parameter, linear
 from regard.attention.threads import load_kernels, parallel_for
+from regard.attention.tracing import is_traced
 
 __all__ = ["LIMIT", "Additive", "additive_scores", "loop_limit", "scores_from_exp", "slopes_from_exp"]
 
-TILE = 1 << 20  # numbers in a tile: 4 MB of float32
+TILE = 1 << 19  # numbers in a tile: 2 MB of float32
+SMALL = 1 << 16  # numbers that PyTorch's own operations are done with before the loops have begun
 
 
 class Additive(Score):
@@ -70,79 +75,199 @@ class Additive(Score):
         return linear(key, self.key_weight)
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        return additive_scores(query, key, self.value_weight.to(query.dtype))
+        return additive_scores(query, key, self.value_weight)
 
 
 def additive_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
     """Σ_d w_d tanh(query_id + key_jd), for query (…, n, hidden) and key (…, m, hidden) that are already projected.
 
     Leading dimensions broadcast. float16 and bfloat16 are computed in float32. Gradients flow to query, key and w.
-    Gradients of gradients do too, and they alone keep (n × m × hidden).
+    Gradients of gradients and forward-mode derivatives do too, and they alone keep (n × m × hidden).
     """
+    device = query.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):  # it would take matrix products to half precision
+        with torch.autocast(device, enabled=False):
+            return additive_scores(query, key, w)
     dtype = torch.promote_types(query.dtype, key.dtype)
     exact = torch.promote_types(dtype, torch.float32)
-    query, key, w = query.to(exact), key.to(exact), w.to(exact)
-    # numpy's, because torch.broadcast_shapes imports sympy, which takes longer than to compile the loops.
-    leading = numpy.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    query, key = (x.expand(*leading, -1, -1).reshape(math.prod(leading), *x.shape[-2:]) for x in (query, key))
-    scores: Tensor = _Scores.apply(query, key, w, loop_limit(query, key, w))  # type: ignore[no-untyped-call]
-    return scores.view(*leading, *scores.shape[-2:]).to(dtype)
+    if not query.dtype == key.dtype == w.dtype == exact:
+        return additive_scores(query.to(exact), key.to(exact), w.to(exact)).to(dtype)
+    leading = query.shape[:-2]
+    if leading != key.shape[:-2]:
+        # Not torch.broadcast_shapes: it imports sympy, which takes longer than to compile the loops.
+        leading = torch.broadcast_tensors(query.unsqueeze(-2), key.unsqueeze(-3))[0].shape[:-3]
+        query, key = query.expand(*leading, -1, -1), key.expand(*leading, -1, -1)
+    if _needs_formula():
+        return _formula(query, key, w)
+    if query.numel() * key.shape[-2] <= SMALL and not is_traced(query, key, w):
+        return (_formula if _needs_grad(query, key, w) else _tile)(query, key, w)
+    batch = math.prod(leading)
+    scores: Tensor = SCORES(query.reshape(batch, *query.shape[-2:]), key.reshape(batch, *key.shape[-2:]), w)
+    return scores.view(*leading, *scores.shape[-2:])
 
 
-class _Scores(torch.autograd.Function):
-    """The scores in loops, or in tiles where `limit` is None. Only the inputs are kept for the backward pass."""
+def _needs_formula() -> bool:
+    """Whether an operator has no rule for what is done here: forward derivatives, or torch.func while compiling."""
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    return torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, w: Tensor, limit: float | None) -> Tensor:
-        ctx.limit = limit
-        ctx.save_for_backward(query, key, w)
-        return _tile_scores(query, key, w) if limit is None else _loop_scores(query, key, w, limit)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, w = ctx.saved_tensors
-        # With create_graph=True this is to be differentiated again: that PyTorch can do with tiles.
-        in_tiles = ctx.limit is None or torch.is_grad_enabled()
-        gradients = _tile_gradients if in_tiles else _loop_gradients
-        return *gradients(query, key, w, grad), None
+def _needs_grad(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _formula(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
+    """The scores as they are written: whatever PyTorch can do with a tanh, it can do with these."""
+    return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ w
+
+
+# ------------------------------------------------------------------------------------------------------- as operators
+
+
+class Operator:
+    """A function of tensors, without a graph, as the operator torch.ops.regard.{name} with gradients.
+
+    schema: name, arguments and results, as PyTorch writes them. run: the function. fake: what has the shapes of its
+    results. mapped: its rule for vmap. backward: its gradients, from ctx.saved_tensors (the inputs) and the results'.
+    """
+
+    def __init__(self, schema: str, run: Any, fake: Any, mapped: Any, backward: Any) -> None:
+        name, signature = schema.split("(", 1)
+        qualified = f"regard::{name}"
+        torch.library.define(qualified, f"({signature}", tags=torch.Tag.pt2_compliant_tag)
+        torch.library.impl(qualified, "default", run)  # on all devices
+        torch.library.register_fake(qualified, fake)
+        torch.library.register_vmap(qualified, mapped)
+        torch.library.register_autograd(qualified, backward, setup_context=_save_inputs)
+        self.operator, self.run = getattr(torch.ops.regard, name), run
+        # The same for eager calls, at half the cost, and for torch.func.grad, which refuses operators.
+        methods = {"forward": self._forward, "setup_context": _save_inputs, "backward": backward}
+        body = {name: staticmethod(method) for name, method in methods.items()}
+        self.function: Any = type(name, (torch.autograd.Function,), {**body, "generate_vmap_rule": True})
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """The results, in the fastest way that this call allows."""
+        in_transform = torch._C._are_functorch_transforms_active()
+        if not in_transform and is_traced(*inputs):
+            return self.operator(*inputs)
+        return (self.function.apply if in_transform or _needs_grad(*inputs) else self.run)(*inputs)
+
+    def _forward(self, *inputs: Tensor) -> Any:
+        return (self.operator if torch._C._are_functorch_transforms_active() else self.run)(*inputs)
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
+    limit = loop_limit(query, key, w)
+    return _tile_scores(query, key, w) if limit is None else _loop_scores(query, key, w, limit)
+
+
+def _scores_mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
+    query, key, w = (_mapped_first(x, dim, info.batch_size) for x, dim in zip(inputs, in_dims, strict=True))
+    if in_dims[2] is not None:
+        return torch.stack([SCORES.operator(*example) for example in zip(query, key, w, strict=True)]), 0
+    return SCORES.operator(query.flatten(0, 1), key.flatten(0, 1), inputs[2]).unflatten(0, query.shape[:2]), 0
+
+
+def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, w = ctx.saved_tensors
+    by_query, by_key, by_w = SLOPES(grad, query, key)
+    return by_query * w, by_key * w, by_w.sum(0)
+
+
+def _slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (_tile_slopes if loop_limit(query, key) is None else _loop_slopes)(grad, query, key)
+
+
+def _slopes_mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[list[Tensor], list[int]]:
+    mapped = [_mapped_first(x, dim, info.batch_size) for x, dim in zip(inputs, in_dims, strict=True)]
+    sums = SLOPES.operator(*(x.flatten(0, 1) for x in mapped))
+    return [x.unflatten(0, mapped[0].shape[:2]) for x in sums], [0, 0, 0]
+
+
+def _slopes_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    backward: Any = torch.func.vjp(_slope_formula, *ctx.saved_tensors)[1]
+    gradients: tuple[Tensor, ...] = backward(grads)
+    return gradients
+
+
+def _slope_formula(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    tanh, outer = torch.tanh(query.unsqueeze(2) + key.unsqueeze(1)), grad.unsqueeze(-1)  # (batch, n, m, hidden or 1)
+    slope = outer * (1 - tanh.square())
+    return slope.sum(2), slope.sum(1), (outer * tanh).sum((1, 2))
+
+
+def _mapped_first(x: Tensor, dim: int | None, size: int) -> Tensor:
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
+SCORES = Operator(
+    "additive_scores(Tensor query, Tensor key, Tensor w) -> Tensor",
+    run=_scores,
+    fake=lambda query, key, w: query.new_empty(*query.shape[:2], key.shape[1]),
+    mapped=_scores_mapped,
+    backward=_scores_backward,
+)
+# Σ_j grad (1 − tanh²) like query, Σ_i grad (1 − tanh²) like key, Σ_ij grad tanh (batch, hidden): times w, and added up
+# over the batch, these are the gradients of the scores.
+SLOPES = Operator(
+    "additive_slopes(Tensor grad, Tensor query, Tensor key) -> (Tensor, Tensor, Tensor)",
+    run=_slopes,
+    fake=lambda grad, query, key: tuple(query.new_empty(x) for x in (query.shape, key.shape, query.shape[::2])),
+    mapped=_slopes_mapped,
+    backward=_slopes_backward,
+)
 
 
 # ---------------------------------------------------------------------------------------------------- tiles, anywhere
 
 
+def _tile(query: Tensor, key: Tensor, w: Tensor, out: Tensor | None = None) -> Tensor:
+    half = _sigmoid(query, key, out).sub_(0.5) @ w
+    return half.add_(half)
+
+
+def _sigmoid(query: Tensor, key: Tensor, out: Tensor | None = None) -> Tensor:
+    """σ(2 (query + key)) = ½ + ½ tanh(query + key), (…, n, m, hidden), in a sixth of the time of PyTorch's tanh."""
+    x = torch.add(query.unsqueeze(-2), key.unsqueeze(-3), out=out)
+    return x.add_(x).sigmoid_()  # to multiply by 2 would take longer to call
+
+
 def _tile_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
     scores = query.new_empty(*query.shape[:2], key.shape[1])
-    for rows, keys in _tiles(query, key):
-        # Not a matrix product, which autocast would take to half precision.
-        scores[:, rows, keys] = _tanh(query[:, rows], key[:, keys]).mul_(w).sum(-1)
+    for rows, keys, out in _tiles(query, key):
+        scores[:, rows, keys] = _tile(query[:, rows], key[:, keys], w, out)
     return scores
 
 
-def _tile_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    by_query, by_key, by_w = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(w)
-    for rows, keys in _tiles(query, key):
-        tanh = _tanh(query[:, rows], key[:, keys])  # (batch, rows, keys, hidden)
-        outer = grad[:, rows, keys, None]
-        slope = (1 - tanh.square()) * (outer * w)
+def _tile_slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    by_query, by_key = query.new_zeros(query.shape), key.new_zeros(key.shape)
+    by_w = query.new_zeros(query.shape[0], 1, query.shape[2])
+    for rows, keys, out in _tiles(query, key):
+        sigmoid, outer = _sigmoid(query[:, rows], key[:, keys], out), grad[:, rows, keys]
+        by_w.baddbmm_(outer.reshape(len(outer), 1, -1), sigmoid.flatten(1, 2))
+        slope = sigmoid.addcmul_(sigmoid, sigmoid, value=-1).mul_(outer.unsqueeze(-1))
         by_query[:, rows] += slope.sum(2)
         by_key[:, keys] += slope.sum(1)
-        by_w += (outer * tanh).sum((0, 1, 2))
-    return by_query, by_key, by_w
+    return by_query.mul_(4), by_key.mul_(4), 2 * by_w.squeeze(1) - grad.sum((1, 2)).unsqueeze(1)
 
 
-def _tanh(query: Tensor, key: Tensor) -> Tensor:
-    return (query.unsqueeze(2) + key.unsqueeze(1)).tanh_()
-
-
-def _tiles(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Ranges of rows and of keys whose (batch, rows, keys, hidden) fits into TILE, or is a single pair."""
+def _tiles(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Ranges of rows and of keys whose (batch, rows, keys, hidden) fits into TILE, or is a single pair; and memory for
+    it, the same for all: so it stays in cache, and the heap in one piece.
+    """
     (batch, n, hidden), m = query.shape, key.shape[1]
     per_pair = max(1, batch * hidden)
     keys = max(1, min(TILE // per_pair, m))
-    rows = max(1, TILE // (per_pair * keys))
-    for top in range(0, n, rows):
-        for first in range(0, m, keys):
-            yield slice(top, top + rows), slice(first, first + keys)
+    rows = max(1, min(TILE // (per_pair * keys), n))
+    memory = query.new_empty(batch * rows * keys * hidden)
+    for top, first in itertools.product(range(0, n, rows), range(0, m, keys)):
+        size = (batch, min(rows, n - top), min(keys, m - first), hidden)
+        yield slice(top, top + rows), slice(first, first + keys), memory[: math.prod(size)].view(size)
 
 
 # ---------------------------------------------------------------------------------------------------- loops, on a CPU
@@ -153,16 +278,18 @@ EDGE = {dtype: math.log(limit) for dtype, limit in LIMIT.items()}  # how far fro
 SATURATION = {torch.float32: 10, torch.float64: 20}  # from here on tanh is 1
 
 
-def loop_limit(query: Tensor, key: Tensor, w: Tensor) -> float | None:
-    """Where the loops must cut off e^{2(query + key)}: at infinity if nothing is near overflow; None: not in loops."""
-    if query.device.type != "cpu" or torch.compiler.is_compiling() or load_kernels("additive") is None:
-        return None
-    if not (query.numel() and key.numel()):
+def loop_limit(query: Tensor, key: Tensor, w: Tensor | None = None) -> float | None:
+    """Where the loops must cut off e^{2(query + key)}: at infinity if nothing is near overflow; None: not in loops.
+
+    With one or two rows, or keys, the exponentials would take longer than the scores.
+    """
+    n, m = query.shape[-2], key.shape[-2]
+    if not query.is_cpu or min(n, m) <= 2 or query.numel() * m <= SMALL or load_kernels("additive") is None:
         return None
     (low_query, high_query), (low_key, high_key) = _ends(query), _ends(key)
     reach_query, reach_key = max(-low_query, high_query), max(-low_key, high_key)
     # What is not finite comes out of a tanh otherwise than out of the loops; and w · limit has to be finite.
-    if not math.isfinite(reach_query + reach_key) or not max(map(abs, _ends(w))) < 1e18:
+    if not math.isfinite(reach_query + reach_key) or (w is not None and not max(map(abs, _ends(w))) < 1e18):
         return None
     # The loops move numbers beyond the edge to the edge. There tanh is ±1, unless the other side can take it back.
     edge = EDGE[query.dtype]
@@ -182,18 +309,21 @@ def _loop_scores(query: Tensor, key: Tensor, w: Tensor, limit: float) -> Tensor:
     return scores_from_exp(*_exponentials(query, key), w, limit)
 
 
-def _loop_gradients(query: Tensor, key: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _loop_slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     a, b = _exponentials(query, key)
     by_key = torch.zeros_like(b)
     by_query, by_w = slopes_from_exp(a, b, grad.contiguous(), by_key)
-    return by_query.mul_(4 * w), by_key.mT.mul_(4 * w), grad.sum() - 2 * by_w.sum((0, 1))
+    # In the memory of b, which has been read: each tile of a long backward pass comes here.
+    by_key = torch.mul(by_key.mT, 4, out=b.view(key.shape))
+    return by_query.mul_(4), by_key, grad.sum((1, 2)).unsqueeze(1) - 2 * by_w.sum(1)
 
 
 def _exponentials(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """e^{2 query} (batch, n, hidden) and e^{2 key} (batch, hidden, m), numbers beyond the edge moved there."""
     edge = EDGE[query.dtype]
-    a, b = (x.detach().clamp(-edge, edge).mul_(2).exp_() for x in (query, key))
-    return a.contiguous(), b.mT.contiguous()
+    rows = (query.detach(), key.detach().mT)
+    a, b = (torch.clamp(x, -edge, edge, out=x.new_empty(x.shape)).mul_(2).exp_() for x in rows)
+    return a, b
 
 
 def scores_from_exp(a: Tensor, b: Tensor, w: Tensor, limit: float = math.inf) -> Tensor:

@@ -3,7 +3,7 @@
     output_i = x_i / (1 − probability)  or  0
 
 PyTorch's own draws a float for each number, which on a CPU takes longer than the products around it; 16 bits of a
-random word are enough to decide.
+random word are enough to decide, but for probabilities near 0 and 1, which take 32.
 """
 
 from __future__ import annotations
@@ -12,18 +12,35 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.attention.tracing import is_traced
+
 __all__ = ["dropout"]
 
-VALUES = 1 << 16  # of 16 bits: the probability is a multiple of 1 / VALUES
+ROUNDING = 1e-3  # how far off a probability may be by rounding, as a share of it and of what it leaves
 
 
-def dropout(x: Tensor, probability: float, training: bool = True) -> Tensor:
-    """x with each number set to 0 with this probability, in training alone."""
+def dropout(x: Tensor, probability: float, training: bool = True, generator: torch.Generator | None = None) -> Tensor:
+    """x with each number set to 0 with this probability, in training alone; drawn from the generator, if given."""
     if not (training and probability):
         return x
-    if not x.is_cpu or torch.compiler.is_compiling():
-        return functional.dropout(x, probability)
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
-    bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # from −VALUES / 2 on
-    mask = (bits >= round(probability * VALUES) - VALUES // 2).to(x.dtype)
-    return x * mask.mul_(1 / (1 - probability))
+    if is_traced(x):
+        if generator is None:
+            return functional.dropout(x, probability)
+        kept = torch.rand(x.shape, device=x.device, generator=generator) >= probability
+        return x * kept.to(x.dtype).mul_(1 / (1 - probability))
+    values, dtype = _resolution(probability)
+    per_word = 8 // dtype.itemsize
+    words = torch.empty(-(-x.numel() // per_word), dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
+    draws = words.view(dtype)[: x.numel()].view(x.shape)  # from −values / 2 on
+    dropped = min(round(probability * values), values - 1)  # so many of the values
+    mask = (draws >= dropped - values // 2).to(x.dtype)
+    return x * mask.mul_(values / (values - dropped))
+
+
+def _resolution(probability: float) -> tuple[int, torch.dtype]:
+    """How many values are drawn from, and in which dtype: the probability is rounded to a multiple of 1 / values."""
+    values = 1 << 16
+    error = abs(round(probability * values) / values - probability)
+    if error <= ROUNDING * min(probability, 1 - probability):
+        return values, torch.int16
+    return 1 << 32, torch.int32

@@ -1,109 +1,201 @@
-"""Attention whose score is a dot product, by PyTorch's fused kernel, with the traps of its CPU version closed."""
+"""Attention whose score is a dot product, by the fused kernel that PyTorch has for CPUs, with its traps closed.
+
+The kernel gives the log-sum-exp of each row beside the output, which is all that is needed later: a sink is a factor
+σ(lse − sink) of the output, and the backward pass needs no scores. PyTorch's own backward kernel has no gradient for a
+bias; `backward_with_bias` has.
+
+Shapes: query (B, R, n, size) · key, value (B, R, m, size), all of one size · mask broadcastable to (B, R, n, m), added
+to the scores · lse (B, R, n).
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention  # bound at import: `capture`, which patches it, skips ours
 
-from regard.attention.layout import Tile
-from regard.attention.masks import BoundMask, zero_hidden
-from regard.attention.scores import Dot, Score
+from regard.attention.layout import remembered_layout
+from regard.attention.masks import Mask
+from regard.attention.scores import DEFAULT, Dot
+from regard.attention.tracing import in_transform
 
-__all__ = ["fused_attention", "solve_fused", "unmasked_dot_attention"]
+__all__ = [
+    "SMALL",
+    "are_finite",
+    "attend_small",
+    "backward",
+    "backward_with_bias",
+    "forward",
+    "pad",
+    "quick_attention",
+    "summing_into",
+]
 
-# The CPU kernel loses a row of NaN scores only in its scalar loops, which run where the keys do not fill a vector
-# register; with this many keys it is never in them alone.
-VECTORISED = 64
-DEFAULT = Dot()
+SMALL = 1 << 15  # so many scores without gradients are not worth tiles
+VECTORISED = 64  # with so many keys the kernel is never in its scalar loops alone
+_kernel = torch._scaled_dot_product_flash_attention_for_cpu
+_kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
-def unmasked_dot_attention(query: Tensor, key: Tensor, value: Tensor, score: nn.Module | None) -> Tensor | None:
-    """The commonest call, which needs no folding and no tiles: scaled dot products of (batch, heads, rows, size).
+def quick_attention(
+    query: Tensor, key: Tensor, value: Tensor, score: nn.Module | None, mask: Mask | None
+) -> Tensor | None:
+    """A decoder's call: scaled dot products of (batch, heads, rows, size) without gradients, and few of them if masked.
 
     None for any other call, for a wrong one, and where the result cannot be trusted. A decoder makes this call for
     every layer of every token, with so few numbers that checking and folding would take longer than the kernel.
     """
-    if score is not None and not (type(score) is Dot and score.is_dot):
+    if score is not None and (type(score) is not Dot or not score.is_dot):
         return None
-    if not (type(query) is type(key) is type(value) is Tensor and query.dtype is key.dtype is value.dtype):
+    if torch.compiler.is_compiling() or not (type(query) is type(key) is type(value) is Tensor):
         return None
-    shapes = query.shape, key.shape, value.shape
-    if len(shapes[0]) != 4 or shapes[1] != shapes[2] or shapes[0][:2] != shapes[1][:2] or shapes[0][3] != shapes[1][3]:
+    shape, key_shape, dtype = query.shape, key.shape, query.dtype
+    if len(shape) != 4 or key_shape != value.shape or shape[0] != key_shape[0] or shape[3] != key_shape[3]:
         return None
-    if not (query.is_cpu and key.is_cpu and value.is_cpu and query.dtype in (torch.float32, torch.float64)):
+    if not (dtype is key.dtype is value.dtype and (dtype is torch.float32 or dtype is torch.float64)):
         return None
-    if not (torch.strided is query.layout is key.layout is value.layout) or torch.is_autocast_enabled("cpu"):
+    if not (query.is_cpu and key.is_cpu and value.is_cpu) or torch.is_autocast_enabled("cpu") or in_transform():
         return None
-    if 0 in shapes[0] or 0 in shapes[1]:
+    if not (torch.strided is query.layout is key.layout is value.layout) or 0 in shape or 0 in key_shape:
         return None
-    _, _, scale = DEFAULT.as_dot(query, key) if score is None else score.as_dot(query, key)
-    return fused_attention(query, key, value, scale, None, False)
-
-
-def solve_fused(
-    score: Score, mask: BoundMask | None, query: Tensor, key: Tensor, value: Tensor, tile: Tile
-) -> Tensor | None:
-    """The output of one tile; None where the numbers do not allow a dot product, or the result cannot be trusted.
-
-    `mask` is None where it allows all of the tile.
-    """
-    allowed = bias = None
-    causal = mask is not None and mask.is_causal(tile)  # a flag, for which PyTorch needs no mask tensor
-    if mask is not None and not causal:
-        allowed, bias = mask.allowed(tile), mask.bias(tile)
-    key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
-    dot = score.as_dot(query, key)
-    if dot is None:
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         return None
-    rows, keys, scale = dot
-    return fused_attention(rows, keys, value, scale, _additive_mask(allowed, bias, rows.dtype), causal)
+    heads, grouped, added = shape[1], shape[1] != key_shape[1], None
+    if grouped and heads % key_shape[1]:
+        return None
+    if mask is not None:
+        if not isinstance(mask, Mask) or shape.numel() // shape[3] * key_shape[2] > SMALL:
+            return None
+        layout = remembered_layout(query.device, shape, key_shape, key_shape)
+        bound = mask.bound(layout)
+        if bound.learned:
+            return None
+        added = bound.added(dtype, layout)
+        if grouped and added is not None and added.shape[:2] != (1, 1):  # that of a bound mask is by groups
+            return None
+    if score is None and not grouped:  # each argument by name takes time that counts here
+        output = scaled_dot_product_attention(query, key, value, added)
+    else:
+        scale = (score or DEFAULT).scale_of(query)
+        output = scaled_dot_product_attention(query, key, value, added, scale=scale, enable_gqa=grouped)
+    return output if is_trusted(output, query, key, value, added is None) else None
 
 
-def _additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the scores: the bias, and −inf where nothing is allowed."""
-    if bias is not None:
-        bias = bias.to(dtype)  # PyTorch wants the mask in the query's dtype
-    if allowed is None:
-        return bias
-    return torch.where(
-        allowed, torch.zeros((), dtype=dtype, device=allowed.device) if bias is None else bias, -torch.inf
-    )
+def attend_small(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor | None:
+    """The output without gradients; None where it cannot be trusted."""
+    output = scaled_dot_product_attention(query, key, value, mask, scale=scale)
+    return output if is_trusted(output, query, key, value, mask is None) else None
 
 
-def fused_attention(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None, causal: bool
-) -> Tensor | None:
-    """softmax(scale · query · key + mask) · value, all (B, R, rows, size); None where the result cannot be trusted.
+def forward(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, sink: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """(output, lse) of softmax(scale · query · key + mask) · value; None where the result cannot be trusted.
 
-    On the CPU, PyTorch turns a row of NaN scores into 0 for a few keys, and a NaN that a row may not see spoils it by
-    NaN − inf. Neither leaves a finite, non-zero row behind: it is enough to look at the result, and only if that is
-    suspicious at the input.
+    sink: broadcastable to (B, R, 1, 1): one more score of each row, whose value is 0.
     """
     if causal and scale <= 0:  # PyTorch multiplies the −inf of its causal mask by the scale as well
         query, scale = query * scale, 1.0
-    width = value.shape[-1]
-    inner = max(query.shape[-1], width)
-    rows, keys, values = (_pad(tensor, inner) for tensor in (query, key, value.to(query.dtype)))
-    output = scaled_dot_product_attention(rows, keys, values, mask, 0.0, causal, scale=scale)
-    output = output if width == inner else output[..., :width]
-    on_trial = query.device.type == "cpu" and (mask is not None or causal or key.shape[-2] < VECTORISED)
-    if on_trial and _is_suspicious(output.detach()) and not _are_finite(query, key, value):
+    output, lse = _kernel(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
+    if not is_trusted(output, query, key, value, mask is None and not causal):
         return None
-    return output.to(value.dtype)
+    if sink is None:
+        return output, lse
+    sink = sink.squeeze(-1)
+    return output * torch.sigmoid(lse - sink).unsqueeze(-1), torch.logaddexp(lse, sink)
 
 
-def _pad(rows: Tensor, inner: int) -> Tensor:
+def backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value, from what `forward` gave, with or without a sink."""
+    factor = 1.0
+    if causal and scale <= 0:
+        query, factor, scale = query * scale, scale, 1.0
+    by_query, by_key, by_value = _kernel_backward(
+        grad, query, key, value, output, lse, 0.0, causal, attn_mask=mask, scale=scale
+    )
+    return by_query * factor if factor != 1 else by_query, by_key, by_value
+
+
+def backward_with_bias(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    mask: Tensor,
+    scale: float,
+    add_gradient: Callable[[tuple[int, int], Tensor], None],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, calling add_gradient((b, r), gradient of the scores (n, m)) for each head.
+
+    With P the weights and D_i = grad_i · output_i, the gradient of the scores is P ∘ (grad · valueᵀ − D).
+    """
+    by_query, by_key, by_value = (rows.new_empty(rows.shape) for rows in (query, key, value))
+    total = (grad * output).sum(-1)  # D, (B, R, n)
+    mask = mask.expand(*query.shape[:2], -1, -1)
+    weights, slopes = (query.new_empty(query.shape[2], key.shape[2]) for _ in range(2))
+    for head in product(range(query.shape[0]), range(query.shape[1])):
+        rows, keys = query[head] * scale, key[head]
+        torch.mm(rows, keys.mT, out=weights)
+        weights.add_(mask[head]).sub_(lse[head].unsqueeze(-1)).exp_()
+        torch.mm(grad[head], value[head].mT, out=slopes)
+        slopes.sub_(total[head].unsqueeze(-1)).mul_(weights)
+        add_gradient(head, slopes)
+        torch.mm(weights.mT, grad[head], out=by_value[head])
+        torch.mm(slopes, keys, out=by_query[head]).mul_(scale)
+        torch.mm(slopes.mT, rows, out=by_key[head])
+    return by_query, by_key, by_value
+
+
+def summing_into(total: Tensor) -> Callable[[tuple[int, int], Tensor], None]:
+    """Adds the gradient of a head's scores to that of a bias (B or 1, R or 1, n or 1, m or 1)."""
+
+    def add(head: tuple[int, int], slopes: Tensor) -> None:
+        part = total[tuple(min(index, size - 1) for index, size in zip(head, total.shape, strict=False))]
+        part += slopes.sum_to_size(part.shape)
+
+    return add
+
+
+def pad(rows: Tensor, inner: int) -> Tensor:
     """Zeros behind the last entry: the fused CPU kernel wants queries, keys and values of one size, in unit stride."""
     if rows.shape[-1] < inner:
         return functional.pad(rows, (0, inner - rows.shape[-1]))
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def _is_suspicious(output: Tensor) -> bool:
-    return not bool(output.sum().isfinite()) or bool((output[..., 0] == 0).any())
+def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmasked: bool) -> bool:
+    """Whether the kernel met nothing that it gets wrong, which only numbers that are not finite can make it do.
+
+    It turns a row of NaN scores into 0 where there are so few keys that it uses its scalar loops, a NaN that a row may
+    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves a
+    finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
+    """
+    ordinary = math.isfinite(output.sum().item())
+    if ordinary and not (unmasked and key.shape[-2] >= VECTORISED):
+        ordinary = torch.count_nonzero(output).item() == output.numel()
+    return ordinary or are_finite(query, key, value)
 
 
-def _are_finite(*tensors: Tensor) -> bool:
-    return all(bool(tensor.detach().isfinite().all()) for tensor in tensors)
+def are_finite(*tensors: Tensor) -> bool:
+    """Whether all numbers are finite. A sum is cheap; only where it is not finite each number is looked at."""
+    return all(
+        math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
+        for tensor in (tensor.detach() for tensor in tensors)
+    )

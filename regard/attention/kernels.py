@@ -65,6 +65,7 @@ class Kernel(Score):
         # The others exclude too what is so far away that its distance is infinite in float32.
         self.may_exclude = name != "constant"
         self.is_dot = name == "gaussian"
+        self.dot_is_exact = False
         self.has_average = name in ("gaussian", "laplace")
         self._width = LogPositive("width", _check_widths(width), learnable)
 
@@ -118,9 +119,18 @@ class Kernel(Score):
         rows = torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], -1)
         return (rows.to(query.dtype), keys.to(query.dtype), 1.0) if exact else (rows, keys, 1.0)
 
-    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-        """One feature, and so many pairs that sorting pays."""
-        if query.shape[-1] != 1 or not self.has_average:
+    def average(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        causal: bool = False,
+        visible: Tensor | None = None,
+        needs_grad: bool = False,
+    ) -> Tensor | None:
+        """One feature, and so many pairs that sorting pays; without a mask and without gradients."""
+        if causal or visible is not None or needs_grad or query.shape[-1] != 1 or not self.has_average:
             return None
         return average_1d(self.name, query, key, value, float(self.width))
 

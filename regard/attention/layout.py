@@ -10,18 +10,19 @@ Legend, here and in the whole room:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 
-from regard.arguments import check_tensor, shape_text
+from regard.arguments import check_tensor
+from regard.attention.tracing import is_traced
 
-__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare"]
+__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare", "remembered_layout"]
 
 HALVES = (torch.float16, torch.bfloat16)  # computed in float32
 
@@ -36,45 +37,44 @@ class Tile(NamedTuple):
     @classmethod
     def whole(cls, batch: int, n: int, m: int) -> Tile:
         """All of the scores."""
-        return cls(slice(0, batch), slice(0, n), slice(0, m))
+        # Not cls(…): sizes that the compiler leaves open would be fixed by slices among the arguments of a class.
+        return cls._make((slice(0, batch), slice(0, n), slice(0, m)))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Layout:
-    """The shapes of one call, and which of its rows and heads are computed."""
+    """The shapes of one call, and which of its rows and heads are computed. Not to be changed: layouts are shared."""
 
     batch: tuple[int, ...]
     n: int
     m: int
     group: int  # how many query heads share a key head; 1 where heads are not grouped
     device: torch.device
-    positions: Sequence[int]  # of the rows that are computed, among the n queries: range(n) for all
+    positions: Sequence[int] | None = None  # of the rows that are computed, among the n queries; None for all
     heads: Tensor | None = None  # the heads that are computed; None for all
 
-    @property
-    def lead(self) -> tuple[int, ...]:
-        """The leading dimensions of the result."""
-        return self.batch if self.heads is None else (*self.batch[:-1], len(self.heads))
+    rows: int = field(init=False)  # how many rows are computed
+    lead: tuple[int, ...] = field(init=False)  # the leading dimensions of the result
+    sharing: int = field(init=False)  # R: query heads that share their keys
+    folded: tuple[int, int] = field(init=False)  # (B, R)
 
-    @property
-    def sharing(self) -> int:
-        """R: query heads that share their keys. Where heads are chosen, each is given keys of its own."""
+    def __post_init__(self) -> None:
+        self.rows = self.n if self.positions is None else len(self.positions)
+        self.lead = self.batch if self.heads is None else (*self.batch[:-1], len(self.heads))
         if self.group > 1 and self.heads is None:
-            return self.group
-        return max(self.lead[-1], 1) if len(self.lead) > 1 else 1  # max: R is a divisor, also where there are no heads
-
-    @property
-    def folded(self) -> tuple[int, int]:
-        """(B, R)."""
+            self.sharing = self.group
+        else:  # where heads are chosen, each is given keys of its own
+            # max: R is a divisor, also where there are no heads
+            self.sharing = max(self.lead[-1], 1) if len(self.lead) > 1 else 1
         front = (*self.lead[:-1], self.lead[-1] // self.sharing) if self.lead else ()
-        return math.prod(front), self.sharing
+        self.folded = math.prod(front), self.sharing
 
     def select(self, tensor: Tensor, *, rows: bool) -> Tensor:
         """The chosen heads of (…, heads, n, d) and, with rows=True, its chosen rows; dimensions of size 1 stay."""
         if self.heads is not None and tensor.dim() > 2 and tensor.shape[-3] > 1:
             grouped = tensor.shape[-3] != self.batch[-1]
             tensor = tensor.index_select(-3, self.heads // self.group if grouped else self.heads)
-        if rows and not isinstance(self.positions, range) and tensor.shape[-2] == self.n:
+        if rows and self.positions is not None and tensor.shape[-2] == self.n:
             tensor = tensor.index_select(-2, torch.tensor(self.positions, device=tensor.device, dtype=torch.long))
         return tensor
 
@@ -92,10 +92,35 @@ class Layout:
 
     def spread(self, tensor: Tensor) -> Tensor:
         """(…, a, b) → (B, R, a, b), without a copy where strides allow."""
+        if (
+            tensor.dim() == 4 and tuple(tensor.shape[:2]) == self.folded == self.lead
+        ):  # (batch, heads, a, b): it is that
+            return tensor
         return self.fold(tensor).expand(*self.folded, -1, -1)
+
+    def query_indices(self, rows: slice) -> Tensor:
+        """The positions of these rows among the n queries."""
+        if self.positions is None:
+            return torch.arange(rows.start, rows.stop, device=self.device)
+        return torch.tensor(self.positions[rows], dtype=torch.long, device=self.device)
+
+    def indices(self, tile: Tile) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Which scores of the whole a tile holds, as FlexAttention counts them: b, h (B, R), q_idx (n,), kv_idx (m,).
+
+        h is the index in dimension −3, b that in the dimensions in front of it, as if they were one.
+        """
+        sharing = self.sharing
+        key_heads = max(self.lead[-1] // sharing, 1) if self.lead else 1
+        folded = torch.arange(tile.batch.start, tile.batch.stop, device=self.device)[:, None]
+        heads = folded % key_heads * sharing + torch.arange(sharing, device=self.device)  # (B, R)
+        batch = (folded // key_heads).expand_as(heads)
+        keys = torch.arange(tile.keys.start, tile.keys.stop, device=self.device)
+        return batch, heads if self.heads is None else self.heads[heads], self.query_indices(tile.rows), keys
 
     def unfold(self, tensor: Tensor) -> Tensor:
         """(B, R, a, b) → (*lead, a, b)."""
+        if self.lead == self.folded:
+            return tensor
         return tensor.reshape(*self.lead, *tensor.shape[-2:])
 
 
@@ -112,8 +137,6 @@ def prepare(rows: Tensor) -> Tensor:
 def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
     """Check query, key and, if there is one, value against each other; messages name the argument at fault."""
     check_tensor("query", query, "of shape (…, n, query size)")
-    if query.is_meta:
-        raise ValueError("query: expected a tensor on a device that holds numbers, got device meta")
     given = dict(zip(("key", "value"), (key, *value), strict=False))
     for name, tensor in given.items():
         check_tensor(name, tensor, f"of shape (…, m, {name} size)")
@@ -121,46 +144,62 @@ def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:
             raise TypeError(f"{name}: expected dtype {query.dtype} like query, got {tensor.dtype}")
         if tensor.device != query.device:
             raise ValueError(f"{name}: expected device {query.device} like query, got {tensor.device}")
-    n, m = query.shape[-2], key.shape[-2]
-    for rows in value:
-        if rows.shape[-2] != m:
-            raise ValueError(f"value: expected one value per key, {m} of them in dimension -2, got {shape_text(rows)}")
+    make = _make_layout if is_traced(query) else remembered_layout
+    return make(query.device, query.shape, *(tensor.shape for tensor in given.values()))
 
-    heads = query.shape[-3] if query.dim() > 2 else 1
-    counts = {name: _count_heads(name, tensor, heads) for name, tensor in given.items()}
+
+def _make_layout(
+    device: torch.device, query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None = None
+) -> Layout:
+    """The layout of these shapes; they alone decide it, so that a decoder's steps can share one."""
+    query, key, value = tuple(query), tuple(key), None if value is None else tuple(value)
+    n, m = query[-2], key[-2]
+    if value is not None and value[-2] != m:
+        raise ValueError(f"value: expected one value per key, {m} of them in dimension -2, got {tuple(value)}")
+    given = {"key": key} if value is None else {"key": key, "value": value}
+    heads = query[-3] if len(query) > 2 else 1
+    counts = {name: _count_heads(name, shape, heads) for name, shape in given.items()}
     grouped = {count for count in counts.values() if count not in (1, heads) and heads > 1}
     if len(grouped) > 1:
         raise ValueError(f"value: expected as many heads as key has ({counts['key']}), got {counts['value']}")
     group = heads // grouped.pop() if grouped else 1
-    leads = {"query": tuple(query.shape[:-2])}
-    for name, tensor in given.items():
-        lead = tuple(tensor.shape[:-2])
+    leads = {"query": query[:-2]}
+    for name, shape in given.items():
+        lead = shape[:-2]
         leads[name] = (*lead[:-1], heads) if group > 1 and lead and lead[-1] != 1 else lead
-    return Layout(_broadcast(leads), n, m, group, query.device, range(n))
+    return Layout(_broadcast(leads), n, m, group, device)
 
 
-def _count_heads(name: str, tensor: Tensor, query_heads: int) -> int:
+remembered_layout = functools.lru_cache(maxsize=256)(_make_layout)
+
+
+def _count_heads(name: str, shape: tuple[int, ...], query_heads: int) -> int:
     """The heads of key or value: 1 and `query_heads` broadcast, a divisor of `query_heads` is grouped."""
-    heads = tensor.shape[-3] if tensor.dim() > 2 else 1
+    heads = shape[-3] if len(shape) > 2 else 1
     if heads == 1 or query_heads in (1, heads):
         return heads
     if not heads or query_heads % heads:
         raise ValueError(
             f"{name}: dimension -3 must be 1, {query_heads} or a divisor of the query's {query_heads} heads, "
-            f"got shape {shape_text(tensor)}"
+            f"got shape {shape}"
         )
     return heads
 
 
 def _broadcast(leads: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The leading dimensions joined. Written out: numpy's cannot be traced, torch's imports sympy (half a second)."""
     batch: tuple[int, ...] = ()
     names: list[str] = []
     for name, lead in leads.items():
-        try:
-            batch = numpy.broadcast_shapes(batch, lead)  # torch's own imports sympy, which takes half a second
-        except ValueError:
-            raise ValueError(
-                f"{name}: leading dimensions {lead} do not broadcast with {batch}, those of {' and '.join(names)}"
-            ) from None
+        width = max(len(batch), len(lead))
+        ones = [(1,) * (width - len(sizes)) + sizes for sizes in (batch, lead)]
+        joined = []
+        for old, new in zip(*ones, strict=True):
+            if old != new and old != 1 and new != 1:
+                raise ValueError(
+                    f"{name}: leading dimensions {lead} do not broadcast with {batch}, those of {' and '.join(names)}"
+                )
+            joined.append(new if old == 1 else old)
+        batch = tuple(joined)
         names.append(name)
     return batch

@@ -4,22 +4,25 @@
 
 A mask has two forms. A `Mask` is what the caller writes: it knows no sizes. `bind` ties it to the layout of one call,
 where a wrong shape, device or length is refused, and gives a `BoundMask`, which answers for one tile of the scores at a
-time. Here are the two bases, the joins and the masks made of a dense tensor; position_masks.py has those that follow
-from positions alone.
+time. Here are the two bases and the joins. The masks: dense_masks.py, position_masks.py (lengths, segments, causal,
+window), relative.py (ALiBi, T5's bias).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.arguments import shape_text
 from regard.attention.layout import Layout, Tile
+from regard.attention.tracing import is_traced
 
-__all__ = ["BoundMask", "Mask", "bias", "check_mask", "drop", "keep", "zero_hidden"]
+__all__ = ["BoundMask", "Mask", "additive_mask", "check_mask", "zero_hidden"]
 
 
 class Mask:
@@ -33,9 +36,30 @@ class Mask:
             [0.0000, 0.5000, 0.5000]])
     """
 
+    # The tensors that the mask is made of, if no other can change what `bind` gives; None: bound anew at every call.
+    sources: tuple[Tensor, ...] | None = None
+    _last: tuple[Layout, tuple[object, ...], BoundMask] | None = None
+
     def bind(self, layout: Layout) -> BoundMask:
         """This mask for the shapes of one call; ValueError where they do not fit it."""
         raise NotImplementedError(f"{type(self).__name__} must define bind(layout)")
+
+    def bound(self, layout: Layout) -> BoundMask:
+        """The same, remembered: while a text is decoded, one mask meets the same shapes thousands of times."""
+        if self.sources is None or torch.compiler.is_compiling() or layout.heads is not None:
+            return self.bind(layout)
+        last = self._last
+        if last is not None and (last[0] is layout or last[0] == layout) and last[1] == _state_of(self.sources):
+            return last[2]
+        bound = self.bind(layout)
+        if layout.positions is None and not is_traced(*self.sources):
+            state = _state_of(self.sources)
+            if state is not None:
+                object.__setattr__(self, "_last", (layout, state, bound))
+        return bound
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_last"}
 
     @property
     def has_bias(self) -> bool:
@@ -56,6 +80,11 @@ class Mask:
             raise TypeError("mask: | joins masks that allow or forbid; a bias has no meaning there, use &")
         return _Or(parts)
 
+    def __invert__(self) -> Mask:
+        if self.has_bias:
+            raise TypeError(f"~: expected a mask that allows or forbids, got {self!r}; a bias has no opposite")
+        return _Not(self)
+
     # A tensor on the left (tensor & mask) must not be taken for a mask either.
     def __rand__(self, other: object) -> Mask:
         return check_mask("&", other) & self
@@ -71,14 +100,26 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added.
+    called only for tiles in which something is forbidden or added. While traced, only these two are called, for the
+    whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may capture the
+    tile, or the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
     ragged = False  # whether sequences of the batch may see different numbers of keys
     learned = False  # whether gradients flow into a bias
-    breaks: Sequence[int] = ()  # rows before which it pays to cut, because other keys are visible from there on
-    shape_breaks: Sequence[int] = ()  # those breaks behind which the blocks of visible keys have another shape
+    tensors: tuple[Tensor, ...] = ()  # what `allowed` and `bias` read
+    _added: tuple[torch.dtype, Tensor | None] | None = None
+
+    @property
+    def breaks(self) -> Sequence[int]:
+        """The rows before which it pays to cut, because other keys are visible from there on."""
+        return ()
+
+    @property
+    def shape_breaks(self) -> Sequence[int]:
+        """Those breaks behind which the blocks of visible keys have another shape."""
+        return ()
 
     def visible_keys(self, tile: Tile) -> slice:
         """The range of the tile's keys outside of which nothing is allowed."""
@@ -107,6 +148,43 @@ class BoundMask:
         """What is added to the scores, broadcastable to the tile; None for nothing."""
         return None
 
+    def added(self, dtype: torch.dtype, layout: Layout) -> Tensor | None:
+        """What is added to the scores of a small call as a whole, broadcastable to (B, R, n, m), made once."""
+        if self._added is None or self._added[0] is not dtype:
+            whole = Tile.whole(layout.folded[0], layout.rows, layout.m)
+            added = None if self.allows_all(whole) else additive_mask(self.allowed(whole), self.bias(whole), dtype)
+            self._added = (dtype, added)
+        return self._added[1]
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        """Boolean (B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
+        keys = self.visible_keys(tile)
+        if keys == tile.keys:
+            return None
+        positions = torch.arange(tile.keys.start, tile.keys.stop)
+        return ((positions >= keys.start) & (positions < keys.stop))[None, None, None]
+
+    def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
+        """Add what the gradient of the tile's bias makes for each of `tensors` to its sum; None: it is not wanted."""
+        wanted = [(tensor, total) for tensor, total in zip(self.tensors, sums, strict=True) if total is not None]
+        with torch.enable_grad():
+            bias = self.bias(tile) if wanted else None
+        if bias is None:
+            return
+        parts = torch.autograd.grad(bias, [tensor for tensor, _ in wanted], grad.sum_to_size(bias.shape).to(bias.dtype))
+        for (_, total), part in zip(wanted, parts, strict=True):
+            total += part
+
+
+def _state_of(sources: tuple[Tensor, ...]) -> tuple[object, ...] | None:
+    """Which numbers the tensors hold: in-place operations count up `_version`. None: there is no way to tell."""
+    state: list[object] = [torch.is_inference_mode_enabled()]  # what was made there must not be trained with
+    for tensor in sources:
+        if tensor.requires_grad or tensor.is_inference():
+            return None
+        state += (tensor._version, tensor.data_ptr())
+    return tuple(state)
+
 
 def check_mask(name: str, mask: object) -> Mask:
     """The mask itself, or a TypeError that says how to wrap what came."""
@@ -121,6 +199,15 @@ def check_mask(name: str, mask: object) -> Mask:
     )
 
 
+def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores: the bias, and −inf where nothing is allowed, in the query's dtype."""
+    bias = None if bias is None else bias.to(dtype)
+    if allowed is None:
+        return bias
+    nothing = torch.zeros((), dtype=dtype, device=allowed.device) if bias is None else bias
+    return torch.where(allowed, nothing, -torch.inf)
+
+
 def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
     """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
 
@@ -129,129 +216,25 @@ def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
     if allowed is None:
         return rows
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    return rows.masked_fill(hidden, 0) if bool(hidden.any()) else rows
-
-
-# ---------------------------------------------------------------------------------------------------- dense masks
-
-
-def keep(tensor: Tensor) -> Mask:
-    """True where a key may be attended. Shape (…, n or 1, m or 1).
-
-    >>> import regard, torch
-    >>> mask = regard.keep(torch.tensor([[True, False, True, True]]))
-    >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
-    tensor([[0.3333, 0.0000, 0.3333, 0.3333]])
-    """
-    return _Dense("keep", _check_boolean("keep", tensor))
-
-
-def drop(tensor: Tensor) -> Mask:
-    """True where a key must not be attended. Shape (…, n or 1, m or 1).
-
-    >>> import regard, torch
-    >>> mask = regard.drop(torch.tensor([[True, False, True, True]]))
-    >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
-    tensor([[0., 1., 0., 0.]])
-    """
-    return _Dense("drop", _check_boolean("drop", tensor))
-
-
-def bias(tensor: Tensor) -> Mask:
-    """Added to the scores; −inf forbids. Shape (…, n or 1, m or 1). Gradients flow into it.
-
-    >>> import regard, torch
-    >>> mask = regard.bias(torch.tensor([[0.0, 1.0, float("-inf")]]))
-    >>> regard.weights(torch.zeros(1, 2), torch.zeros(3, 2), mask=mask)
-    tensor([[0.2689, 0.7311, 0.0000]])
-    """
-    tensor = _check_dense("bias", tensor)
-    if not tensor.is_floating_point():
-        raise TypeError(
-            f"bias: expected a floating-point tensor, got dtype {tensor.dtype}; for booleans use keep or drop"
-        )
-    return _Dense("bias", tensor)
-
-
-def _check_dense(name: str, tensor: object) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
-    if tensor.dim() < 2:
-        raise ValueError(
-            f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "
-            "a mask over keys alone is t[..., None, :]"
-        )
-    return tensor
-
-
-def _check_boolean(name: str, tensor: object) -> Tensor:
-    tensor = _check_dense(name, tensor)
-    if tensor.dtype != torch.bool:
-        raise TypeError(f"{name}: expected a boolean tensor, got dtype {tensor.dtype}")
-    return tensor
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class _Dense(Mask):
-    """keep, drop or bias of a tensor (…, n or 1, m or 1)."""
-
-    name: str
-    tensor: Tensor
-
-    def __repr__(self) -> str:
-        return f"{self.name}({shape_text(self.tensor)})"
-
-    @property
-    def has_bias(self) -> bool:
-        return self.name == "bias"
-
-    def bind(self, layout: Layout) -> BoundMask:
-        tensor, batch = self.tensor, layout.batch
-        expected = f"{self.name}: expected shape (…, {layout.n} or 1, {layout.m} or 1)"
-        if tensor.device != layout.device:
-            raise ValueError(f"{self.name}: expected device {layout.device} like query, got {tensor.device}")
-        if tensor.shape[-2] not in (1, layout.n) or tensor.shape[-1] not in (1, layout.m):
-            raise ValueError(f"{expected} for {layout.n} queries and {layout.m} keys, got {shape_text(tensor)}")
-        lead = (1,) * (len(batch) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
-        if len(lead) > len(batch) or any(a not in (1, b) for a, b in zip(lead, batch, strict=True)):
-            raise ValueError(f"{expected} with leading dimensions that broadcast to {batch}, got {shape_text(tensor)}")
-        return _BoundDense(self.name, layout.fold(layout.select(tensor, rows=True)))
-
-
-class _BoundDense(BoundMask):
-    """The tensor folded, (B, R or 1, n or 1, m or 1)."""
-
-    def __init__(self, name: str, tensor: Tensor) -> None:
-        self.name, self.tensor = name, tensor
-        self.by_row = tensor.shape[-2] > 1
-        self.learned = tensor.requires_grad
-
-    def allowed(self, tile: Tile) -> Tensor:
-        if self.name == "bias":
-            return _block(self.tensor.detach(), tile) != -torch.inf
-        block = _block(self.tensor, tile)
-        return ~block if self.name == "drop" else block
-
-    def bias(self, tile: Tile) -> Tensor | None:
-        if self.name != "bias":
-            return None
-        block = _block(self.tensor, tile)
-        return block.masked_fill(block.detach() == -torch.inf, 0.0)
-
-
-def _block(tensor: Tensor, tile: Tile) -> Tensor:
-    """The tile of a dense folded tensor; dimensions of size 1 stay as they are."""
-    rows = tile.rows if tensor.shape[-2] > 1 else slice(None)
-    keys = tile.keys if tensor.shape[-1] > 1 else slice(None)
-    return tensor[tile.batch, :, rows, keys]
+    if is_traced(rows, allowed):
+        return rows.masked_fill(hidden, 0)
+    if not bool(hidden.any()):
+        return rows
+    distinct = rows
+    for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
+        if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
+            distinct = distinct.narrow(dim, 0, 1)
+    return distinct.masked_fill(hidden, 0).expand_as(rows)
 
 
 # ---------------------------------------------------------------------------------------------------------- joins
 
 
-@dataclass(frozen=True, repr=False)
 class _Join(Mask):
-    parts: tuple[Mask, ...]
+    def __init__(self, parts: tuple[Mask, ...]) -> None:
+        self.parts = parts
+        sources = [part.sources for part in parts]
+        self.sources = None if None in sources else tuple(tensor for part in sources for tensor in part or ())
 
     @property
     def has_bias(self) -> bool:
@@ -273,17 +256,24 @@ class _And(_Join):
         return next((part.sequences for part in self.parts if part.sequences is not None), None)
 
     def bind(self, layout: Layout) -> BoundMask:
-        return _BoundAnd([part.bind(layout) for part in self.parts])
+        return _BoundAnd([part.bound(layout) for part in self.parts])
 
 
 class _BoundAnd(BoundMask):
     def __init__(self, parts: list[BoundMask]) -> None:
         self.parts = parts
+        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
-        self.breaks = sorted({row for part in parts for row in part.breaks})
-        self.shape_breaks = sorted({row for part in parts for row in part.shape_breaks})
+
+    @cached_property
+    def breaks(self) -> Sequence[int]:
+        return sorted({row for part in self.parts for row in part.breaks})
+
+    @cached_property
+    def shape_breaks(self) -> Sequence[int]:
+        return sorted({row for part in self.parts for row in part.shape_breaks})
 
     def visible_keys(self, tile: Tile) -> slice:
         for part in self.parts:
@@ -305,7 +295,7 @@ class _BoundAnd(BoundMask):
 
     def allowed(self, tile: Tile) -> Tensor | None:
         joined: Tensor | None = None
-        for part in self._restricting(tile):
+        for part in self.parts if is_traced(*self.tensors) else self._restricting(tile):
             mask = part.allowed(tile)
             if mask is not None:
                 joined = mask if joined is None else joined & mask
@@ -316,8 +306,25 @@ class _BoundAnd(BoundMask):
         for part in self.parts:
             added = part.bias(tile)
             if added is not None:
+                # In half precision a sum would lose digits, or overflow.
+                added = added.to(torch.promote_types(added.dtype, torch.float32))
                 total = added if total is None else total + added
         return total
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        joined: Tensor | None = None
+        for part in self.parts:
+            keys = part.reached(tile)
+            if keys is not None:
+                joined = keys if joined is None else joined & keys
+        return joined
+
+    def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
+        rest = list(sums)
+        for part in self.parts:
+            mine, rest = rest[: len(part.tensors)], rest[len(part.tensors) :]
+            if part.learned:
+                part.add_gradient(tile, grad, mine)
 
 
 class _Or(_Join):
@@ -327,12 +334,13 @@ class _Or(_Join):
         return f"({' | '.join(map(repr, self.parts))})"
 
     def bind(self, layout: Layout) -> BoundMask:
-        return _BoundOr([part.bind(layout) for part in self.parts])
+        return _BoundOr([part.bound(layout) for part in self.parts])
 
 
 class _BoundOr(BoundMask):
     def __init__(self, parts: list[BoundMask]) -> None:
         self.parts = parts
+        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
 
@@ -351,3 +359,45 @@ class _BoundOr(BoundMask):
                 return None
             joined = mask if joined is None else joined | mask
         return joined
+
+
+class _Not(Mask):
+    """What a mask forbids."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask, self.sources = mask, mask.sources
+
+    def __repr__(self) -> str:
+        return f"~({self.mask!r})" if isinstance(self.mask, _And) else f"~{self.mask!r}"
+
+    def __invert__(self) -> Mask:
+        return self.mask
+
+    def bind(self, layout: Layout) -> BoundMask:
+        return _BoundNot(self.mask.bound(layout), layout.device)
+
+
+class _BoundNot(BoundMask):
+    def __init__(self, mask: BoundMask, device: torch.device) -> None:
+        self.mask, self.device, self.tensors = mask, device, mask.tensors
+        self.by_row, self.ragged = mask.by_row, mask.ragged
+
+    def visible_keys(self, tile: Tile) -> slice:
+        """Without the keys at either end that the mask allows to every row."""
+        start, stop = tile.keys.start, tile.keys.stop
+        start += bisect_left(
+            range(stop - start), True, key=lambda count: not self._allows(tile, start, start + count + 1)
+        )
+        stop -= bisect_left(range(stop - start), True, key=lambda count: not self._allows(tile, stop - count - 1, stop))
+        return slice(start, stop)
+
+    def _allows(self, tile: Tile, start: int, stop: int) -> bool:
+        return self.mask.allows_all(tile._replace(keys=slice(start, stop)))
+
+    def allows_all(self, tile: Tile) -> bool:
+        keys = self.mask.visible_keys(tile)
+        return bool(keys.start >= keys.stop)
+
+    def allowed(self, tile: Tile) -> Tensor:
+        allowed = self.mask.allowed(tile)
+        return torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self.device) if allowed is None else ~allowed

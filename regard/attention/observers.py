@@ -28,7 +28,7 @@ class AttentionCall:
 
     module: the module that attends; None: not known
     query, key: (…, n, query size) and (…, m, key size), in layers (batch, heads, …); of size 0 if only `known` is known
-    score, mask: as `attend` was given them
+    score, mask, normalizer: as `attend` was given them
     cross: whether the keys are of another sequence than the queries; None: not known
     within: path from the module to the part of it that attends, if that part is not called itself
     known: weights (batch, heads, n, m) that the model computed by itself, without any function for attention
@@ -39,6 +39,7 @@ class AttentionCall:
     key: Tensor
     score: nn.Module | None = None
     mask: Mask | None = None
+    normalizer: nn.Module | None = None
     cross: bool | None = None
     within: str = ""
     known: Tensor | None = None
@@ -82,7 +83,13 @@ class AttentionCall:
 
         has_heads = self.query.dim() > 3
         computed = weights(
-            self.query, self.key, score=self.score, mask=self.mask, rows=queries, heads=heads if has_heads else None
+            self.query,
+            self.key,
+            score=self.score,
+            mask=self.mask,
+            normalizer=self.normalizer,
+            rows=queries,
+            heads=heads if has_heads else None,
         )
         return computed.flatten(0, -4) if has_heads else computed.reshape(-1, 1, *computed.shape[-2:])
 
@@ -128,6 +135,7 @@ def notify(
     key: Tensor,
     score: nn.Module | None = None,
     mask: Mask | None = None,
+    normalizer: nn.Module | None = None,
     *,
     cross: bool | None = None,
     within: str = "",
@@ -136,6 +144,6 @@ def notify(
     """Call the observers, if there are any."""
     observers = _observers.get()
     if observers:
-        call = AttentionCall(module, query, key, score, mask, cross, within, known)
+        call = AttentionCall(module, query, key, score, mask, normalizer, cross, within, known)
         for observer in observers:
             observer(call)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -15,8 +17,9 @@ from torch import Tensor
 from regard.arguments import shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
+from regard.attention.tracing import is_traced
 
-__all__ = ["causal", "lengths", "segments", "window"]
+__all__ = ["Align", "Offset", "causal", "lengths", "segments", "window"]
 
 
 def _check_counts(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) -> Tensor:
@@ -31,13 +34,17 @@ def _check_counts(name: str, counts: Tensor | Sequence[int], shapes: dict[int, s
         tensor = tensor.long()  # an empty list has no type
     if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
         raise TypeError(f"{name}: expected whole numbers, got dtype {tensor.dtype}")
-    if tensor.is_meta:
-        raise ValueError(f"{name}: expected numbers on a device that holds them, got device meta")
     if tensor.dim() not in shapes:
         raise ValueError(f"{name}: expected shape {expected}, got {shape_text(tensor)}")
-    if tensor.numel() and int(tensor.min()) < 0:
+    if not is_traced(tensor) and tensor.numel() and int(tensor.min()) < 0:
         raise ValueError(f"{name}: expected lengths of 0 or more, got {int(tensor.min())}")
     return tensor.long()
+
+
+def _counts_on(name: str, counts: Tensor, device: torch.device) -> Tensor:
+    if counts.is_meta and device.type != "meta":
+        raise ValueError(f"{name}: expected numbers on a device that holds them, got device meta")
+    return counts.to(device)
 
 
 def _clip(keys: slice, start: int, stop: int) -> slice:
@@ -67,22 +74,23 @@ def lengths(counts: Tensor | Sequence[int]) -> Mask:
 
 class _Lengths(Mask):
     def __init__(self, counts: Tensor) -> None:
-        self.counts = counts
+        self.counts, self.sources = counts, (counts,)
 
     def __repr__(self) -> str:
         return f"lengths({shape_text(self.counts)})"
 
     def bind(self, layout: Layout) -> BoundMask:
-        counts = self.counts.to(layout.device)
+        counts = _counts_on("lengths", self.counts, layout.device)
         if not layout.batch:
             raise ValueError("lengths: expected a query with a batch dimension in front, got one without")
         batch, *rest = layout.batch
-        if tuple(counts.shape) not in ((batch,), (batch, layout.n)):
+        by_row = counts.dim() == 2
+        # Not by `in`, which does not see that a size which the compiler leaves open is the same.
+        if counts.shape[0] != batch or (by_row and counts.shape[1] != layout.n):
             expected = f"({batch},) or ({batch}, {layout.n}), (batch,) or (batch, n)"
             raise ValueError(f"lengths: expected shape {expected}, got {shape_text(counts)}")
-        if counts.numel() and int(counts.max()) > layout.m:
+        if not is_traced(counts) and counts.numel() and int(counts.max()) > layout.m:
             raise ValueError(f"lengths: expected at most {layout.m}, the number of keys, got {int(counts.max())}")
-        by_row = counts.dim() == 2
         counts = counts.reshape(batch, *[1] * len(rest), layout.n if by_row else 1, 1)
         return _BoundLengths(layout.fold(layout.select(counts, rows=by_row)))
 
@@ -93,30 +101,44 @@ class _BoundLengths(BoundMask):
     ragged = True
 
     def __init__(self, counts: Tensor) -> None:
-        self.counts = counts
+        self.counts, self.tensors = counts, (counts,)
         self.by_row = counts.shape[-2] > 1
-        flat = counts.flatten(1)  # (B, 1 or n)
-        self.shortest = flat.amin(1).tolist() if flat.shape[1] else [0] * len(flat)
-        self.longest = flat.amax(1).tolist() if flat.shape[1] else [0] * len(flat)
+
+    @cached_property
+    def _ranges(self) -> tuple[list[int], list[int]]:
+        """The shortest and the longest length of each sequence."""
+        flat = self.counts.flatten(1)  # (B, 1 or n)
+        if flat.shape[1] == 1:
+            counts = flat[:, 0].tolist()
+            return counts, counts
+        shortest, longest = flat.aminmax(dim=1) if flat.shape[1] else [flat.new_zeros(len(flat))] * 2
+        return shortest.tolist(), longest.tolist()
 
     def visible_keys(self, tile: Tile) -> slice:
-        return _clip(tile.keys, tile.keys.start, max(self.longest[tile.batch], default=0))
+        return _clip(tile.keys, tile.keys.start, max(self._ranges[1][tile.batch], default=0))
 
     def allows_all(self, tile: Tile) -> bool:
-        return bool(tile.keys.stop <= min(self.shortest[tile.batch], default=0))
+        return bool(tile.keys.stop <= min(self._ranges[0][tile.batch], default=0))
 
     def allowed(self, tile: Tile) -> Tensor:
         rows = tile.rows if self.by_row else slice(None)
         return _arange(tile.keys, self.counts.device) < self.counts[tile.batch, :, rows]
+
+    def reached(self, tile: Tile) -> Tensor:
+        rows = tile.rows if self.by_row else slice(None)
+        longest = self.counts[tile.batch, :, rows].amax(-2, keepdim=True)
+        return _arange(tile.keys, self.counts.device) < longest
 
 
 # ------------------------------------------------------------------------------------------------------- segments
 
 
 def segments(counts: Tensor | Sequence[int], key_counts: Tensor | Sequence[int] | None = None) -> Mask:
-    """Sequences of these lengths, laid end to end: each query sees the keys of its own sequence, and no padding exists.
+    """Sequences of these lengths, laid end to end: each query sees the keys of its own sequence.
 
-    `key_counts` says how long the sequences of the keys are, where that is not the same.
+    counts: (sequences,), which have to add up to n; or (batch, sequences) where they differ within the batch, with 0
+        for sequences that are not there: what is left over at the end attends to nothing, and nothing attends to it
+    key_counts: the lengths among the keys; None: the same
 
     >>> import regard, torch
     >>> rows = torch.zeros(3, 2)  # a sequence of one row, and one of two
@@ -125,89 +147,140 @@ def segments(counts: Tensor | Sequence[int], key_counts: Tensor | Sequence[int] 
             [0.0000, 0.5000, 0.5000],
             [0.0000, 0.5000, 0.5000]])
     """
-    shape = {1: "(sequences,)"}
-    rows = _check_counts("segments", counts, shape)
-    keys = rows if key_counts is None else _check_counts("segments", key_counts, shape)
-    if len(rows) != len(keys):
-        raise ValueError(f"segments: expected as many sequences of keys as of queries, {len(rows)}, got {len(keys)}")
-    return _Segments(rows.cumsum(0).tolist(), keys.cumsum(0).tolist())
+    shapes = {1: "(sequences,)", 2: "(batch, sequences)"}
+    rows = _check_counts("segments", counts, shapes)
+    keys = rows if key_counts is None else _check_counts("segments", key_counts, shapes)
+    if rows.shape != keys.shape:
+        expected = f"as many sequences of keys as of queries, {shape_text(rows)}"
+        raise ValueError(f"segments: expected {expected}, got {shape_text(keys)}")
+    return _Segments(rows.cumsum(-1), keys.cumsum(-1))
 
 
 class _Segments(Mask):
-    def __init__(self, row_ends: list[int], key_ends: list[int]) -> None:
-        self.row_ends, self.key_ends = row_ends, key_ends
+    sources = ()  # the ends are copies of what was given
+
+    def __init__(self, row_ends: Tensor, key_ends: Tensor) -> None:
+        self.row_ends, self.key_ends = row_ends, key_ends  # (sequences,) or (batch, sequences)
 
     def __repr__(self) -> str:
-        return f"segments({len(self.row_ends)} sequences)"
+        return f"segments({shape_text(self.row_ends)})"
 
     @property
-    def sequences(self) -> tuple[list[int], list[int]]:
-        return self.row_ends, self.key_ends
+    def sequences(self) -> tuple[list[int], list[int]] | None:
+        return None if self.row_ends.dim() == 2 else (self.row_ends.tolist(), self.key_ends.tolist())
 
     def bind(self, layout: Layout) -> BoundMask:
+        batched = self.row_ends.dim() == 2
+        if batched and (not layout.batch or len(self.row_ends) != layout.batch[0]):
+            expected = f"({layout.batch[0]}, sequences)" if layout.batch else "(sequences,) for a query without a batch"
+            raise ValueError(f"segments: expected shape {expected}, got {shape_text(self.row_ends)}")
+        folded = []
         for name, ends, size in (("queries", self.row_ends, layout.n), ("keys", self.key_ends, layout.m)):
-            total = ends[-1] if ends else 0
-            if total != size:
-                raise ValueError(f"segments: expected lengths that add up to {size}, the number of {name}, got {total}")
-        return _BoundSegments(self.row_ends, self.key_ends, layout)
+            if not is_traced(ends):
+                total = int(ends[..., -1].max()) if ends.numel() else 0
+                if total > size or (total < size and not batched):
+                    expected = f"{'at most' if batched else 'lengths that add up to'} {size}, the number of {name}"
+                    raise ValueError(f"segments: expected {expected}, got {total}")
+            ends = _counts_on("segments", ends, layout.device)
+            if batched:
+                ends = ends.reshape(len(ends), *[1] * (len(layout.batch) - 1), 1, ends.shape[-1])
+                ends = layout.fold(layout.select(ends, rows=False))[:, :, 0]  # (B, R or 1, sequences)
+            folded.append(ends if batched else ends[None, None])
+        return _BoundSegments(folded[0], folded[1], layout)
 
 
 class _BoundSegments(BoundMask):
+    """Where sequences end, among the queries and among the keys, each (B or 1, R or 1, sequences)."""
+
     by_row = True
 
-    def __init__(self, row_ends: list[int], key_ends: list[int], layout: Layout) -> None:
-        self.row_ends, self.key_ends = row_ends, key_ends
-        self.positions, self.device = layout.positions, layout.device
-        self.contiguous = isinstance(layout.positions, range)
-        if self.contiguous:
-            self.breaks = row_ends
-            shapes = list(zip(_differences(row_ends), _differences(key_ends), strict=True))
-            self.shape_breaks = [
-                end for end, shape, following in zip(row_ends, shapes, shapes[1:], strict=False) if shape != following
-            ]
+    def __init__(self, row_ends: Tensor, key_ends: Tensor, layout: Layout) -> None:
+        self.tensors, self.layout = (row_ends, key_ends), layout
+        self.ragged = len(row_ends) > 1
+        self.alike = row_ends.shape[:2] == (1, 1)
+        self.contiguous = layout.positions is None
 
-    def _segments(self, tile: Tile) -> tuple[int, int] | None:
-        """The first and the last segment that rows of the tile belong to; None for a tile without rows."""
-        rows = self.positions[tile.rows]
-        return (bisect_right(self.row_ends, min(rows)), bisect_right(self.row_ends, max(rows))) if len(rows) else None
+    @cached_property
+    def _ends(self) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+        """The same as lists."""
+        row_ends, key_ends = self.tensors
+        return row_ends.tolist(), key_ends.tolist()
 
-    def _first_key(self, segment: int) -> int:
-        return self.key_ends[segment - 1] if segment else 0
+    @cached_property
+    def breaks(self) -> Sequence[int]:
+        return self._ends[0][0][0] if self.contiguous and self.alike else ()
+
+    @cached_property
+    def shape_breaks(self) -> Sequence[int]:
+        if not self.breaks:
+            return ()
+        (((row_ends,),), ((key_ends,),)) = self._ends
+        shapes = list(zip(_differences(row_ends), _differences(key_ends), strict=True))
+        return [end for end, shape, after in zip(row_ends, shapes, shapes[1:], strict=False) if shape != after]
+
+    def _blocks(self, tile: Tile) -> list[tuple[int, int, slice, slice]]:
+        """For each entry of the batch: the first and the last sequence of the tile's rows, and where these two lie.
+
+        The number of sequences stands for what is left over.
+        """
+        if tile.rows.start >= tile.rows.stop:
+            return []  # without rows
+        first, last = _ends_of(self.layout, tile)
+        blocks = []
+        batch = tile.batch if self.ragged else slice(None)
+        entries = (zip(*pair, strict=True) for pair in zip(*(ends[batch] for ends in self._ends), strict=True))
+        for row_ends, key_ends in chain.from_iterable(entries):
+            start, stop = bisect_right(row_ends, first), bisect_right(row_ends, last)
+            rows, keys = (
+                slice(ends[start - 1] if start else 0, ends[min(stop, len(ends) - 1)] if start < len(ends) else 0)
+                for ends in (row_ends, key_ends)
+            )
+            blocks.append((start, stop, rows, keys))
+        return blocks
 
     def visible_keys(self, tile: Tile) -> slice:
-        segments = self._segments(tile)
-        if segments is None:
+        visible = [keys for _, _, _, keys in self._blocks(tile) if keys.start < keys.stop]
+        if not visible:
             return slice(tile.keys.start, tile.keys.start)
-        return _clip(tile.keys, self._first_key(segments[0]), self.key_ends[segments[1]])
+        return _clip(tile.keys, min(keys.start for keys in visible), max(keys.stop for keys in visible))
 
     def allows_all(self, tile: Tile) -> bool:
-        segments = self._segments(tile)
-        if segments is None:
-            return True
-        first, last = segments
-        return first == last and self._first_key(first) <= tile.keys.start and tile.keys.stop <= self.key_ends[first]
+        return all(
+            start == stop and keys.start <= tile.keys.start and tile.keys.stop <= keys.stop
+            for start, stop, _, keys in self._blocks(tile)
+        )
 
     def equal_blocks(self, tile: Tile) -> int:
-        segments = self._segments(tile)
-        if segments is None or not self.contiguous:
+        if not self.contiguous or not self.alike:
             return 1
-        first, last = segments
-        rows = slice(self.row_ends[first - 1] if first else 0, self.row_ends[last])
-        keys = slice(self._first_key(first), self.key_ends[last])
-        return last - first + 1 if (rows, keys) == (tile.rows, tile.keys) and keys.start < keys.stop else 1
+        for start, stop, rows, keys in self._blocks(tile):
+            if (rows, keys) == (tile.rows, tile.keys) and keys.start < keys.stop and tile.rows.stop == rows.stop:
+                return stop - start + 1
+        return 1
 
     def allowed(self, tile: Tile) -> Tensor:
-        rows = torch.tensor(list(self.positions[tile.rows]), device=self.device, dtype=torch.long)
-        keys = _arange(tile.keys, self.device)
-        row_segments, key_segments = (
-            torch.bucketize(positions, torch.tensor(ends, device=self.device), right=True)
-            for positions, ends in ((rows, self.row_ends), (keys, self.key_ends))
-        )
-        return (row_segments[:, None] == key_segments)[None, None]
+        row_ends, key_ends = self.tensors
+        rows = _segment_of(row_ends, self.layout.query_indices(tile.rows), tile)
+        keys = _segment_of(key_ends, _arange(tile.keys, self.layout.device), tile)
+        return (rows[..., None] == keys[..., None, :]) & (rows < row_ends.shape[-1])[..., None]
+
+
+def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
+    """To which sequence each position belongs, (B or 1, R or 1, positions); their number for what is left over."""
+    ends = ends[tile.batch] if len(ends) > 1 else ends
+    return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
 
 
 def _differences(ends: Sequence[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _ends_of(layout: Layout, tile: Tile) -> tuple[int, int]:
+    """The first and the last position of the tile's rows; 0 where there is none."""
+    if layout.positions is None or tile.rows.start >= tile.rows.stop:
+        return tile.rows.start, max(tile.rows.stop - 1, tile.rows.start)
+    positions = layout.positions[tile.rows]
+    return min(positions), max(positions)
 
 
 # ---------------------------------------------------------------------------------------------------------- bands
@@ -248,31 +321,47 @@ def window(left: int | None, right: int | None, offset: int | None = None, align
     return _Band("window", left, right, offset, align)
 
 
-class _Band(Mask):
-    def __init__(self, name: str, left: int | None, right: int | None, offset: int | None, align: Align | None) -> None:
+class Offset:
+    """Which key belongs to which query: key i + offset to query i. Where n ≠ m, the caller has to say."""
+
+    def __init__(self, name: str, offset: int | None, align: Align | None) -> None:
         if offset is not None and align is not None:
             raise ValueError(f"{name}: expected offset or align, got both")
         if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
             raise TypeError(f"{name}: expected offset to be a whole number, got {type(offset).__name__}")
         if align not in (None, "start", "end"):
             raise ValueError(f"{name}: expected align to be 'start' or 'end', got {align!r}")
-        self.name, self.left, self.right, self.offset, self.align = name, left, right, offset, align
+        self.name, self.offset, self.align = name, offset, align
+
+    def __repr__(self) -> str:
+        return f"offset={self.offset}, align={self.align!r}"
+
+    def of(self, layout: Layout) -> int:
+        """The offset for these shapes."""
+        if self.offset is not None:
+            return self.offset
+        if self.align is None and layout.n != layout.m:
+            raise ValueError(
+                f"{self.name}: with {layout.n} queries and {layout.m} keys it is not clear which key belongs to which "
+                "query; say offset=… (key i + offset belongs to query i), align='start' or align='end'"
+            )
+        return layout.m - layout.n if self.align == "end" else 0
+
+
+class _Band(Mask):
+    sources = ()
+
+    def __init__(self, name: str, left: int | None, right: int | None, offset: int | None, align: Align | None) -> None:
+        self.name, self.left, self.right, self.offset = name, left, right, Offset(name, offset, align)
 
     def __repr__(self) -> str:
         sides = "" if self.name == "causal" else f"{self.left}, {self.right}, "
-        return f"{self.name}({sides}offset={self.offset}, align={self.align!r})"
+        return f"{self.name}({sides}{self.offset})"
 
     def bind(self, layout: Layout) -> BoundMask:
-        n, m, offset = layout.n, layout.m, self.offset
-        if offset is None:
-            if self.align is None and n != m:
-                raise ValueError(
-                    f"{self.name}: with {n} queries and {m} keys it is not clear which key belongs to which query; say "
-                    "offset=… (key j is visible to query i when j ≤ i + offset), align='start' or align='end'"
-                )
-            offset = m - n if self.align == "end" else 0
+        offset = self.offset.of(layout)
         # Bounds wider than the scores are no bounds: clipping them keeps the arithmetic far from overflow.
-        reach = n + m
+        reach = layout.n + layout.m
         low = -reach if self.left is None else max(-reach, min(offset - self.left, reach))
         high = reach if self.right is None else max(-reach, min(offset + self.right, reach))
         return _BoundBand(low, high, layout)
@@ -284,29 +373,22 @@ class _BoundBand(BoundMask):
     by_row = True
 
     def __init__(self, low: int, high: int, layout: Layout) -> None:
-        self.low, self.high = low, high
-        self.positions, self.device = layout.positions, layout.device
-
-    def _ends(self, tile: Tile) -> tuple[int, int]:
-        """The first and the last position of the tile's rows."""
-        rows = self.positions[tile.rows]
-        return (min(rows), max(rows)) if len(rows) else (0, 0)
+        self.low, self.high, self.layout = low, high, layout
 
     def visible_keys(self, tile: Tile) -> slice:
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return _clip(tile.keys, first + self.low, last + self.high + 1)
 
     def allows_all(self, tile: Tile) -> bool:
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return bool(last + self.low <= tile.keys.start and tile.keys.stop <= first + self.high + 1)
 
     def is_causal(self, tile: Tile) -> bool:
-        if not isinstance(self.positions, range):
+        if self.layout.positions is not None:
             return False
-        first, last = self._ends(tile)
+        first, last = _ends_of(self.layout, tile)
         return bool(tile.keys.start == first + self.high and last + self.low <= tile.keys.start)
 
     def allowed(self, tile: Tile) -> Tensor:
-        rows = torch.tensor(list(self.positions[tile.rows]), device=self.device, dtype=torch.long)[:, None]
-        keys = _arange(tile.keys, self.device)
+        rows, keys = self.layout.query_indices(tile.rows)[:, None], _arange(tile.keys, self.layout.device)
         return ((keys >= rows + self.low) & (keys <= rows + self.high))[None, None]

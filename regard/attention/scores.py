@@ -8,21 +8,24 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.layout import HALVES, check_layout
+from regard.attention.layout import HALVES, Layout, check_layout
 
 __all__ = [
+    "DEFAULT",
     "Bilinear",
     "Cosine",
     "Dot",
@@ -30,6 +33,7 @@ __all__ = [
     "Score",
     "check_features",
     "check_parameter",
+    "in_dtype_of",
     "linear",
     "require_score",
 ]
@@ -50,6 +54,8 @@ class Score(nn.Module):
     may_exclude = True  # whether pairs() may give −inf without a mask, so that a row can have nothing to attend to
     is_dot = False  # whether as_dot() has an answer, at least for some numbers
     has_average = False  # the same of average()
+    dot_is_exact = True  # whether as_dot() gives the score itself, and not up to a constant of the row
+    has_positions = False  # whether modify() changes anything
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ValueError or TypeError, naming the argument, where the sizes do not fit this score."""
@@ -78,12 +84,31 @@ class Score(nn.Module):
         """Projected rows as (query, key, scale) with scale · query · key = score + a constant of the row, or None."""
         return None
 
-    def average(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-        """The output for projected rows where nothing is masked and no gradient is wanted; all (B, R, rows, size).
+    def average(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        causal: bool = False,
+        visible: Tensor | None = None,
+        needs_grad: bool = False,
+    ) -> Tensor | None:
+        """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; never while traced.
 
-        None where it does not pay or the numbers do not allow it: then the scores are computed.
+        causal: key j is visible to rows i ≥ j. visible: which keys may be attended, boolean (B or 1, R or 1, 1, m).
+        needs_grad: whether it will be differentiated. None where that cannot be done, does not pay, or the numbers do
+        not allow it: then the scores are computed.
         """
         return None
+
+    def modify(self, scores: Tensor, indices: tuple[Tensor, ...]) -> Tensor:
+        """The scores of a tile changed by where they are."""
+        return scores
+
+    def captured(self, layout: Layout) -> list[Tensor]:
+        """Tensors that `pairs` and `modify` read beside their arguments, parameters and buffers."""
+        return []
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         layout = check_layout(query, key)
@@ -133,10 +158,7 @@ class _Custom(Score):
         self.module = module
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        # Rows are float32 where the caller's are half precision; a module in half precision gets them as the caller's.
-        parameters = (parameter.dtype for parameter in self.module.parameters())
-        dtype = next((dtype for dtype in parameters if dtype in HALVES), query.dtype)
-        scores = self.module(query.to(dtype), key.to(dtype))
+        scores = in_dtype_of(self.module, query, key)
         expected = (*query.shape[:-1], key.shape[-2])
         if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
             got = shape_text(scores) if isinstance(scores, Tensor) else type(scores).__name__
@@ -147,7 +169,7 @@ class _Custom(Score):
 def require_score(score: nn.Module | None) -> Score:
     """Any nn.Module as a Score; None is Dot()."""
     if score is None:
-        return Dot()
+        return DEFAULT
     if isinstance(score, Score):
         return score
     if isinstance(score, nn.Module):
@@ -170,6 +192,13 @@ def check_parameter(query: Tensor, parameter: Tensor) -> None:
         raise TypeError(f"query: expected dtype {parameter.dtype} like the score's parameters, got {query.dtype}")
     if parameter.device != query.device:
         raise ValueError(f"query: expected device {parameter.device} like the score's parameters, got {query.device}")
+
+
+def in_dtype_of(module: Callable[..., Any], *rows: Tensor) -> Any:
+    """module(*rows). Half-precision rows arrive here as float32; a module in half precision gets them back as that."""
+    parameters = module.parameters() if isinstance(module, nn.Module) else ()
+    dtype = next((parameter.dtype for parameter in parameters if parameter.dtype in HALVES), rows[0].dtype)
+    return module(*(tensor.to(dtype) for tensor in rows))
 
 
 def linear(rows: Tensor, weight: Tensor) -> Tensor:
@@ -229,14 +258,18 @@ class Dot(Score):
         check_features("key", key, query.shape[-1], "the query's, which a dot product needs")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = (query * self._scale(query)) @ key.transpose(-2, -1)
+        scores = (query * self.scale_of(query)) @ key.transpose(-2, -1)
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-        return query, key, self._scale(query)
+        return query, key, self.scale_of(query)
 
-    def _scale(self, query: Tensor) -> float:
+    def scale_of(self, query: Tensor) -> float:
+        """1/√d unless another was given."""
         return 1 / math.sqrt(max(query.shape[-1], 1)) if self.scale is None else self.scale
+
+
+DEFAULT = Dot()  # it holds nothing that could be changed by a call
 
 
 class _PlainDot(Score):

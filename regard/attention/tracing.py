@@ -5,15 +5,16 @@ While a call is traced, no tensor may be asked for its value: it has none yet, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_iter, tree_map
 
-__all__ = ["captured_tensors", "in_transform", "is_traced"]
+__all__ = ["captured_tensors", "in_transform", "is_traced", "recorded", "substituted"]
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -33,14 +34,19 @@ def in_transform() -> bool:
 
 
 def captured_tensors(function: Callable[..., Any], *arguments: Any) -> list[Tensor]:
-    """The tensors that function(*arguments) reads beside its arguments: parameters, closures, globals.
-
-    It is called once to see them, so give it arguments of one row and one key.
-    """
-    recorder = _Recorder(arguments)
-    with torch.random.fork_rng(devices=[]), recorder:
+    """The tensors that function(*arguments) reads beside its arguments: closures, globals, parameters."""
+    with torch.random.fork_rng(devices=[]), recorded(arguments) as captured:
         function(*arguments)
-    return list(recorder.captured.values())
+    return list(captured.values())
+
+
+@contextmanager
+def recorded(*arguments: Any) -> Iterator[dict[int, Tensor]]:
+    """The tensors, by id, that operations in this block read, and that are neither arguments nor made in it."""
+    recorder = _Recorder(arguments)
+    with recorder:
+        yield recorder.captured
+    recorder.known.clear()
 
 
 class _Recorder(TorchFunctionMode):
@@ -60,3 +66,18 @@ class _Recorder(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         self.known.update((id(leaf), leaf) for leaf in tree_iter(result))
         return result
+
+
+def substituted(stand_ins: dict[Tensor, Tensor]) -> AbstractContextManager[Any]:
+    """Within this block, operations on a tensor that is a key of the dictionary get its stand-in."""
+    return _Substitution(stand_ins) if stand_ins else nullcontext()
+
+
+class _Substitution(TorchFunctionMode):
+    def __init__(self, stand_ins: dict[Tensor, Tensor]) -> None:
+        super().__init__()
+        self.stand_ins = {id(tensor): stand_in for tensor, stand_in in stand_ins.items()}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map(lambda leaf: self.stand_ins.get(id(leaf), leaf), (args, kwargs or {}))
+        return func(*args, **kwargs)

@@ -25,7 +25,7 @@ from regard.arguments import (
     check_positive,
     check_sizes,
 )
-from regard.attention import Mask, bias, causal, keep
+from regard.attention import Mask, alibi, bias, causal, keep
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
 from regard.models.cache import Cache
@@ -231,7 +231,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         packed = pack(ids, lengths)
         mask = causal() if packed.mask is None else packed.mask & causal()
         if self.config["positions"] == "alibi":
-            mask = mask & self._alibi(packed.positions, packed.positions)
+            mask = mask & alibi(self._slopes(ids.device))  # packed or not: in a sequence, rows are as far as positions
         info = SequenceInfo(mask, self._rotary(packed.positions), packed.lengths)
         rows = self._embed(packed.ids, packed.positions)
         for block in self.blocks:
@@ -253,13 +253,16 @@ class LanguageModel(TextClassifier, GenerativeModel):
         if valid is not None:
             masks.append(keep(valid[:, None, None]))
         if self.config["positions"] == "alibi":
-            masks.append(self._alibi(positions[:, -n:], positions))
+            slopes = self._slopes(positions.device)
+            if valid is None:
+                masks.append(alibi(slopes, align="end"))
+            else:  # between a sequence's columns there may be padding
+                distance = (positions[:, None, -n:, None] - positions[:, None, None]).abs()
+                masks.append(bias(-slopes[:, None, None] * distance))  # (batch or 1, heads, n, m)
         return functools.reduce(operator.and_, masks) if masks else None
 
-    def _alibi(self, rows: Tensor, columns: Tensor) -> Mask:
-        distance = (rows[:, None, :, None] - columns[:, None, None, :]).abs()
-        slopes = alibi_slopes(self.config["heads"]).to(rows.device)[:, None, None]
-        return bias(-slopes * distance)  # (batch or 1, heads, n, m)
+    def _slopes(self, device: torch.device) -> Tensor:
+        return alibi_slopes(self.config["heads"]).to(device)
 
 
 def _valid(ids: Tensor, lengths: Tensor | Sequence[int] | None, padding: str) -> Tensor | None:

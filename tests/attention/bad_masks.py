@@ -103,7 +103,6 @@ LENGTHS = [
         (TypeError, "whole", "set", lambda c: {1, 2, 3}),
         (ValueError, "(batch,)", "()", lambda c: 3),
         (ValueError, "(batch,)", "(3, 2, 5)", lambda c: c.t(c.b, c.h, c.n, dtype=INT)),
-        (ValueError, "numbers", "meta", lambda c: c.t(3, dtype=INT, device=META)),
     )
 ]
 LENGTHS += [
@@ -111,6 +110,7 @@ LENGTHS += [
     for expected, came, counts in (
         ("7", "8", lambda c: [c.m, c.m + 1, 0] if c.b == 3 else [c.m + 1] * c.b),
         ("7", "9", lambda c: c.t(c.b, c.n, dtype=INT) + c.m + 2),
+        ("numbers", "meta", lambda c: c.t(c.b, dtype=INT, device=META)),
         ("(3,)", "(4,)", lambda c: [1] * (c.b + 1)),
         ("(3,)", "(0,)", lambda c: []),
         ("(3,)", "(5,)", lambda c: [1] * c.n),
@@ -124,8 +124,14 @@ LENGTHS += [
     (ValueError, "lengths", "7", "9", lambda c: max_pool(c.t(3, 7, 6), lengths([1, 2, 9]))),
     (ValueError, "segments", "0 or more", "-1", lambda c: segments([3, -1, 2])),
     (TypeError, "segments", "whole", "float32", lambda c: segments(torch.tensor([3.0]))),
-    (ValueError, "segments", "(sequences,)", "(2, 2)", lambda c: segments([[1, 2], [3, 4]])),
+    (ValueError, "segments", "(batch, sequences)", "(1, 2, 2)", lambda c: segments([[[1, 2], [3, 4]]])),
     (ValueError, "segments", "2", "1", lambda c: segments([1, 2], [3])),
+    (ValueError, "segments", "(2, 1)", "(1, 1)", lambda c: segments([[1], [2]], [[3]])),
+    (ValueError, "segments", "(3, sequences)", "(2, 1)", lambda c: c.attend(mask=segments([[1], [2]]))),
+    (ValueError, "segments", "at most 5", "6", lambda c: c.attend(mask=segments([[1], [2], [6]]))),
+    (ValueError, "segments", "at most 7", "8", lambda c: c.attend(mask=segments([[1]] * 3, [[8]] * 3))),
+    (ValueError, "segments", "without a batch", "(2, 1)", lambda c: attend(*[c.t(5, 5)] * 3, mask=segments([[2]] * 2))),
+    (ValueError, "segments", "numbers", "meta", lambda c: c.attend(mask=segments(c.t(c.b, 2, dtype=INT, device=META)))),
     (ValueError, "segments", "5", "4", lambda c: c.attend(mask=segments([c.n - 1, 0], [c.m, 0]))),
     (ValueError, "segments", "7", "5", lambda c: c.attend(mask=segments([c.n, 0]))),
 ]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard import Additive, Bilinear, Cosine, Dot, Kernel, attend
+from regard import Additive, Bilinear, Cosine, Dot, Kernel, Separable, attend
 from regard.attention import tiling
 from tests.attention import reference
 from tests.attention.meanings import DTYPES, MASKS, Draw, Meaning, Shape, draw_meaning
@@ -77,8 +77,9 @@ class Case:
         query, key, value = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in self.inputs)
         score, meaning = copy.deepcopy(self.score).requires_grad_(), self.meaning
         if meaning.learned:
-            (added,) = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in meaning.learned)
-            meaning = Meaning(meaning.mask, meaning.allowed, added, [added])
+            (learned,) = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in meaning.learned)
+            added = learned if meaning.formula is None else meaning.formula(learned)
+            meaning = replace(meaning, added=added, learned=[learned])
         return Case(query, key, value, score if dtype is None else score.to(dtype), meaning)
 
     def __str__(self) -> str:
@@ -111,6 +112,8 @@ SCORES: dict[str, Callable[[], nn.Module]] = {
     "bilinear": lambda: Bilinear(FEATURES, OTHER_FEATURES),
     "additive": lambda: Additive(FEATURES, OTHER_FEATURES, 11),
     "custom": SquaredDifference,
+    "separable": Separable,
+    "separable-relu": lambda: Separable(torch.relu),
     # Wide enough that a compact kernel reaches most of the keys, narrow enough that it does not reach all.
     **{f"kernel-{name}": lambda name=name: Kernel(name, 3.5) for name in reference.KERNELS},
     "kernel-gaussian-features": lambda: Kernel("gaussian", WIDTHS),
@@ -236,6 +239,7 @@ RANDOM_SCORES: dict[str, Callable[[Draw, int, int], nn.Module]] = {
     "bilinear": lambda draw, dq, dk: Bilinear(dq, dk),
     "additive": lambda draw, dq, dk: Additive(dq, dk, draw.choice([1, 2, 5, 8, 19, 33])),
     "custom": lambda draw, dq, dk: SquaredDifference(),
+    "separable": lambda draw, dq, dk: draw.choice([Separable(), Separable(torch.relu)]),
     **{name: lambda draw, dq, dk, name=name: draw_kernel(draw, name, dq) for name in reference.KERNELS},
 }
 # Half of the cases are for the four scores that models are made of.

@@ -11,7 +11,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard import Mask, bias, causal, drop, keep, lengths, segments, window
+from regard import (
+    Mask,
+    alibi,
+    bias,
+    causal,
+    drop,
+    keep,
+    lengths,
+    relative,
+    segments,
+    t5_buckets,
+    window,
+)
 from tests.attention import reference
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -48,7 +60,10 @@ class Meaning:
     mask: Mask | None = None
     allowed: Tensor | None = None  # broadcastable to the scores; None: all
     added: Tensor | None = None
-    learned: list[Tensor] = field(default_factory=list)  # biases that want gradients
+    learned: list[Tensor] = field(default_factory=list)  # biases, or what they are made of, that want gradients
+    formula: Callable[[Tensor], Tensor] | None = (
+        None  # makes `added` of the only one that is learned, if it is not that
+    )
 
     def __and__(self, other: "Meaning") -> "Meaning":
         joined = [
@@ -59,10 +74,13 @@ class Meaning:
                 (torch.add, (self.added, other.added)),
             )
         ]
-        return Meaning(*joined, self.learned + other.learned)
+        return Meaning(*joined, self.learned + other.learned, self.formula or other.formula)
 
     def __or__(self, other: "Meaning") -> "Meaning":
         return Meaning(self.mask | other.mask, self.allowed | other.allowed)
+
+    def __invert__(self) -> "Meaning":
+        return Meaning(~self.mask, ~self.allowed)
 
     def hides(self, shape: tuple[int, ...]) -> Tensor:
         """Which pairs of the scores (…, n, m) are forbidden."""
@@ -93,6 +111,56 @@ def segments_of(rows: list[int], keys: list[int]) -> Meaning:
         torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)) for counts in (rows, keys)
     )
     return Meaning(segments(rows, keys), row_segments[:, None] == key_segments)
+
+
+def ragged_segments_of(rows: Tensor, keys: Tensor, shape: tuple[int, ...]) -> Meaning:
+    """rows and keys (batch, sequences) for scores (batch, …, n, m); what is left over belongs to no sequence."""
+    batch, *middle, n, m = shape
+    row_segments, key_segments = (
+        torch.stack([_labels(counts, size) for counts in table.tolist()]) if batch else torch.zeros(0, size)
+        for table, size in ((rows, n), (keys, m))
+    )
+    same = (row_segments[:, :, None] == key_segments[:, None]) & (row_segments >= 0)[:, :, None]
+    return Meaning(segments(rows, keys), same.reshape(batch, *[1] * len(middle), n, m))
+
+
+def _labels(counts: list[int], size: int) -> Tensor:
+    labels = [number for number, count in enumerate(counts) for _ in range(count)]
+    return torch.tensor(labels + [-1] * (size - len(labels)), dtype=torch.long)
+
+
+def steps_of(shape: tuple[int, ...], shift: int) -> Tensor:
+    """How far each key is from its query, (n, m)."""
+    return torch.arange(shape[-1]) - torch.arange(shape[-2])[:, None] - shift
+
+
+def alibi_of(slopes: Tensor, shape: tuple[int, ...], shift: int, learned: bool = False, **options) -> Meaning:
+    """slopes (heads,) or (1,)."""
+
+    def formula(slopes: Tensor) -> Tensor:
+        added = -slopes[:, None, None] * steps_of(shape, shift).abs()
+        return added if len(shape) > 2 else added[0]
+
+    slopes = slopes.detach().requires_grad_(learned)
+    return Meaning(alibi(slopes, **options), None, formula(slopes), [slopes] if learned else [], formula)
+
+
+def relative_of(
+    table: Tensor, bucket: Callable, shape: tuple[int, ...], shift: int, learned=False, **options
+) -> Meaning:
+    """table (buckets, heads) or (buckets, 1)."""
+
+    def formula(table: Tensor) -> Tensor:
+        added = table[bucket(steps_of(shape, shift))].movedim(-1, 0)  # (heads, n, m)
+        return added if len(shape) > 2 else added[0]
+
+    table = table.detach().requires_grad_(learned)
+    return Meaning(relative(table, bucket, **options), None, formula(table), [table] if learned else [], formula)
+
+
+def near(steps: Tensor) -> Tensor:
+    """Five buckets: far behind, one behind, at the query, one ahead, far ahead."""
+    return steps.clamp(-2, 2) + 2
 
 
 def kept(tensor: Tensor) -> Meaning:
@@ -150,6 +218,31 @@ def _equal_segments(s: Shape) -> Meaning:
     return segments_of([*rows, s.n - sum(rows)], [*keys, s.m - sum(keys)])
 
 
+def _ragged_segments(s: Shape) -> Meaning:
+    """Sequences of every entry of the batch, some of nothing, and something left over in most entries."""
+    draw = Draw(11)
+    rows, keys = (draw.integers(0, size // 3 + 1, (s.batch, 3)) for size in (s.n, s.m))
+    if s.batch:
+        rows[0], keys[0] = torch.tensor([0, 0, s.n]), torch.tensor([s.m // 2, 0, s.m - s.m // 2])
+    return ragged_segments_of(rows, keys, s)
+
+
+def _alibi(learned: bool = False) -> Callable[[Shape], Meaning]:
+    return lambda s: alibi_of(Draw(12).normal(s.heads), s, s.m - s.n, learned, align="end")
+
+
+def _relative(learned: bool = False, holes: float = 0.0) -> Callable[[Shape], Meaning]:
+    def build(s: Shape) -> Meaning:
+        table = Draw(13).normal(5, s.heads).masked_fill(Draw(14).booleans((5, s.heads), holes), -torch.inf)
+        return relative_of(table, near, s, 2, learned, offset=2)
+
+    return build
+
+
+def _t5(s: Shape) -> Meaning:
+    return relative_of(Draw(15).normal(8, s.heads), t5_buckets(8, 6), s, 0, learned=True, align="start")
+
+
 def _causal(offset: int) -> Callable[[Shape], Meaning]:
     return lambda s: band(causal(offset), s, None, 0, offset)
 
@@ -176,6 +269,7 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "lengths-by-row": lambda s: lengths_of(Draw(6).integers(0, s.m + 1, (s.batch, s.n)), s),
     "segments": _segments,
     "segments-equal": _equal_segments,
+    "segments-ragged": _ragged_segments,
     "keep": _pairs,
     "keep-keys": _random(kept, "batch", "1", "1", "m"),
     "keep-rows": _random(kept, "n", "1"),
@@ -188,6 +282,12 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "bias-keys-learned": _random(biased, "1", "m", learned=True),
     "bias-rows-learned": _random(biased, "heads", "n", "1", learned=True),
     "bias-holes-learned": _random(biased, "batch", "heads", "n", "m", holes=0.4, learned=True),
+    "alibi": _alibi(),
+    "alibi-learned": _alibi(learned=True),
+    "relative": _relative(),
+    "relative-holes": _relative(holes=0.4),
+    "relative-learned": _relative(learned=True),
+    "relative-t5-learned": _t5,
     "causal-start": _start,
     "causal-end": _end,
     "causal-before": _causal(-2),
@@ -210,6 +310,16 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "lengths|causal": lambda s: _lengths(s) | _start(s),
     "keep|window": lambda s: _pairs(s) | _window(1, 1, "end")(s),
     "(lengths|keep)&causal": lambda s: (_lengths(s) | _pairs(s)) & _end(s),
+    "~lengths": lambda s: ~_lengths(s),
+    "~segments": lambda s: ~_segments(s),
+    "~segments-ragged&causal": lambda s: ~_ragged_segments(s) & _end(s),
+    "~keep": lambda s: ~_pairs(s),
+    "~causal": lambda s: ~_end(s),
+    "~window": lambda s: ~_window(2, 1, "end")(s),
+    "~(drop&window)": lambda s: ~(_heads_dropped(s) & _window(3, 2, "end")(s)),
+    "~(lengths|causal)": lambda s: ~(_lengths(s) | _start(s)),
+    "segments-ragged&alibi": lambda s: _ragged_segments(s) & _alibi(learned=True)(s),
+    "alibi&relative&causal": lambda s: _alibi()(s) & _relative(learned=True)(s) & _end(s),
     "(lengths&causal)|window": lambda s: (_lengths(s) & _start(s)) | _window(0, 0, "start")(s),
 }
 
@@ -232,6 +342,13 @@ def draw_segments(draw: Draw, shape: tuple[int, ...]) -> Meaning:
         ends = [0, *sorted(draw.random.randint(0, size) for _ in range(count - 1)), size]
         return [stop - start for start, stop in itertools.pairwise(ends)]
 
+    if len(shape) > 2 and draw.flip(0.4):
+        rows, keys = (
+            torch.tensor([cut(size) for _ in range(shape[0])], dtype=torch.long).reshape(shape[0], count)
+            for size in shape[-2:]
+        )
+        gone = draw.booleans(tuple(rows.shape), 0.2)
+        return ragged_segments_of(rows.masked_fill(gone, 0), keys.masked_fill(gone, 0), shape)
     return segments_of(cut(shape[-2]), cut(shape[-1]))
 
 
@@ -245,6 +362,15 @@ def draw_band(draw: Draw, shape: tuple[int, ...]) -> Meaning:
         return band(causal(**options), shape, None, 0, shift)
     left, right = (draw.choice([None, 0, 1, 2, 5, 100]) for _ in range(2))
     return band(window(left, right, **options), shape, left, right, shift)
+
+
+def draw_relative(draw: Draw, shape: tuple[int, ...]) -> Meaning:
+    """A learned bias that depends on distances."""
+    shift, heads = draw.random.randint(-2, 2), shape[-3] if len(shape) > 2 and draw.flip(0.8) else 1
+    if draw.flip(0.4):
+        return alibi_of(draw.normal(heads), shape, shift, learned=True, offset=shift)
+    bucket = draw.choice([near, t5_buckets(8, 20), t5_buckets(16, 12, bidirectional=False)])
+    return relative_of(draw.normal(16, heads), bucket, shape, shift, learned=True, offset=shift)
 
 
 def draw_dense(draw: Draw, shape: tuple[int, ...]) -> Meaning:
@@ -266,7 +392,11 @@ def draw_meaning(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Mean
         part = draw.choice(kinds)(draw, shape)
         if draw.flip(0.15):
             part = part | draw.choice(kinds)(draw, shape)
+        if draw.flip(0.1):
+            part = ~part
         meaning = meaning & part
+    if draw.flip(0.1):
+        return meaning & draw_relative(draw, shape)
     if draw.flip(0.25):
         added = draw.normal(*dense_shape(draw, shape))
         if draw.flip(0.5):

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from regard import Additive, Bilinear, Cosine, Dot, Kernel
+from regard import Additive, Bilinear, Cosine, Dot, Kernel, Separable
 
 NEVER = -math.inf
 
@@ -62,6 +62,12 @@ def kernel(score, query, key):
     return torch.where(reached, height.log(), NEVER)
 
 
+def separable(score, query, key):
+    left, right = pairs(score.feature_map(query), score.feature_map(key))
+    products = (left * right).sum(-1)
+    return torch.where(products > 0, torch.where(products > 0, products, 1.0).log(), NEVER)
+
+
 # K(u) as the textbooks have it, without the constant in front; the last seven are 0 beyond u = 1.
 KERNELS = {
     "gaussian": lambda u: torch.exp(-0.5 * u**2),
@@ -76,7 +82,7 @@ KERNELS = {
     "cosine": lambda u: torch.cos(math.pi * u / 2),
 }
 COMPACT = list(KERNELS)[3:]
-SCORES = {Dot: dot, Cosine: cosine, Bilinear: bilinear, Additive: additive, Kernel: kernel}
+SCORES = {Dot: dot, Cosine: cosine, Bilinear: bilinear, Additive: additive, Kernel: kernel, Separable: separable}
 
 
 def scores(score, query, key):

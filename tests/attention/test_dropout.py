@@ -93,14 +93,18 @@ def test_gradients_through_a_random_score():
         assert_near(slope, other, BACKWARD)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.93])
+@pytest.mark.parametrize("share", [1e-5, 0.001, 0.1, 0.5, 0.93, 0.9999, 0.99999])
 def test_a_share_is_dropped_and_the_rest_makes_up_for_it(share):
-    x = torch.ones(101, 997, requires_grad=True)
+    x = torch.ones(1009, 1999, requires_grad=True)
     torch.manual_seed(7)
     output = dropout(x, share)
     kept = output != 0
-    assert abs(float(kept.double().mean()) - (1 - share)) < 0.01
-    assert torch.equal(output[kept], torch.full_like(output[kept], 1 / (1 - share)))
+    # Five standard deviations, and the rounding of the share.
+    count, slack = x.numel() * min(share, 1 - share), 1e-3 * x.numel() * min(share, 1 - share)
+    assert abs(int((kept if share > 0.5 else ~kept).sum()) - count) < 5 * count**0.5 + slack
+    scale = float(output.detach().max())
+    assert torch.equal(output, kept * scale)
+    assert abs(scale * (1 - share) - 1) < 1e-3
     output.sum().backward()
     assert torch.equal(x.grad, output.detach())  # what is dropped learns nothing
     assert not torch.equal(output, dropout(x, share))
@@ -108,6 +112,46 @@ def test_a_share_is_dropped_and_the_rest_makes_up_for_it(share):
     assert torch.equal(output, dropout(x, share))
 
 
+def test_a_generator_of_ones_own():
+    x, state = torch.ones(101, 97), torch.get_rng_state()
+
+    def drawn(share):
+        return dropout(x, share, generator=torch.Generator().manual_seed(3))
+
+    for share in (0.3, 1e-5, 0.99999):
+        assert torch.equal(drawn(share), drawn(share))
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(3)
+    assert torch.equal(drawn(0.3), dropout(x, 0.3))
+    generator = torch.Generator().manual_seed(3)
+    assert not torch.equal(dropout(x, 0.3, generator=generator), dropout(x, 0.3, generator=generator))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_traced():
+    """Compiled, mapped and without numbers it is PyTorch's, which can be drawn there."""
+    x = torch.ones(101, 97)
+    for drawn in (
+        torch.compile(dropout, fullgraph=True, backend="aot_eager")(x, 0.3),
+        torch.vmap(lambda row: dropout(row, 0.3), randomness="different")(x),
+        torch.func.grad(lambda x: dropout(x, 0.3).sum())(x),
+    ):
+        assert abs(float((drawn == 0).double().mean()) - 0.3) < 0.03
+        assert_near(drawn[drawn != 0], torch.full((int((drawn != 0).sum()),), 1 / 0.7), 1e-6)
+    assert dropout(x.to("meta"), 0.3).is_meta
+    mapped = torch.vmap(lambda row: dropout(row, 0.3, generator=torch.Generator().manual_seed(3)), randomness="same")(x)
+    assert (mapped == mapped[0]).all()
+    assert 0 < float((mapped == 0).double().mean()) < 1
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("share", [0.4, 1e-5])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (0, 5), (2, 3, 5)])
-def test_any_shape(shape):
-    assert dropout(torch.ones(shape, dtype=torch.float64), 0.4).shape == shape
+def test_any_shape(shape, share):
+    assert dropout(torch.ones(shape, dtype=torch.float64), share).shape == shape

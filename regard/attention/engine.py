@@ -1,0 +1,400 @@
+"""One call of attention, tile by tile, and its backward pass: neither keeps anything (n × m).
+
+Without gradients each tile is solved and its output put in place. With gradients the whole call is one
+`torch.autograd.Function`:
+
+    forward   solves the tiles without a graph
+    backward  solves them again, one at a time with a graph, or asks the fused kernel for the gradients
+
+What the backward pass reads is saved through autograd, so PyTorch notices if it was changed in place meanwhile. Outputs
+and gradients are allocated before the loop: a small tensor that outlives its tile would keep the heap from shrinking.
+
+A `Call` is what formula.py hands in: how to solve a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import fused
+from regard.attention.layout import Tile
+from regard.attention.masks import BoundMask, additive_mask, zero_hidden
+from regard.attention.tiling import Tiles, full_precision, streamed_tiles
+from regard.attention.tracing import recorded, substituted
+
+__all__ = ["Call", "TileInput", "is_foreign", "solve_tiles"]
+
+
+class TileInput(NamedTuple):
+    """What one tile is solved from. Bias and per_head are those of the tile: leaves of the backward pass, else None."""
+
+    query: Tensor  # (B, R, n, size)
+    key: Tensor  # (B, R, m, size)
+    value: Tensor  # (B, R, m, value size)
+    bias: Tensor | None = None
+    per_head: Tensor | None = None
+
+
+class Call(Protocol):
+    """How a tile is solved, and what that reads."""
+
+    @property
+    def mask(self) -> BoundMask | None: ...
+    @property
+    def scale(self) -> float | None:
+        """The scores are scale · query · key; None: they are no dot product, or not normalised by a softmax."""
+
+    @property
+    def per_head(self) -> Tensor | None:
+        """The normaliser's number or numbers, (B or 1, R or 1, 1, 1)."""
+
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def score(self) -> nn.Module: ...
+    @property
+    def normalizer(self) -> nn.Module: ...
+    def tensors(self) -> list[Tensor]:
+        """What is read beside query, key, value, per_head and the mask's tensors."""
+
+    def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
+        """The output of a tile. live: rows that count (B, R, n, 1), None for all; guarded: numbers may not be finite."""
+
+
+def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool) -> Tensor:
+    """The outputs of all tiles, joined to (B, R, n, value size)."""
+    flat = [tile for row in tiles for tile in row]
+    # Each tile draws what it drops from a seed of its own, so that it can draw it again.
+    seed = int(torch.randint(1 << 62, (), device="cpu")) if call.dropout else None
+    run = _Run(call, flat, seed, needs_grad)
+    with torch.no_grad():
+        output, lse = run.forward(query, key, value)
+    if not needs_grad:
+        return output
+    run.tensors = list(run.tensors_read().values())
+    if not any(x is not None and x.requires_grad for x in (query, key, value, call.per_head, *run.tensors)):
+        return output
+    if not any(run.by_kernel):
+        lse = None
+    attached: Tensor = _Tiled.apply([output, lse], run, query, key, value, call.per_head, *run.tensors)  # type: ignore[no-untyped-call]
+    return attached
+
+
+class _Tiled(torch.autograd.Function):
+    """Attaches the output of a run, which is computed already, to the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, results: list[Tensor], run: _Run, *inputs: Tensor | None) -> Tensor:
+        output, lse = results
+        results.clear()  # else the output would be kept by its own graph
+        ctx.run = run
+        ctx.save_for_backward(*inputs, None if lse is None else output, lse)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        run: _Run = ctx.run
+        query, key, value, per_head, *_, output, lse = ctx.saved_tensors  # PyTorch compares versions here
+        inputs = [query, key, value, per_head, *run.tensors]
+        with full_precision(query.device):
+            if torch.is_grad_enabled():  # create_graph=True: this has to be differentiable itself
+                return None, None, *run.differentiable_gradients(inputs, grad)
+            return None, None, *run.gradients(inputs, output, lse, grad, ctx.needs_input_grad[2:])
+
+
+@dataclass
+class _Run:
+    """The tiles of one call, and what the forward pass leaves for the backward pass beside tensors."""
+
+    call: Call
+    tiles: list[Tile]
+    seed: int | None
+    remember: bool  # whether a backward pass may follow
+    tensors: Sequence[Tensor] = ()  # what is read beside the inputs, those of the mask first
+
+    def tensors_read(self) -> dict[int, Tensor]:
+        """What the run has read beside its inputs, by id, those of the mask first."""
+        assert self.state is not None
+        masks = () if self.call.mask is None else self.call.mask.tensors
+        return {id(tensor): tensor for tensor in (*masks, *self.call.tensors(), *self.state.captured)}
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """(output, lse); lse only where the fused kernel was used."""
+        output, lse = _empty_output(query, value), query.new_empty(query.shape[:-1])
+        self.by_kernel: list[bool] = []
+        self.guarded = self.remember and not fused.are_finite(query, key, value)
+        self.state = _State(self.call.score, self.call.normalizer) if self.remember else None
+        pending, self.tiles = self.tiles[::-1], []
+        while pending:
+            tile = pending.pop()
+            rows, keys = _rows(tile), _keys(tile)
+            given = TileInput(query[rows], key[keys], value[keys])
+            solved = self._by_kernel(tile, given)
+            if solved is None and self.call.scale is not None:
+                smaller = [part for row in streamed_tiles(tile, query.shape[1], self.call.mask) for part in row]
+                if len(smaller) > 1:  # the kernel takes tiles of any size, the formula does not
+                    pending += smaller[::-1]
+                    continue
+            self.tiles.append(tile)
+            self.by_kernel.append(solved is not None)
+            if solved is None:
+                with nullcontext() if self.state is None else self.state.noted(given):
+                    part = self._solve(len(self.tiles) - 1, given)
+                output[rows] = part
+            else:
+                output[rows], lse[rows] = solved
+        return output, lse
+
+    def _by_kernel(self, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor] | None:
+        """(output, lse) by the fused kernel; None where it cannot be used or trusted."""
+        if self.call.scale is None or not given.key.shape[2]:
+            return None
+        query, key, value, mask, causal = _kernel_input(self.call, tile, given)
+        sink = _of_batch(self.call.per_head, tile)
+        solved = fused.forward(query, key, value, mask, causal, self.call.scale, sink)
+        return None if solved is None else (_joined(solved[0], given.query), _joined(solved[1], given.query))
+
+    def _solve(self, number: int, given: TileInput, live: Tensor | None = None) -> Tensor:
+        tile, seed = self.tiles[number], None if self.seed is None else self.seed + number
+        if self.guarded:
+            return self.call.solve(tile, given, live=live, guarded=True, seed=seed)
+        output = self.call.solve(tile, given, live=None, guarded=False, seed=seed)
+        # Without a backward pass it is enough to look at the output, which is smaller than the keys.
+        if not self.remember and not fused.are_finite(output):
+            return self.call.solve(tile, given, live=None, guarded=True, seed=seed)
+        return output
+
+    # ------------------------------------------------------------------------------------------------------- backward
+
+    def gradients(
+        self,
+        inputs: Sequence[Tensor | None],
+        output: Tensor | None,
+        lse: Tensor | None,
+        grad: Tensor,
+        wanted: Sequence[bool],
+    ) -> list[Tensor | None]:
+        """The gradient of each input that is wanted."""
+        sums = [
+            tensor.new_zeros(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
+            if tensor is not None and want
+            else None
+            for tensor, want in zip(inputs, wanted, strict=True)
+        ]
+        query, key, value, per_head, *tensors = inputs
+        assert query is not None and key is not None and value is not None
+        for number, tile in enumerate(self.tiles):
+            rows, keys = _rows(tile), _keys(tile)
+            biased = None if self.call.mask is None or not self.call.mask.learned else self.call.mask.bias(tile)
+            given = TileInput(query[rows], key[keys], value[keys], biased, _of_batch(per_head, tile))
+            if self.by_kernel[number]:
+                assert output is not None and lse is not None
+                parts = self._kernel_gradients(tile, given, output[rows], lse[rows], grad[rows])
+                others: list[Tensor | None] = []
+            else:
+                parts, others = self._solved_gradients(number, given, grad[rows], tensors, wanted)
+            by_query, by_key, by_value, by_bias, by_head = parts
+            for total, place, part in zip(sums, (rows, keys, keys), (by_query, by_key, by_value), strict=False):
+                if total is not None and part is not None:
+                    total[place] += part
+            if sums[3] is not None and by_head is not None:
+                _of_batch(sums[3], tile).add_(by_head.sum_to_size(_of_batch(sums[3], tile).shape))
+            for total, part in zip(sums[4:], others, strict=False):
+                if total is not None and part is not None:
+                    total += part
+            if by_bias is not None and self.call.mask is not None:
+                learned = {id(t): s for t, s in zip(tensors, sums[4:], strict=True) if s is not None}
+                self.call.mask.add_gradient(tile, by_bias, [learned.get(id(t)) for t in self.call.mask.tensors])
+        return [
+            None if total is None or tensor is None else total.to(tensor.dtype)
+            for total, tensor in zip(sums, inputs, strict=True)
+        ]
+
+    def _kernel_gradients(
+        self, tile: Tile, given: TileInput, output: Tensor, lse: Tensor, grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """By query, key, value, bias and per_head, from the fused kernel."""
+        assert self.call.scale is not None
+        query, key, value, mask, causal = _kernel_input(self.call, tile, given)
+        # Contiguous, because the strides of what comes from the caller would change the last bits of a product.
+        output, lse, grad = (_blocked(part, query) for part in (output, lse, grad.to(output.dtype).contiguous()))
+        by_head = by_bias = None
+        if given.per_head is not None:  # a key of value 0, whose weight is e^{sink − lse}
+            total = (grad * output).sum(-1)  # (B, R, n)
+            by_head = _joined(-(given.per_head.squeeze(-1) - lse).exp() * total, given.query).unsqueeze(-1)
+        if given.bias is None:
+            parts = fused.backward(grad, query, key, value, output, lse, mask, causal, self.call.scale)
+        else:
+            assert mask is not None
+            by_bias = torch.zeros_like(given.bias, dtype=query.dtype)
+            parts = fused.backward_with_bias(
+                grad, query, key, value, output, lse, mask, self.call.scale, fused.summing_into(by_bias)
+            )
+        by_query, by_key, by_value = (
+            _joined(part, whole) for part, whole in zip(parts, (given.query, given.key, given.value), strict=True)
+        )
+        return by_query, by_key, by_value, by_bias, by_head
+
+    def _solved_gradients(
+        self,
+        number: int,
+        given: TileInput,
+        grad: Tensor,
+        tensors: Sequence[Tensor | None],
+        wanted: Sequence[bool],
+    ) -> tuple[Sequence[Tensor | None], list[Tensor | None]]:
+        """By query, key, value, bias and per_head, and by the other tensors, from a graph of this tile alone."""
+        wants = (*wanted[:3], given.bias is not None, wanted[3])
+        leaves = TileInput(*(_leaf(part, want) for part, want in zip(given, wants, strict=True)))  # type: ignore[arg-type]
+        others = [t if want else None for t, want in zip(tensors, wanted[4:], strict=True)]
+        # A leaf cannot depend on another of the tensors; of any other, only this use of it may count.
+        stand_ins = {t: t.detach().requires_grad_() for t in others if t is not None and not t.is_leaf}
+        sources = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+        sources += [stand_ins.get(t, t) for t in others if t is not None]
+        # Rows whose output does not count must not spoil the others, if what they see is not finite.
+        live = (grad != 0).any(-1, keepdim=True) if self.guarded else None
+        with torch.enable_grad(), self._as_before(number), substituted(stand_ins):
+            output = self._solve(number, leaves, live)
+        if not output.requires_grad or not sources:
+            return [None] * 5, [None] * len(others)
+        found = iter(torch.autograd.grad(output, sources, grad.to(output.dtype), allow_unused=True))
+        parts = [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
+        return parts, [None if t is None else next(found) for t in others]
+
+    def differentiable_gradients(self, inputs: Sequence[Tensor | None], grad: Tensor) -> list[Tensor | None]:
+        """The gradients as functions of the inputs and of grad, for derivatives of higher order: with a graph of all."""
+        # Aliases, because one input may depend on another, and only its direct use here counts.
+        aliases = [None if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
+        query, key, value, per_head = (
+            tensor if alias is None else alias for tensor, alias in zip(inputs[:4], aliases, strict=False)
+        )
+        assert query is not None and key is not None and value is not None
+        replaced = {x: alias for x, alias in zip(inputs[4:], aliases[4:], strict=True) if alias is not None}
+        output = _empty_output(query, value)
+        with substituted(replaced):
+            for number, tile in enumerate(self.tiles):
+                rows, keys = _rows(tile), _keys(tile)
+                given = TileInput(query[rows], key[keys], value[keys], None, _of_batch(per_head, tile))
+                with self._as_before(number):
+                    output[rows] = self._solve(number, given)
+        sources = [alias for alias in aliases if alias is not None]
+        gradients = iter(torch.autograd.grad(output, sources, grad, create_graph=True, allow_unused=True))
+        return [None if alias is None else next(gradients) for alias in aliases]
+
+    def _as_before(self, number: int) -> AbstractContextManager[Any]:
+        """With the random numbers and modes that the score had when the tile was solved."""
+        assert self.state is not None
+        return self.state.restored(number - sum(self.by_kernel[:number]))
+
+
+def _leaf(part: Tensor | None, wanted: bool) -> Tensor | None:
+    return None if part is None else part.detach().requires_grad_(wanted)
+
+
+# ---------------------------------------------------------------------------------------------- parts of the whole
+
+
+def _rows(tile: Tile) -> tuple[slice, slice, slice]:
+    return tile.batch, slice(None), tile.rows
+
+
+def _keys(tile: Tile) -> tuple[slice, slice, slice]:
+    return tile.batch, slice(None), tile.keys
+
+
+def _of_batch(per_head: Tensor | None, tile: Tile) -> Any:
+    """The tile's part of (B or 1, R or 1, 1, 1)."""
+    return per_head if per_head is None or per_head.shape[0] == 1 else per_head[tile.batch]
+
+
+def _empty_output(query: Tensor, value: Tensor) -> Tensor:
+    """(B, R, n, size), in memory as (B, n, R, size): layers put heads side by side, which then takes no copy."""
+    batch, sharing, n, _ = query.shape
+    width = value.shape[-1]
+    strides = (n * sharing * width, width, sharing * width, 1)  # no view, which autograd would not let be changed
+    return value.new_empty_strided((batch, sharing, n, width), strides)
+
+
+def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
+    """Query, key and value, what is added to the scores, and whether they are causal.
+
+    A tile that is made of blocks of one shape, each of which attends to itself, is a batch of these without a mask.
+    """
+    query, key, value = given.query, given.key, given.value
+    mask = None if call.mask is None or call.mask.allows_all(tile) else call.mask
+    if mask is None:
+        return query, key, value, None, False
+    if mask.is_causal(tile):  # a flag, for which the kernel needs no mask tensor
+        return query, key, value, None, True
+    if (blocks := mask.equal_blocks(tile)) > 1:
+        query, key, value = (part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for part in given[:3])
+        return query, key, value, None, False
+    allowed = mask.allowed(tile)
+    added = additive_mask(allowed, mask.bias(tile), query.dtype)
+    return query, zero_hidden(key, allowed), zero_hidden(value, allowed), added, False
+
+
+def _joined(part: Tensor, whole: Tensor) -> Tensor:
+    """A batch of blocks (B · blocks, R, n, …) as part of the whole (B, R, blocks · n, …) again."""
+    blocks = len(part) // max(1, len(whole))
+    return part if blocks <= 1 else part.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
+
+
+def _blocked(part: Tensor, query: Tensor) -> Tensor:
+    """The reverse of it: in as many blocks as the query."""
+    blocks = len(query) // max(1, len(part))
+    return part if blocks <= 1 else part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
+
+
+# ------------------------------------------------------------------------------------------------ scores with a state
+
+
+class _State:
+    """What modules that are not regard's may depend on: other tensors, random numbers, train() or eval()."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        self.foreign = any(is_foreign(module) for module in modules)
+        self.training = {part: part.training for module in modules for part in module.modules()} if self.foreign else {}
+        self.random: list[Tensor] = []  # states of the generator before each tile
+        self.captured: list[Tensor] = []
+
+    @contextmanager
+    def noted(self, given: TileInput) -> Iterator[None]:
+        """Solve a tile in this block."""
+        if not self.foreign:
+            yield
+            return
+        first = not self.random
+        self.random.append(torch.get_rng_state())
+        with recorded(given) if first else nullcontext() as captured:
+            yield
+        if first:
+            self.captured = list(captured.values())
+
+    @contextmanager
+    def restored(self, number: int) -> Iterator[None]:
+        """As it was when the tile of this number was solved, counted among those that noted() was called for."""
+        if not self.foreign:
+            yield
+            return
+        modes = {module: module.training for module in self.training}
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self.random[number])
+            try:
+                for module, training in self.training.items():
+                    module.training = training
+                yield
+            finally:
+                for module, training in modes.items():
+                    module.training = training
+
+
+def is_foreign(score: nn.Module) -> bool:
+    """Whether a module takes part that regard does not know."""
+    return any(not type(module).__module__.startswith("regard.") for module in score.modules())
