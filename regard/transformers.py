@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from regard.attention import Dot, Mask, attend, bias, causal, keep, segments, window
+from regard.attention import Dot, Mask, Softmax, attend, bias, causal, keep, segments, window
 from regard.attention.formula import attend_in
 from regard.attention.tracing import is_traced
 
@@ -109,12 +109,9 @@ def attention(
     knobs: dict[str, Any] = {
         "score": Dot(scaling, softcap),
         "mask": mask,
+        "normalizer": None if s_aux is None else Softmax(sink=s_aux),
         "dropout": dropout if module.training else 0.0,
     }
-    if s_aux is not None:
-        from regard.attention import Softmax
-
-        knobs["normalizer"] = Softmax(sink=s_aux)
     if output_attentions or _weights_wanted():
         output, weights = attend(query, key, value, **knobs, need_weights=True)
     else:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from copy import copy
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -248,6 +248,21 @@ def test_packed_sequences(name):
         apart = torch.cat([model(ids[:, :6]).logits, model(ids[:, 6:]).logits], 1)
         same(model(ids, **by_positions).logits, apart)
         same(model(ids, **by_ends).logits, apart)
+
+
+def test_compiled():
+    """Without a break in the graph: the whole model, and a layer by itself, which gets its mask from outside."""
+    config = MODELS["MistralForCausalLM"] | {"num_hidden_layers": 1}
+    model = transformers.MistralModel(transformers.MistralConfig(**config)).eval()
+    inputs = {**inputs_of("MistralForCausalLM", padded=True), "use_cache": False}
+    compiled = partial(torch.compile, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = model(**inputs).last_hidden_state[REAL]
+        model.set_attn_implementation("regard")
+        same(compiled(model)(**inputs).last_hidden_state[REAL], expected)
+        model.layers[0] = compiled(model.layers[0])
+        same(model(**inputs).last_hidden_state[REAL], expected)
 
 
 def test_dropout_is_for_training():
