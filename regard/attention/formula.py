@@ -241,7 +241,7 @@ class _Call:
         if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
         reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
-        return tuple(zero_hidden(rows, reached) for rows in tensors)
+        return zero_hidden(reached, *tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
@@ -391,9 +391,9 @@ def _scores_of_broken(
         allowed = live if allowed is None else allowed & live
     if not query.shape[2]:  # without a query nothing attends to any key
         allowed = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=query.device)
-    key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+    key, value = zero_hidden(allowed, key, value)
     if allowed is not None:
-        query = zero_hidden(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
+        (query,) = zero_hidden(allowed.transpose(-2, -1), query)  # rows that may attend to nothing
     scores = call.scores(query, key, tile)
     if scores.requires_grad and not fused.are_finite(query, key):
         broken_rows, broken_keys = (~rows.detach().isfinite().all(-1, keepdim=True) for rows in (query, key))
@@ -474,7 +474,7 @@ def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile,
         output = fused.attend_small(rows, keys, values, mask, scale)
         if output is None and call.mask is not None:  # what nobody sees may be all that is in the way
             allowed, _ = call.restrictions(whole)
-            keys, values = zero_hidden(keys, allowed), zero_hidden(values, allowed)
+            keys, values = zero_hidden(allowed, keys, values)
             output = fused.attend_small(rows, keys, values, mask, scale)
     if output is None:
         tiles = fused_tiles(whole, call.layout.sharing, call.mask)
@@ -529,7 +529,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)
-        key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+        key, value = zero_hidden(allowed, key, value)
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
         mask = None if causal else additive_mask(allowed, bias, rows.dtype)
         output = dot_attention(rows * scale, keys, value, mask, call.per_head, causal)
@@ -540,7 +540,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _traced_solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> tuple[Tensor, Tensor]:
     allowed, _ = call.restrictions(whole)
-    return _solve(call, whole, TileInput(query, zero_hidden(key, allowed), zero_hidden(value, allowed)))
+    return _solve(call, whole, TileInput(query, *zero_hidden(allowed, key, value)))
 
 
 def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -209,18 +209,20 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     return torch.where(allowed, nothing, -torch.inf)
 
 
-def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
-    """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
+def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
 
     What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
     """
     if allowed is None:
-        return rows
+        return tensors
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    if is_traced(rows, allowed):
-        return rows.masked_fill(hidden, 0)
-    if not bool(hidden.any()):
-        return rows
+    if is_traced(allowed, *tensors):
+        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
+    return tuple(_fill_with_zeros(rows, hidden) for rows in tensors) if bool(hidden.any()) else tensors
+
+
+def _fill_with_zeros(rows: Tensor, hidden: Tensor) -> Tensor:
     distinct = rows
     for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
         if rows.stride(dim) == 0 and hidden.shape[dim] == 1:

@@ -153,15 +153,20 @@ def _remembering(project: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Ten
 
 
 class _Projected(Score):
-    """Another score in everything but what it does with keys: the rest of Score's names lead to the other's."""
+    """Another score in everything but what it does with keys."""
 
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
+        # As entries of its own: nn.Module takes long to find others, and a decoder asks for each at every step.
+        self.__dict__.update((name, getattr(score, name)) for name in _DELEGATED)
+        self._inner_sizes: dict[int, int] = {}  # of projected keys, by the size of queries
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        inner_size = self.score.project_query(query[..., :0, :]).shape[-1]
-        check_features("key", key, inner_size, "the size of projected keys")
+        size = query.shape[-1]
+        if size not in self._inner_sizes:
+            self._inner_sizes[size] = self.score.project_query(query[..., :0, :]).shape[-1]
+        check_features("key", key, self._inner_sizes[size], "the size of projected keys")
         if is_traced(key):
             return
         owner = getattr(self.score.project_key, "__self__", self.score)  # it may be a score that this one is made of
@@ -171,13 +176,11 @@ class _Projected(Score):
                 raise ValueError("key: expected keys that went through project_key, got those that it was given")
 
 
-def _lead_to_the_other(name: str) -> property:
-    return property(lambda projected: getattr(projected.score, name))
-
-
-for _name in set(vars(Score)) - {"check", "check_key", "project_key", "forward", "projected", "modified"}:
-    if not _name.startswith("_"):
-        setattr(_Projected, _name, _lead_to_the_other(_name))
+_DELEGATED = [
+    name
+    for name in vars(Score)
+    if not name.startswith("_") and name not in ("check", "check_key", "project_key", "forward", "projected", "modified")
+]
 
 
 class _Custom(Score):
