@@ -189,7 +189,9 @@ def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmask
     not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves a
     finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
-    ordinary = isfinite(output.min().item())  # NaN if there is one; +inf can only come of an infinite value that is seen
+    ordinary = isfinite(
+        output.min().item()
+    )  # NaN if there is one; +inf can only come of an infinite value that is seen
     if ordinary and (key.shape[-2] < VECTORISED or not unmasked):
         ordinary = output.count_nonzero().item() == output.numel()
     return ordinary or are_finite(query, key, value)

@@ -100,9 +100,9 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added. While traced, only these two are called, for the
-    whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may capture the
-    tile, or the compiler fixes sizes that it would leave open.
+    called only for tiles in which something is forbidden or added. While traced, only these two and `is_causal` are called,
+    for the whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may
+    capture the tile, or the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
@@ -287,18 +287,23 @@ class _BoundAnd(BoundMask):
         return all(part.allows_all(tile) for part in self.parts)
 
     def is_causal(self, tile: Tile) -> bool:
-        return all(part.is_causal(tile) for part in self._restricting(tile))
+        for part in self._restricting(tile):
+            if not part.is_causal(tile):
+                return False
+        return True
 
     def equal_blocks(self, tile: Tile) -> int:
         parts = self._restricting(tile)
         return parts[0].equal_blocks(tile) if len(parts) == 1 else 1
 
     def _restricting(self, tile: Tile) -> list[BoundMask]:
+        if is_traced(*self.tensors):
+            return self.parts
         return [part for part in self.parts if not part.allows_all(tile)]
 
     def allowed(self, tile: Tile) -> Tensor | None:
         joined: Tensor | None = None
-        for part in self.parts if is_traced(*self.tensors) else self._restricting(tile):
+        for part in self._restricting(tile):
             mask = part.allowed(tile)
             if mask is not None:
                 joined = mask if joined is None else joined & mask

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.layout import HALVES, Layout, check_layout
+from regard.attention.layout import HALVES, Layout, Tile, check_layout
 from regard.attention.tracing import is_traced
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Bilinear",
     "Cosine",
     "Dot",
+    "Indices",
     "LogPositive",
     "Score",
     "check_features",
@@ -40,6 +41,9 @@ __all__ = [
     "linear",
     "require_score",
 ]
+
+
+Indices = tuple[Tensor, Tensor, Tensor, Tensor]  # b and h (B, R), q_idx (n,), kv_idx (m,)
 
 
 class Score(nn.Module):
@@ -88,6 +92,31 @@ class Score(nn.Module):
         """The scores of projected rows, (…, n, inner size) × (…, m, inner size) → (…, n, m). Called tile by tile."""
         raise NotImplementedError(f"{type(self).__name__} must define pairs(query, key)")
 
+    def modify(self, scores: Tensor, indices: Indices) -> Tensor:
+        """The scores (B, R, n, m) of a tile, where they depend on positions; `indices` are `Layout.indices` of it."""
+        return scores
+
+    def modified(self, score_mod: Callable[..., Tensor]) -> Score:
+        """This score, whose numbers go through FlexAttention's score_mod(score, b, h, q_idx, kv_idx).
+
+        h is the index in dimension −3 of the query, b that in the dimensions in front of it, as if they were one.
+
+        >>> import regard, torch
+        >>> rows = torch.zeros(3, 2)
+        >>> score = regard.Dot().modified(lambda score, b, h, q_idx, kv_idx: score - (q_idx - kv_idx).abs())
+        >>> score(rows, rows)
+        tensor([[ 0., -1., -2.],
+                [-1.,  0., -1.],
+                [-2., -1.,  0.]])
+        """
+        from regard.attention.mods import Modified  # which imports this module
+
+        return Modified(self, score_mod)
+
+    def captured(self, layout: Layout) -> list[Tensor]:
+        """The tensors that `pairs` and `modify` read besides parameters, buffers and arguments."""
+        return []
+
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Projected rows as (query, key, scale) with scale · query · key = score + a constant of the row, or None."""
         return None
@@ -110,20 +139,15 @@ class Score(nn.Module):
         """
         return None
 
-    def modify(self, scores: Tensor, indices: tuple[Tensor, ...]) -> Tensor:
-        """The scores of a tile changed by where they are."""
-        return scores
-
-    def captured(self, layout: Layout) -> list[Tensor]:
-        """Tensors that `pairs` and `modify` read beside their arguments, parameters and buffers."""
-        return []
-
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         layout = check_layout(query, key)
         self.check(query, key)
         dtype = torch.promote_types(query.dtype, torch.float32)  # half precision is computed in float32
         rows, keys = self.project_query(query.to(dtype)), self.project_key(key.to(dtype))
-        return layout.unfold(self.pairs(layout.spread(rows), layout.spread(keys))).to(query.dtype)
+        scores = self.pairs(layout.spread(rows), layout.spread(keys))
+        if self.has_positions:
+            scores = self.modify(scores, layout.indices(Tile.whole(layout.folded[0], layout.n, layout.m)))
+        return layout.unfold(scores).to(query.dtype)
 
     @property
     def projected(self) -> Score:
@@ -179,7 +203,8 @@ class _Projected(Score):
 _DELEGATED = [
     name
     for name in vars(Score)
-    if not name.startswith("_") and name not in ("check", "check_key", "project_key", "forward", "projected", "modified")
+    if not name.startswith("_")
+    and name not in ("check", "check_key", "project_key", "forward", "projected", "modified")
 ]
 
 
