@@ -58,6 +58,8 @@ class Kernel(Score):
             [0.0777, 0.3482, 0.5741]])
     """
 
+    dot_is_exact = False  # for the Gaussian it leaves out ½‖q‖²
+
     def __init__(self, name: str = "gaussian", width: float | Sequence[float] | Tensor = 1.0, learnable: bool = False):
         super().__init__()
         if not isinstance(name, str) or name not in KERNELS:
@@ -66,7 +68,6 @@ class Kernel(Score):
         # The others exclude too what is so far away that its distance is infinite in float32.
         self.may_exclude = name != "constant"
         self.is_dot = name == "gaussian"
-        self.dot_is_exact = False
         self.has_average = name in ("gaussian", "laplace")
         self._width = LogPositive("width", _check_widths(width), learnable)
 
