@@ -240,8 +240,8 @@ class _Call:
         """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
         if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
-        reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
-        return zero_hidden(reached, *tensors)
+        whole = Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2])
+        return zero_hidden(reached_keys(whole, self.layout.sharing, self.mask), *tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
