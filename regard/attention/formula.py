@@ -34,7 +34,7 @@ from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
 from regard.attention.observers import notify
 from regard.attention.operators import dot_attention
 from regard.attention.scores import Score, require_score
-from regard.attention.tiling import full_precision, fused_tiles, size, streamed_tiles
+from regard.attention.tiling import full_precision, fused_tiles, reached_keys, size, streamed_tiles
 from regard.attention.tracing import is_traced
 
 __all__ = ["attend", "attend_in", "masked_softmax", "weights"]
