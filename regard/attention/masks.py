@@ -320,12 +320,8 @@ class _BoundAnd(BoundMask):
         return total
 
     def reached(self, tile: Tile) -> Tensor | None:
-        joined: Tensor | None = None
-        for part in self.parts:
-            keys = part.reached(tile)
-            if keys is not None:
-                joined = keys if joined is None else joined & keys
-        return joined
+        allowed = self.allowed(tile)  # not by part: each may show a key to a row from which another hides it
+        return None if allowed is None else allowed.any(-2, keepdim=True)
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         rest = list(sums)
