@@ -320,8 +320,11 @@ class _BoundAnd(BoundMask):
         return total
 
     def reached(self, tile: Tile) -> Tensor | None:
-        allowed = self.allowed(tile)  # not by part: each may show a key to a row from which another hides it
-        return None if allowed is None else allowed.any(-2, keepdim=True)
+        if sum(part.by_row for part in self.parts) > 1:  # each may show a key to a row from which another hides it
+            allowed = self.allowed(tile)
+            return None if allowed is None else allowed.any(-2, keepdim=True)
+        reached = [keys for keys in [part.reached(tile) for part in self.parts] if keys is not None]
+        return reduce(torch.logical_and, reached) if reached else None
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         rest = list(sums)
