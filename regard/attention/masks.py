@@ -169,7 +169,7 @@ class BoundMask:
         wanted = [(tensor, total) for tensor, total in zip(self.tensors, sums, strict=True) if total is not None]
         with torch.enable_grad():
             bias = self.bias(tile) if wanted else None
-        if bias is None:
+        if bias is None or not bias.requires_grad:  # nor does the bias of no pairs
             return
         parts = torch.autograd.grad(bias, [tensor for tensor, _ in wanted], grad.sum_to_size(bias.shape).to(bias.dtype))
         for (_, total), part in zip(wanted, parts, strict=True):
