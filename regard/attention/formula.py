@@ -292,7 +292,7 @@ def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
     numbers = normalizer.per_head()
     if numbers is None:
         return None
-    heads = layout.batch[-1] if len(layout.batch) > 1 else 1
+    heads = layout.batch[-1] if layout.batch else 1
     if numbers.dim() and len(numbers) != 1 and len(numbers) != heads:  # not `in`, which no traced size is
         raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {len(numbers)}")
     numbers = numbers.to(layout.device).reshape(-1, 1, 1)  # (1 or heads, 1, 1)

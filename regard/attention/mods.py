@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.arguments import shape_text
 from regard.attention import tiling
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
@@ -128,7 +127,7 @@ class _BoundVisible(BoundMask):
         with torch.no_grad():
             allowed = _over_pairs(self.function, indices)
         if allowed.dtype != torch.bool or allowed.dim() != 4:
-            came = f"shape {shape_text(allowed)[4:]} of {allowed.dtype}"
+            came = f"shape {tuple(allowed.shape[4:])} of {allowed.dtype}"
             raise TypeError(f"visible: expected mask_mod to return a boolean without dimensions, got {came}")
         return allowed
 
@@ -210,7 +209,7 @@ class Modified(Score):
         scores = self.score.modify(scores, indices)
         modified = _over_pairs(self.score_mod, indices, scores)
         if modified.shape != scores.shape:
-            came = f"shape {shape_text(modified)[4:]}"
+            came = f"shape {tuple(modified.shape[4:])}"
             raise ValueError(f"score_mod: expected it to return a score without dimensions, got {came}")
         return modified.to(scores.dtype)
 

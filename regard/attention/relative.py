@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.arguments import check_size, shape_text
 from regard.attention.dense_masks import BoundDense
@@ -136,10 +137,11 @@ class _Relative(Mask):
         if self.source.device != layout.device:
             raise ValueError(f"{self.name}: expected device {layout.device} like query, got {self.source.device}")
         first = 1 - layout.n - self.offset.of(layout)  # of the last query and the first key
-        vector = self.vector(torch.arange(layout.n + layout.m, device=layout.device) + first)
+        vector = self.vector(torch.arange(max(layout.n + layout.m - 1, 0), device=layout.device) + first)
         heads = layout.batch[-1] if layout.batch else 1
         if len(vector) != 1 and len(vector) != heads:
             raise ValueError(f"{self.name}: expected numbers for {heads} heads or for 1, got {len(vector)}")
+        vector = functional.pad(vector, (0, 1))  # see `_BoundRelative.block`
         vector = layout.select(vector[:, None], rows=False) if layout.batch else vector  # (heads, 1, n + m)
         return _BoundRelative(layout.fold(vector), layout)
 
