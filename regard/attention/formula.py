@@ -26,6 +26,7 @@ from torch import softmax as softmax_over  # bound here: view/intercept.py must 
 
 from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention import fused
+from regard.attention.custom import require_score
 from regard.attention.dropout import dropout
 from regard.attention.engine import TileInput, is_foreign, solve_tiles
 from regard.attention.layout import Layout, Tile, check_layout, prepare
@@ -33,8 +34,8 @@ from regard.attention.masks import BoundMask, Mask, additive_mask, check_mask, z
 from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
 from regard.attention.observers import notify
 from regard.attention.operators import dot_attention
-from regard.attention.scores import Score, require_score
-from regard.attention.tiling import full_precision, fused_tiles, size, streamed_tiles
+from regard.attention.scores import Score
+from regard.attention.tiling import full_precision, fused_tiles, reached_keys, size, streamed_tiles
 from regard.attention.tracing import is_traced
 
 __all__ = ["attend", "attend_in", "masked_softmax", "weights"]
@@ -240,8 +241,8 @@ class _Call:
         """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
         if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
-        reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
-        return zero_hidden(reached, *tensors)
+        whole = Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2])
+        return zero_hidden(reached_keys(whole, self.layout.sharing, self.mask), *tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():

@@ -134,7 +134,8 @@ def prepare(rows: Tensor) -> Tensor:
     dimension gets stride 1, because other strides would change the last bits of a result.
     """
     rows = rows.float() if rows.dtype in HALVES else rows
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
+    # Not contiguous(), to which the strides of dimensions of size 1 do not matter, though they do to a product.
+    return rows if rows.stride(-1) == 1 else rows.clone(memory_format=torch.contiguous_format)
 
 
 def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:

@@ -169,7 +169,7 @@ class BoundMask:
         wanted = [(tensor, total) for tensor, total in zip(self.tensors, sums, strict=True) if total is not None]
         with torch.enable_grad():
             bias = self.bias(tile) if wanted else None
-        if bias is None or not bias.requires_grad:  # nor does the bias of no pairs
+        if bias is None or not bias.requires_grad:  # a tile without rows or keys has none
             return
         parts = torch.autograd.grad(bias, [tensor for tensor, _ in wanted], grad.sum_to_size(bias.shape).to(bias.dtype))
         for (_, total), part in zip(wanted, parts, strict=True):
@@ -351,6 +351,10 @@ class _BoundOr(BoundMask):
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        allowed = self.allowed(tile)
+        return None if allowed is None else allowed.any(-2, keepdim=True)
 
     def visible_keys(self, tile: Tile) -> slice:
         ranges = [part.visible_keys(tile) for part in self.parts]

@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.attention.layout import Tile
 from regard.attention.masks import BoundMask
 
-__all__ = ["Tiles", "full_precision", "fused_tiles", "size", "streamed_tiles"]
+__all__ = ["Tiles", "full_precision", "fused_tiles", "reached_keys", "size", "streamed_tiles"]
 
 # Scores of a streamed tile: 2 MB of float32, so that softmax and the product with the values find them in cache.
 STREAMED = 1 << 19
@@ -72,6 +73,18 @@ def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None) -> Tiles:
             row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, step)]
         tiles.append(row)
     return tiles
+
+
+def reached_keys(whole: Tile, sharing: int, mask: BoundMask) -> Tensor | None:
+    """Boolean (B or 1, R or 1, 1, m): False where it is known that no row sees the key; None: nowhere."""
+    step = max(1, STREAMED // max(1, sharing * size(whole.batch) * size(whole.keys))) if mask.by_row else 0
+    reached: Tensor | None = None
+    for rows in _cut_every(whole.rows, step):
+        part = mask.reached(whole._replace(rows=rows))
+        if part is None:
+            return None
+        reached = part if reached is None else reached | part
+    return reached
 
 
 def size(part: slice) -> int:
