@@ -26,6 +26,7 @@ from torch import softmax as softmax_over  # bound here: view/intercept.py must 
 
 from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention import fused
+from regard.attention.custom import require_score
 from regard.attention.dropout import dropout
 from regard.attention.engine import TileInput, is_foreign, solve_tiles
 from regard.attention.layout import Layout, Tile, check_layout, prepare
@@ -33,7 +34,7 @@ from regard.attention.masks import BoundMask, Mask, additive_mask, check_mask, z
 from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
 from regard.attention.observers import notify
 from regard.attention.operators import dot_attention
-from regard.attention.scores import Score, require_score
+from regard.attention.scores import Score
 from regard.attention.tiling import full_precision, fused_tiles, reached_keys, size, streamed_tiles
 from regard.attention.tracing import is_traced
 

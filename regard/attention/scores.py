@@ -8,7 +8,7 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, any nn.Module as a score in custom.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ __all__ = [
     "check_parameter",
     "in_dtype_of",
     "linear",
-    "require_score",
 ]
 
 
@@ -206,43 +205,6 @@ _DELEGATED = [
     if not name.startswith("_")
     and name not in ("check", "check_key", "project_key", "forward", "projected", "modified")
 ]
-
-
-class _Custom(Score):
-    """Any nn.Module that maps (…, n, query size), (…, m, key size) to scores (…, n, m), row by row and key by key."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        try:
-            scores = in_dtype_of(self.module, query, key)
-        except TypeError as error:  # among others, a module of one argument
-            raise TypeError(f"{self._expected(query, key)}, got {error}") from error
-        if not isinstance(scores, Tensor):
-            raise ValueError(f"{self._expected(query, key)}, got {type(scores).__name__}")
-        if scores.shape != (*query.shape[:-1], key.shape[-2]):
-            raise ValueError(f"{self._expected(query, key)}, got shape {shape_text(scores)}")
-        return scores.to(query.dtype)
-
-    def _expected(self, query: Tensor, key: Tensor) -> str:
-        scores = (*query.shape[:-1], key.shape[-2])
-        return (
-            f"score: expected {type(self.module).__name__} to map query {shape_text(query)} and key {shape_text(key)} "
-            f"to scores {scores}, one number for each query and key"
-        )
-
-
-def require_score(score: nn.Module | None) -> Score:
-    """Any nn.Module as a Score; None is Dot()."""
-    if score is None:
-        return DEFAULT
-    if isinstance(score, Score):
-        return score
-    if isinstance(score, nn.Module):
-        return _Custom(score)
-    raise TypeError(f"score: expected an nn.Module such as Dot(), Additive(…), Kernel(…), got {type(score).__name__}")
 
 
 # ------------------------------------------------------------------------------------------------ what scores share
