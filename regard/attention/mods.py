@@ -207,6 +207,8 @@ class Modified(Score):
 
     def modify(self, scores: Tensor, indices: Indices) -> Tensor:
         scores = self.score.modify(scores, indices)
+        if not scores.numel():
+            return scores
         modified = _over_pairs(self.score_mod, indices, scores)
         if modified.shape != scores.shape:
             came = f"shape {tuple(modified.shape[4:])}"

@@ -174,7 +174,7 @@ def in_turn(first, second, third, often=None) -> list[tuple]:
 # ------------------------------------------------------------------------------------------------------------ engines
 
 # The sizes at which a problem is cut: as they are, and so small that every engine runs on many tiles.
-CUTS = {"normal": {}, "small": {"STREAMED": 40, "MASKED_ROWS": 3, "WORTH_A_CALL": 1}}
+CUTS = {"normal": {}, "small": {"STREAMED": 40, "MASKED_ROWS": 3, "DENSE": 40, "WORTH_A_CALL": 1}}
 
 
 def cut(monkeypatch, name: str) -> None:
