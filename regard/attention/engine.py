@@ -148,7 +148,9 @@ class _Run:
                     part = self._solve(len(self.tiles) - 1, given)
                 output[rows] = part
             else:
-                output[rows], lse[rows] = solved
+                output[rows] = solved[0]
+                if self.remember:
+                    lse[rows] = solved[1]
         return output, lse
 
     def _by_kernel(self, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor] | None:
@@ -338,7 +340,8 @@ def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Ten
         return query, key, value, None, False
     allowed = mask.allowed(tile)
     added = additive_mask(allowed, mask.bias(tile), query.dtype)
-    return query, zero_hidden(key, allowed), zero_hidden(value, allowed), added, False
+    key, value = zero_hidden(allowed, key, value)
+    return query, key, value, added, False
 
 
 def _joined(part: Tensor, whole: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.arguments import shape_text
+from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
 
@@ -169,7 +169,7 @@ class BoundMask:
         wanted = [(tensor, total) for tensor, total in zip(self.tensors, sums, strict=True) if total is not None]
         with torch.enable_grad():
             bias = self.bias(tile) if wanted else None
-        if bias is None:
+        if bias is None or not bias.requires_grad:  # a tile without rows or keys has none
             return
         parts = torch.autograd.grad(bias, [tensor for tensor, _ in wanted], grad.sum_to_size(bias.shape).to(bias.dtype))
         for (_, total), part in zip(wanted, parts, strict=True):
@@ -191,6 +191,7 @@ def check_mask(name: str, mask: object) -> Mask:
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, Tensor):
+        check_not_nested(name, mask, "in keep(t), drop(t) or bias(t)")
         wrap = {torch.bool: "keep(t) if True means 'may be attended', drop(t) if True means 'must not'"}
         hint = wrap.get(mask.dtype, "bias(t) if it is added to the scores, lengths(t) if it counts valid keys")
         raise TypeError(f"{name}: a bare tensor {shape_text(mask)} of {mask.dtype} has no polarity; wrap it: {hint}")
@@ -208,18 +209,20 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     return torch.where(allowed, nothing, -torch.inf)
 
 
-def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
-    """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
+def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
 
     What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
     """
     if allowed is None:
-        return rows
+        return tensors
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    if is_traced(rows, allowed):
-        return rows.masked_fill(hidden, 0)
-    if not bool(hidden.any()):
-        return rows
+    if is_traced(allowed, *tensors):
+        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
+    return tuple(_fill_with_zeros(rows, hidden) for rows in tensors) if bool(hidden.any()) else tensors
+
+
+def _fill_with_zeros(rows: Tensor, hidden: Tensor) -> Tensor:
     distinct = rows
     for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
         if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
@@ -348,6 +351,10 @@ class _BoundOr(BoundMask):
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        allowed = self.allowed(tile)
+        return None if allowed is None else allowed.any(-2, keepdim=True)
 
     def visible_keys(self, tile: Tile) -> slice:
         ranges = [part.visible_keys(tile) for part in self.parts]
