@@ -266,7 +266,7 @@ class _Call:
 
     def restrictions(self, tile: Tile) -> tuple[Tensor | None, Tensor | None]:
         """Which pairs of the tile are allowed and what is added to their scores; None for all and for nothing."""
-        if self.mask is None or (not is_traced() and self.mask.allows_all(tile)):
+        if self.mask is None or (not is_traced(*self.mask.tensors) and self.mask.allows_all(tile)):
             return None, None
         return self.mask.allowed(tile), self.mask.bias(tile)
 

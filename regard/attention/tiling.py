@@ -121,4 +121,6 @@ def _cut_every(part: slice, step: int) -> list[slice]:
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """Autocast would take matrix products to half precision, and would be off when they are recomputed."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # which meta is not asked, it would raise
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
