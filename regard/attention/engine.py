@@ -148,7 +148,9 @@ class _Run:
                     part = self._solve(len(self.tiles) - 1, given)
                 output[rows] = part
             else:
-                output[rows], lse[rows] = solved
+                output[rows] = solved[0]
+                if self.remember:
+                    lse[rows] = solved[1]
         return output, lse
 
     def _by_kernel(self, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor] | None:
@@ -156,7 +158,7 @@ class _Run:
         if self.call.scale is None or not given.key.shape[2]:
             return None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
-        sink = _of_batch(self.call.per_head, tile)
+        sink = _for_blocks(_of_batch(self.call.per_head, tile), query)
         solved = fused.forward(query, key, value, mask, causal, self.call.scale, sink)
         return None if solved is None else (_joined(solved[0], given.query), _joined(solved[1], given.query))
 
@@ -227,7 +229,8 @@ class _Run:
         by_head = by_bias = None
         if given.per_head is not None:  # a key of value 0, whose weight is e^{sink − lse}
             total = (grad * output).sum(-1)  # (B, R, n)
-            by_head = _joined(-(given.per_head.squeeze(-1) - lse).exp() * total, given.query).unsqueeze(-1)
+            sink = _for_blocks(given.per_head, query).squeeze(-1)
+            by_head = _joined(-(sink - lse).exp() * total, given.query).unsqueeze(-1)
         if given.bias is None:
             parts = fused.backward(grad, query, key, value, output, lse, mask, causal, self.call.scale)
         else:
@@ -337,7 +340,8 @@ def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Ten
         return query, key, value, None, False
     allowed = mask.allowed(tile)
     added = additive_mask(allowed, mask.bias(tile), query.dtype)
-    return query, zero_hidden(key, allowed), zero_hidden(value, allowed), added, False
+    key, value = zero_hidden(allowed, key, value)
+    return query, key, value, added, False
 
 
 def _joined(part: Tensor, whole: Tensor) -> Tensor:
@@ -350,6 +354,13 @@ def _blocked(part: Tensor, query: Tensor) -> Tensor:
     """The reverse of it: in as many blocks as the query."""
     blocks = len(query) // max(1, len(part))
     return part if blocks <= 1 else part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
+
+
+def _for_blocks(per_head: Tensor | None, query: Tensor) -> Any:
+    """per_head (B or 1, R or 1, 1, 1), or None, for a query in blocks, (B · blocks, R, n, size)."""
+    if per_head is None or per_head.shape[0] in (1, len(query)):
+        return per_head
+    return per_head.repeat_interleave(len(query) // len(per_head), 0)
 
 
 # ------------------------------------------------------------------------------------------------ scores with a state

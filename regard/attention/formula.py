@@ -241,7 +241,7 @@ class _Call:
         if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
         reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
-        return tuple(zero_hidden(rows, reached) for rows in tensors)
+        return zero_hidden(reached, *tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
@@ -273,12 +273,9 @@ class _Call:
         """The scores of a tile; in float64 where float32 would lose the digits that matter."""
         if self.scale is not None:
             return (query * self.scale) @ key.transpose(-2, -1)
-        if not (self.score.is_dot and self.uses_dot and query.numel() and key.numel()) or is_traced(query):
-            scores = self.score.pairs(query, key)
-        elif (dot := self.score.as_dot(query, key)) is None:
-            scores = self.score.pairs(query.double(), key.double())
-        else:
-            scores = (dot[0] * dot[2]) @ dot[1].transpose(-2, -1)
+        reduces = self.score.is_dot and self.uses_dot and query.numel() and key.numel() and not is_traced(query)
+        dot = self.score.as_dot(query, key) if reduces else None
+        scores = self.score.pairs(query, key) if dot is None else (dot[0] * dot[2]) @ dot[1].transpose(-2, -1)
         return self.score.modify(scores, self.layout.indices(tile)) if self.score.has_positions else scores
 
     @property
@@ -295,8 +292,8 @@ def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
     numbers = normalizer.per_head()
     if numbers is None:
         return None
-    heads = layout.batch[-1] if len(layout.batch) > 1 else 1
-    if numbers.dim() and len(numbers) not in (1, heads):
+    heads = layout.batch[-1] if layout.batch else 1
+    if numbers.dim() and len(numbers) != 1 and len(numbers) != heads:  # not `in`, which no traced size is
         raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {len(numbers)}")
     numbers = numbers.to(layout.device).reshape(-1, 1, 1)  # (1 or heads, 1, 1)
     return layout.fold(layout.select(numbers, rows=False))
@@ -394,9 +391,9 @@ def _scores_of_broken(
         allowed = live if allowed is None else allowed & live
     if not query.shape[2]:  # without a query nothing attends to any key
         allowed = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=query.device)
-    key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+    key, value = zero_hidden(allowed, key, value)
     if allowed is not None:
-        query = zero_hidden(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
+        (query,) = zero_hidden(allowed.transpose(-2, -1), query)  # rows that may attend to nothing
     scores = call.scores(query, key, tile)
     if scores.requires_grad and not fused.are_finite(query, key):
         broken_rows, broken_keys = (~rows.detach().isfinite().all(-1, keepdim=True) for rows in (query, key))
@@ -477,7 +474,7 @@ def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile,
         output = fused.attend_small(rows, keys, values, mask, scale)
         if output is None and call.mask is not None:  # what nobody sees may be all that is in the way
             allowed, _ = call.restrictions(whole)
-            keys, values = zero_hidden(keys, allowed), zero_hidden(values, allowed)
+            keys, values = zero_hidden(allowed, keys, values)
             output = fused.attend_small(rows, keys, values, mask, scale)
     if output is None:
         tiles = fused_tiles(whole, call.layout.sharing, call.mask)
@@ -532,7 +529,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)
-        key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+        key, value = zero_hidden(allowed, key, value)
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
         mask = None if causal else additive_mask(allowed, bias, rows.dtype)
         output = dot_attention(rows * scale, keys, value, mask, call.per_head, causal)
@@ -543,7 +540,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _traced_solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> tuple[Tensor, Tensor]:
     allowed, _ = call.restrictions(whole)
-    return _solve(call, whole, TileInput(query, zero_hidden(key, allowed), zero_hidden(value, allowed)))
+    return _solve(call, whole, TileInput(query, *zero_hidden(allowed, key, value)))
 
 
 def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.arguments import shape_text
+from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
 
@@ -100,9 +100,9 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added. While traced, only these two are called, for the
-    whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may capture the
-    tile, or the compiler fixes sizes that it would leave open.
+    called only for tiles in which something is forbidden or added. While traced, only these two and `is_causal` are called,
+    for the whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may
+    capture the tile, or the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
@@ -191,6 +191,7 @@ def check_mask(name: str, mask: object) -> Mask:
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, Tensor):
+        check_not_nested(name, mask, "in keep(t), drop(t) or bias(t)")
         wrap = {torch.bool: "keep(t) if True means 'may be attended', drop(t) if True means 'must not'"}
         hint = wrap.get(mask.dtype, "bias(t) if it is added to the scores, lengths(t) if it counts valid keys")
         raise TypeError(f"{name}: a bare tensor {shape_text(mask)} of {mask.dtype} has no polarity; wrap it: {hint}")
@@ -208,18 +209,20 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     return torch.where(allowed, nothing, -torch.inf)
 
 
-def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
-    """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
+def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
 
     What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
     """
     if allowed is None:
-        return rows
+        return tensors
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    if is_traced(rows, allowed):
-        return rows.masked_fill(hidden, 0)
-    if not bool(hidden.any()):
-        return rows
+    if is_traced(allowed, *tensors):
+        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
+    return tuple(_fill_with_zeros(rows, hidden) for rows in tensors) if bool(hidden.any()) else tensors
+
+
+def _fill_with_zeros(rows: Tensor, hidden: Tensor) -> Tensor:
     distinct = rows
     for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
         if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
@@ -284,18 +287,23 @@ class _BoundAnd(BoundMask):
         return all(part.allows_all(tile) for part in self.parts)
 
     def is_causal(self, tile: Tile) -> bool:
-        return all(part.is_causal(tile) for part in self._restricting(tile))
+        for part in self._restricting(tile):
+            if not part.is_causal(tile):
+                return False
+        return True
 
     def equal_blocks(self, tile: Tile) -> int:
         parts = self._restricting(tile)
         return parts[0].equal_blocks(tile) if len(parts) == 1 else 1
 
     def _restricting(self, tile: Tile) -> list[BoundMask]:
+        if is_traced(*self.tensors):
+            return self.parts
         return [part for part in self.parts if not part.allows_all(tile)]
 
     def allowed(self, tile: Tile) -> Tensor | None:
         joined: Tensor | None = None
-        for part in self.parts if is_traced(*self.tensors) else self._restricting(tile):
+        for part in self._restricting(tile):
             mask = part.allowed(tile)
             if mask is not None:
                 joined = mask if joined is None else joined & mask

@@ -23,7 +23,9 @@ STREAMED = 1 << 19
 # Below this many scores a sequence is not worth a call of its own, and its padding is masked instead of skipped.
 WORTH_A_CALL = 1 << 16
 # Rows of a tile under a mask that differs from row to row: enough for a fused call, few enough to skip hidden keys.
-MASKED_ROWS = 256
+MASKED_ROWS = 128
+# Where there is nothing to skip, the kernel is faster with more rows: a mask of so many numbers, 16 MB of float32.
+DENSE = 1 << 22
 
 Tiles = list[list[Tile]]
 
@@ -42,11 +44,20 @@ def fused_tiles(whole: Tile, sharing: int, mask: BoundMask | None) -> Tiles:
                 continue
             for rows in _cut_at(block, mask.breaks):
                 tile = _trim(Tile(batch, rows, whole.keys), mask)
-                # The gradient of a learned bias is had from the scores of a tile.
-                dense = mask.learned or (mask.by_row and not mask.allows_all(tile) and not mask.is_causal(tile))
-                row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, MASKED_ROWS if dense else 0)]
+                row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, _rows_at_once(tile, mask))]
         tiles.append(row)
     return tiles
+
+
+def _rows_at_once(tile: Tile, mask: BoundMask) -> int:
+    """How many rows of the tile the fused kernel takes at once; 0 for all."""
+    if mask.learned:  # the gradient of a bias is had from the scores of a tile, which should fit in cache
+        return max(1, STREAMED // max(1, size(tile.keys)))
+    if not mask.by_row or mask.allows_all(tile) or mask.is_causal(tile):
+        return 0
+    few = slice(tile.rows.start, min(tile.rows.start + MASKED_ROWS, tile.rows.stop))
+    skips = size(mask.visible_keys(tile._replace(rows=few))) < size(tile.keys)
+    return MASKED_ROWS if skips else max(MASKED_ROWS, DENSE // max(1, size(tile.keys)))
 
 
 def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None) -> Tiles:
