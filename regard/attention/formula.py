@@ -363,8 +363,8 @@ def _normalize(
     if may_be_empty and scores.shape[-1]:
         empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
         if is_traced(scores) or bool(empty.any()):
-            weights = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
-            return weights.masked_fill(scores == -torch.inf, 0)
+            filled = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
+            return filled.masked_fill(scores == -torch.inf, 0)
     if isinstance(normalizer, Softmax) and per_head is None:
         fits = out is not None and out.dtype == scores.dtype and out.is_contiguous()
         return softmax_over(scores, -1, out=out if fits else None)
@@ -372,7 +372,7 @@ def _normalize(
     return weights
 
 
-# ------------------------------------------------------------------------------------------- numbers that are not finite
+# ------------------------------------------------------------------------------------------ numbers that are not finite
 
 
 def _scores_of_broken(
