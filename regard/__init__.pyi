@@ -12,6 +12,7 @@ from .attention.formula import (
 )
 from .attention.kernels import Kernel as Kernel
 from .attention.masks import Mask as Mask
+from .attention.mods import visible as visible
 from .attention.normalizers import (
     Entmax as Entmax,
     Normalizer as Normalizer,

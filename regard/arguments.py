@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = [
     "check_batch",
@@ -20,10 +20,12 @@ __all__ = [
     "check_indices",
     "check_lengths",
     "check_marks",
+    "check_not_nested",
     "check_positive",
     "check_size",
     "check_sizes",
     "check_tensor",
+    "has_values",
     "shape_text",
 ]
 
@@ -36,6 +38,18 @@ LARGEST = 1 << 20
 def shape_text(tensor: Tensor) -> str:
     """A shape as a reader expects it: (2, 3)."""
     return str(tuple(tensor.shape))
+
+
+def has_values(*tensors: Tensor) -> bool:
+    """Whether tensors can be asked for their values: not while compiled, exported or mapped, nor if only a shape."""
+    if torch.compiler.is_compiling():
+        return False
+    for tensor in tensors:
+        if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
+            return False
+        if tensor.is_meta or torch._C._functorch.is_batchedtensor(tensor):
+            return False
+    return True
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
@@ -107,8 +121,14 @@ def check_choice(name: str, choice: object, choices: Collection[str]) -> str:
 
 def check_tensor(name: str, tensor: object, expected: str) -> None:
     """A dense floating-point tensor of at least two dimensions."""
+    if type(tensor).__module__ == "numpy":
+        raise TypeError(
+            f"{name}: expected a torch.Tensor {expected}, got numpy.{type(tensor).__name__}; "
+            "torch.from_numpy(array) makes one of it"
+        )
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor {expected}, got {type(tensor).__name__}")
+    check_not_nested(name, tensor, expected)
     if tensor.dtype not in FLOATS:
         raise TypeError(f"{name}: expected a floating-point tensor {expected}, got dtype {tensor.dtype}")
     if tensor.layout != torch.strided:
@@ -117,8 +137,17 @@ def check_tensor(name: str, tensor: object, expected: str) -> None:
         raise ValueError(f"{name}: expected at least two dimensions {expected}, got shape {shape_text(tensor)}")
 
 
+def check_not_nested(name: str, tensor: Tensor, expected: str) -> None:
+    """Sequences of different lengths have masks here."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor {expected}, got a nested one; pad sequences of different lengths with "
+            "torch.nested.to_padded_tensor and pass mask=lengths(…), or their values() and mask=segments(…)"
+        )
+
+
 def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
-    """Token ids (batch, n), each within the vocabulary."""
+    """Token ids (batch, n), each within the vocabulary, if they have values."""
     if not isinstance(ids, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor of token ids (batch, n), got {type(ids).__name__}")
     if ids.dtype not in (torch.int64, torch.int32):
@@ -127,7 +156,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         raise ValueError(f"{name}: expected shape (batch, n), got {shape_text(ids)}")
     if not ids.shape[1]:
         raise ValueError(f"{name}: expected at least one token in each sequence, got shape {shape_text(ids)}")
-    if ids.numel():
+    if has_values(ids) and ids.numel():
         low, high = (int(bound) for bound in ids.aminmax())
         if low < 0 or high >= vocab_size:
             wrong = low if low < 0 else high
@@ -148,15 +177,17 @@ def check_batch(name: str, rows: Tensor, batch: int, what: str) -> None:
         raise ValueError(f"{name}: expected {batch} sequences, as many as {what}, got {len(rows)}")
 
 
-def check_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, n: int) -> list[int]:
-    """One length for each sequence, from 1 to n."""
+def check_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, n: int) -> Tensor:
+    """One length for each sequence, from 1 to n, if they have values: a copy, (batch,)."""
     counts = torch.as_tensor(lengths)
     if counts.numel() and (counts.dtype == torch.bool or counts.is_floating_point()):  # an empty list has no type
         raise TypeError(f"{name}: expected whole numbers, got dtype {counts.dtype}")
-    if tuple(counts.shape) != (batch,):
+    if counts.dim() != 1 or counts.shape[0] != batch:
         raise ValueError(f"{name}: expected shape ({batch},), one for each sequence, got {shape_text(counts)}")
-    numbers: list[int] = counts.tolist()
+    if not has_values(counts):
+        return counts.long()
+    numbers = counts.tolist()
     for number in numbers:
         if not 1 <= number <= n:
             raise ValueError(f"{name}: expected lengths from 1 to {n}, got {number}")
-    return numbers
+    return torch.tensor(numbers, dtype=torch.long)

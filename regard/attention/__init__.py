@@ -5,6 +5,7 @@ from regard.attention.dense_masks import bias, drop, keep
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
 from regard.attention.masks import Mask
+from regard.attention.mods import visible
 from regard.attention.normalizers import Entmax, Normalizer, Sigmoid, Softmax, Sparsemax
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
@@ -42,6 +43,7 @@ __all__ = [
     "segments",
     "summarize",
     "t5_buckets",
+    "visible",
     "weights",
     "window",
 ]

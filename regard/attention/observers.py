@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -112,15 +113,22 @@ def _counts(ends: list[int]) -> list[int]:
 
 Observer = Callable[[AttentionCall], None]
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
+_blocks = 0  # how many blocks of `observe` are open, in all threads: a number, unlike a ContextVar, can be compiled
+_counting = Lock()
 
 
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
     """Within this block the observer is called with every AttentionCall of this thread."""
+    global _blocks
     token = _observers.set((*_observers.get(), observer))
+    with _counting:
+        _blocks += 1
     try:
         yield
     finally:
+        with _counting:
+            _blocks -= 1
         _observers.reset(token)
 
 
@@ -142,6 +150,8 @@ def notify(
     known: Tensor | None = None,
 ) -> None:
     """Call the observers, if there are any."""
+    if not _blocks or torch.compiler.is_compiling():
+        return
     observers = _observers.get()
     if observers:
         call = AttentionCall(module, query, key, score, mask, normalizer, cross, within, known)

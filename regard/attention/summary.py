@@ -117,7 +117,8 @@ def _in_one_tile(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     """While traced: no number is looked at, and all scores are made at once."""
     whole = Tile.whole(len(query), query.shape[2], key.shape[2])
     allowed, bias = call.restrictions(whole)
-    scores = call.restricted(whole, query, zero_hidden(key, allowed), allowed, bias, guarded=False)
+    (key,) = zero_hidden(allowed, key)
+    scores = call.restricted(whole, query, key, allowed, bias, guarded=False)
     return _of_scores(call, scores, call.per_head, top, None)
 
 

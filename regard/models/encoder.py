@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.arguments import check_choice, check_count, check_ids, check_lengths, check_sizes
+from regard.arguments import check_choice, check_count, check_ids, check_lengths, check_sizes, has_values
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import ACTIVATIONS, BlockConfig
 from regard.models.classifier import TextClassifier, check_labels, pool
@@ -107,9 +107,11 @@ class Encoder(TextClassifier):
                 raise ValueError("token_types: this Encoder does not tell texts apart: make it with token_types=2")
             check_ids("token_types", token_types, self.token_type_embedding.num_embeddings)
         batch, n = ids.shape
-        counts = [n] * batch if lengths is None else check_lengths("lengths", lengths, batch, n)
-        if torch.is_grad_enabled() or sum(counts) <= TOKENS or self.training:
-            packed = pack(ids, counts)
+        lengths = None if lengths is None else check_lengths("lengths", lengths, batch, n)
+        whole = torch.is_grad_enabled() or self.training or not has_values(ids if lengths is None else lengths)
+        counts = [] if whole else [n] * batch if lengths is None else lengths.tolist()
+        if whole or sum(counts) <= TOKENS:
+            packed = pack(ids, lengths)
             return packed.unpack(self._read(packed, token_types))
         # A few sequences at a time stay in cache; nothing has to be kept for a backward pass.
         vectors = self.token_embedding.weight.new_zeros(batch, n, self.token_embedding.embedding_dim)
@@ -127,7 +129,7 @@ class Encoder(TextClassifier):
             rows = rows + (table.weight[0] if token_types is None else table(packed.pack_like(token_types)))
         rows = add_positions(rows, packed.positions, self.config["positions"], self.position_embedding)
         rows = apply_dropout(self.embedding_norm(rows), self.dropout, self.training)
-        info = SequenceInfo(packed.mask, lengths=packed.lengths)
+        info = SequenceInfo(packed.mask, lengths=packed.lengths, valid=packed.valid)
         for block in self.blocks:
             rows = block(rows, info)
         return rows if self.norm is None else self.norm(rows)

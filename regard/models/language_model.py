@@ -24,6 +24,7 @@ from regard.arguments import (
     check_marks,
     check_positive,
     check_sizes,
+    has_values,
 )
 from regard.attention import Mask, alibi, bias, causal, keep
 from regard.attention.dropout import dropout as apply_dropout
@@ -40,6 +41,7 @@ from regard.models.positions import (
     add_positions,
     alibi_slopes,
     check_positions,
+    count_positions,
     rotary_table,
 )
 from regard.models.texts import decode_continuation, encode
@@ -163,7 +165,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         read = before.lengths.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if valid is None else (valid.cumsum(1) - 1).clamp(min=0)
         positions = read + steps  # (batch or 1, n)
-        check_positions(int(positions.max()) + 1, self.config["max_positions"])
+        check_positions(count_positions(positions), self.config["max_positions"])
         all_positions, all_valid = _append_columns(before, positions, valid, batch)
         mask = self._cached_mask(all_positions, all_valid, n)
         info = SequenceInfo(mask, self._rotary(positions), valid=valid)
@@ -232,7 +234,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         mask = causal() if packed.mask is None else packed.mask & causal()
         if self.config["positions"] == "alibi":
             mask = mask & alibi(self._slopes(ids.device))  # packed or not: in a sequence, rows are as far as positions
-        info = SequenceInfo(mask, self._rotary(packed.positions), packed.lengths)
+        info = SequenceInfo(mask, self._rotary(packed.positions), packed.lengths, packed.valid)
         rows = self._embed(packed.ids, packed.positions)
         for block in self.blocks:
             rows = block(rows, info)
@@ -271,10 +273,10 @@ def _valid(ids: Tensor, lengths: Tensor | Sequence[int] | None, padding: str) ->
     if lengths is None:
         return None
     batch, n = ids.shape
-    counts = torch.tensor(check_lengths("lengths", lengths, batch, n), device=ids.device)[:, None]
+    counts = check_lengths("lengths", lengths, batch, n).to(ids.device)[:, None]
     steps = torch.arange(n, device=ids.device)
     valid = steps < counts if padding == "right" else steps >= n - counts
-    return None if bool(valid.all()) else valid
+    return None if has_values(valid) and bool(valid.all()) else valid
 
 
 def _append_columns(before: Cache, positions: Tensor, valid: Tensor | None, batch: int) -> tuple[Tensor, Tensor | None]:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.arguments import check_sizes
+from regard.arguments import check_sizes, has_values
 from regard.models.packing import SequenceInfo
+from regard.models.rnn import RNN
 
 __all__ = ["Convolution", "MixerState", "Recurrent"]
 
@@ -40,8 +41,8 @@ class SequentialMixer(nn.Module):
         """The state (batch, …) before rows (batch, n, size)."""
         raise NotImplementedError(f"{type(self).__name__} must define initial_state")
 
-    def read(self, rows: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Mix rows (batch, n, size), none of them padding, that follow a state; and the state after them."""
+    def read(self, rows: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mix rows (batch, n, size) that follow a state, up to the lengths (batch,); and the state after them."""
         raise NotImplementedError(f"{type(self).__name__} must define read")
 
     def mix(self, rows: Tensor, info: SequenceInfo, past: MixerState | None) -> tuple[Tensor, MixerState]:
@@ -53,12 +54,21 @@ class SequentialMixer(nn.Module):
         if info.valid is None:
             mixed, state = self.read(rows, state)
             return mixed, MixerState(state)
+        if not has_values(rows):
+            return self._mix_padded(rows, state, info.valid)
         mixed, states = torch.zeros_like(rows), []
         for number, valid in enumerate(info.valid):  # padded: each sequence alone, over the rows that hold a token
             output, after = self.read(rows[number : number + 1, valid], state[number : number + 1])
             mixed[number, valid] = output[0].to(mixed.dtype)
             states.append(after)
         return mixed, MixerState(torch.cat(states))
+
+    def _mix_padded(self, rows: Tensor, state: Tensor, valid: Tensor) -> tuple[Tensor, MixerState]:
+        """The same for all sequences at once, traced: the rows that hold a token are moved to the front."""
+        order = (~valid).long().argsort(dim=1, stable=True)[..., None].expand_as(rows)
+        mixed, state = self.read(rows.gather(1, order), state, valid.sum(1))
+        mixed = torch.zeros_like(mixed).scatter(1, order, mixed)
+        return mixed.masked_fill(~valid[..., None], 0), MixerState(state)
 
 
 class Recurrent(SequentialMixer):
@@ -69,13 +79,13 @@ class Recurrent(SequentialMixer):
         check_sizes(size=size)
         if size % 2 and not causal:
             raise ValueError(f"size: expected an even number for two directions, got {size}")
-        self.net = nn.GRU(size, size if causal else size // 2, batch_first=True, bidirectional=not causal)
+        self.net = RNN("GRU", size, size if causal else size // 2, bidirectional=not causal)
 
     def initial_state(self, rows: Tensor) -> Tensor:
         return rows.new_zeros(len(rows), 2 if self.net.bidirectional else 1, self.net.hidden_size)
 
-    def read(self, rows: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        mixed, hidden = self.net(rows, state.transpose(0, 1).contiguous())  # hidden: (directions, batch, size)
+    def read(self, rows: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        mixed, (hidden,) = self.net(rows, (state.transpose(0, 1).contiguous(),), lengths)  # (directions, batch, size)
         return mixed, hidden.transpose(0, 1)
 
 
@@ -92,8 +102,14 @@ class Convolution(SequentialMixer):
     def initial_state(self, rows: Tensor) -> Tensor:
         return rows.new_zeros(len(rows), self.before, rows.shape[-1])
 
-    def read(self, rows: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, rows: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rows = torch.cat([state, rows], 1)
+        after = rows[:, rows.shape[1] - self.before :]
+        if lengths is not None:
+            steps = torch.arange(rows.shape[1], device=rows.device) - lengths[:, None]  # the last rows: 0 to before − 1
+            rows = rows.masked_fill((steps >= self.before)[..., None], 0)
+            last = (lengths[:, None] + torch.arange(self.before, device=rows.device))[..., None]
+            after = rows.gather(1, last.expand(-1, -1, rows.shape[-1]))
         padded = functional.pad(rows, (0, 0, 0, self.after))
         mixed: Tensor = self.net(padded.transpose(1, 2)).transpose(1, 2)
-        return mixed, rows[:, rows.shape[1] - self.before :]
+        return mixed, after

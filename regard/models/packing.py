@@ -3,6 +3,9 @@
 Outside, a batch is padded: ids (batch, n) and lengths. Inside, the sequences lie end to end as rows of one long batch
 entry, (1, total, size), and the mask `segments` keeps each to itself: nothing is computed for padding. In a block only
 the mixer reads other rows, so nothing else has to know.
+
+How long that would be is not known while a call is traced: such a batch stays padded, and the mask `lengths` hides its
+padding.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.arguments import check_lengths
+from regard.arguments import check_lengths, has_values
 from regard.attention import Mask, segments
+from regard.attention import lengths as valid_lengths
 from regard.models.positions import RotaryTable
 
 __all__ = ["PackedBatch", "SequenceInfo", "pack"]
@@ -40,6 +44,7 @@ class PackedBatch:
     mask: Mask | None
     index: Tensor | None  # of each packed row in (batch · n)
     shape: tuple[int, int]
+    valid: Tensor | None = None  # (batch, n): which ids are tokens, where padding is left in; None: all of them
 
     def pack_like(self, tensor: Tensor) -> Tensor:
         """Another tensor (batch, n, …), packed in the same way."""
@@ -47,6 +52,8 @@ class PackedBatch:
 
     def unpack(self, rows: Tensor) -> Tensor:
         """Rows (1, total, size) → (batch, n, size), with zeros where there is no token."""
+        if self.valid is not None:
+            return rows.masked_fill(~self.valid[..., None], 0)
         if self.index is None:
             return rows
         padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[-1])
@@ -59,9 +66,12 @@ def pack(ids: Tensor, lengths: Tensor | Sequence[int] | None, name: str = "lengt
     batch, n = ids.shape
     counts = None if lengths is None else check_lengths(name, lengths, batch, n)
     steps = torch.arange(n, device=ids.device)
-    if counts is None or min(counts, default=n) == n:
+    if counts is None or (has_values(counts) and bool((counts == n).all())):
         return PackedBatch(ids, steps[None], None, None, None, (batch, n))
-    valid = steps < torch.tensor(counts, device=ids.device)[:, None]  # (batch, n)
+    valid = steps < counts.to(ids.device)[:, None]  # (batch, n)
+    if not has_values(ids, counts):
+        return PackedBatch(ids, steps[None], None, valid_lengths(counts), None, (batch, n), valid)
     index = valid.flatten().nonzero().squeeze(1)  # (total,)
     positions = index % n
-    return PackedBatch(ids.flatten()[index][None], positions[None], tuple(counts), segments(counts), index, (batch, n))
+    lengths = tuple(counts.tolist())
+    return PackedBatch(ids.flatten()[index][None], positions[None], lengths, segments(counts), index, (batch, n))

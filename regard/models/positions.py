@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import has_values
+
 __all__ = [
     "LearnedPositions",
     "RotaryTable",
@@ -21,6 +23,7 @@ __all__ = [
     "alibi_slopes",
     "apply_rotary",
     "check_positions",
+    "count_positions",
     "rotary_table",
     "sinusoidal",
 ]
@@ -47,11 +50,18 @@ def check_positions(count: int, max_positions: int) -> None:
         raise ValueError(f"ids: expected at most {max_positions} positions, the model's max_positions, got {count}")
 
 
+def count_positions(positions: Tensor) -> int:
+    """How many there are from 0 to the largest; of those without values, as many as there are in a row."""
+    if not has_values(positions):
+        return positions.shape[-1]
+    return int(positions.max()) + 1 if positions.numel() else 0
+
+
 class LearnedPositions(nn.Embedding):
     """One learned vector for each position, up to the model's max_positions."""
 
     def forward(self, positions: Tensor) -> Tensor:
-        check_positions(int(positions.max()) + 1 if positions.numel() else 0, self.num_embeddings)
+        check_positions(count_positions(positions), self.num_embeddings)
         return super().forward(positions)
 
 
@@ -75,19 +85,27 @@ class RotaryTable(NamedTuple):
 
 def rotary_table(positions: Tensor, head_size: int, base: float = 10_000.0) -> RotaryTable:
     """The rotations of positions (batch or 1, n): pair i rotates by position / base^(2i/head size)."""
-    rows = 1 << int(positions.max()).bit_length()
-    tables = _rotations(rows, head_size, base)
-    return RotaryTable(*(table.to(positions.device)[positions].unsqueeze(-3) for table in tables))
+    if has_values(positions):
+        first = _first_rotations(1 << int(positions.max()).bit_length(), head_size, base)
+        tables = [table.to(positions.device)[positions] for table in first]
+    else:
+        tables = [table.to(positions.device) for table in _rotations(positions.cpu(), head_size, base)]
+    return RotaryTable(*(table.unsqueeze(-3) for table in tables))
 
 
 @functools.lru_cache(maxsize=8)
-def _rotations(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines of the first positions, (rows, head size)."""
+def _first_rotations(rows: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:
+    """Those of the first positions, (rows, head size)."""
     with torch.inference_mode(False):  # what is cached here may be used in training later
-        entry = torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu")
-        angle = torch.arange(rows, device="cpu")[:, None] / base ** (entry / head_size)
-        cosine, sine = angle.cos(), angle.sin()
-        return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
+        return _rotations(torch.arange(rows, device="cpu"), head_size, base)
+
+
+def _rotations(positions: Tensor, head_size: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosines and signed sines of positions (…), each (…, head size)."""
+    entry = torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu")
+    angle = positions.unsqueeze(-1) / base ** (entry / head_size)
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 
 
 def apply_rotary(rows: Tensor, rotary: RotaryTable) -> Tensor:

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from regard.arguments import has_values
 from regard.attention import Additive, Mask, masked_softmax
 from regard.attention.additive import LIMIT, scores_from_exp, slopes_from_exp
 from regard.attention.threads import load_kernels
+from regard.models.rnn import RNN
 
 __all__ = ["attentive_gru"]
 
@@ -30,7 +32,7 @@ REACH = 42.0  # up to where e^{2 query} and e^{2 key} are normal numbers; far be
 
 
 def attentive_gru(
-    net: nn.RNNBase,
+    net: RNN,
     score: nn.Module | None,
     tokens: Tensor,
     hidden: Tensor,
@@ -42,11 +44,11 @@ def attentive_gru(
 
     None where this path does not apply: another cell or score, several layers, not on a CPU, numbers out of range.
     """
-    if type(score) is not Additive or type(net) is not nn.GRU or net.num_layers > 1 or keys.shape[-1] % 4:
+    if type(score) is not Additive or net.mode != "GRU" or net.num_layers > 1 or keys.shape[-1] % 4:
         return None
     if not tokens.is_cpu or tokens.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return None
-    if load_kernels("recurrent", "models") is None or torch.compiler.is_compiling() or not keys.numel():
+    if not has_values(tokens, keys) or load_kernels("recurrent", "models") is None or not keys.numel():
         return None
     if not float(keys.detach().abs().amax()) < REACH:
         return None

@@ -26,23 +26,24 @@ from regard.arguments import (
     check_lengths,
     check_marks,
     check_sizes,
+    has_values,
 )
 from regard.attention import Mask
 from regard.attention import lengths as valid_lengths
 from regard.attention.capture import AttentionMap, Recorder, by_layer
+from regard.attention.custom import require_score
 from regard.attention.dropout import dropout as apply_dropout
 from regard.attention.formula import attend_in
 from regard.attention.observers import notify, observe
-from regard.attention.scores import require_score
 from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
+from regard.models.rnn import RNN, Hidden
 from regard.models.translator import Translator
 
 __all__ = ["Seq2Seq"]
 
-CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
-Hidden = tuple[Tensor, ...]  # (layers, batch, hidden) each: one of a GRU, two of an LSTM
+CELLS = ("gru", "lstm")
 
 
 @dataclass(frozen=True)
@@ -106,27 +107,22 @@ class Seq2Seq(Translator):
         check_sizes(hidden_size=hidden_size, layers=layers)
         if bidirectional and hidden_size % 2:
             raise ValueError(f"hidden_size: expected an even number for two directions, got {hidden_size}")
-        make = CELLS[check_choice("cell", cell, CELLS)]
+        mode = check_choice("cell", cell, CELLS).upper()
         encoder_size = hidden_size // 2 if bidirectional else hidden_size
         between = dropout if layers > 1 else 0.0  # PyTorch drops between layers, and warns where there is only one
         self.source_embedding = nn.Embedding(source_vocab_size, size)
         self.target_embedding = nn.Embedding(target_vocab_size, size)
-        self.encoder = make(size, encoder_size, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
+        self.encoder = RNN(mode, size, encoder_size, layers, bidirectional=bidirectional, dropout=between)
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
-        self.decoder = make(size + hidden_size, hidden_size, layers, batch_first=True, dropout=between)
+        self.decoder = RNN(mode, size + hidden_size, hidden_size, layers, dropout=between)
         self.output = nn.Linear(2 * hidden_size, target_vocab_size)
         self.dropout = check_dropout(dropout)
 
-    def encode(self, source: Tensor, lengths: Sequence[int] | None = None) -> tuple[Tensor, Hidden]:
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Hidden]:
         """source (batch, m) → states (batch, m, hidden), zeros where there is no token, and the last ones."""
         rows = apply_dropout(self.source_embedding(source), self.dropout, self.training)
-        if lengths is None:
-            states, last = self.encoder(rows)
-        else:
-            packed = nn.utils.rnn.pack_padded_sequence(rows, list(lengths), batch_first=True, enforce_sorted=False)
-            states, last = self.encoder(packed)
-            states, _ = nn.utils.rnn.pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
-        return states, tuple(_join_directions(state, self.encoder) for state in _as_tuple(last))
+        states, last = self.encoder(rows, None, lengths)
+        return states, tuple(_join_directions(state, self.encoder) for state in last)
 
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> RNNDecoderState:
         """Encode a source (batch, m), and project its keys, once."""
@@ -136,7 +132,8 @@ class Seq2Seq(Translator):
         states, hidden = self.encode(source, counts)
         if self.score is None:
             return RNNDecoderState(hidden, hidden[0][-1][:, None], None, None)
-        valid = None if counts is None or min(counts) == m else torch.tensor(counts, device=source.device)
+        alike = counts is None or (has_values(counts) and bool((counts == m).all()))
+        valid = None if counts is None or alike else counts.to(source.device)
         return RNNDecoderState(hidden, states, require_score(self.score).project_key(states), valid)
 
     @evaluated
@@ -157,7 +154,7 @@ class Seq2Seq(Translator):
         tokens = apply_dropout(self.target_embedding(target), self.dropout, self.training)  # (batch, n, size)
         if state.keys is None:  # the context is the same at every step, so the decoder can run through
             contexts = state.values.expand(-1, target.shape[1], -1)
-            states, hidden = self._run(torch.cat([tokens, contexts], -1), state.hidden)
+            states, hidden = self.decoder(torch.cat([tokens, contexts], -1), state.hidden)
         else:
             states, contexts, hidden = self._decode_with_attention(tokens, state, state.keys)
         rows = apply_dropout(torch.cat([states, contexts], -1), self.dropout, self.training)
@@ -184,23 +181,13 @@ class Seq2Seq(Translator):
         for token in tokens.split(1, 1):
             query = hidden[0][-1][:, None]  # (batch, 1, hidden): the state of the top layer
             context = attend_in(self, query, keys, state.values, score=score, mask=mask, cross=True)
-            row, hidden = self._run(torch.cat([token, context], -1), hidden)
+            row, hidden = self.decoder(torch.cat([token, context], -1), hidden)
             rows.append((row, context))
         states, contexts = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))
         return states, contexts, hidden
 
-    def _run(self, rows: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
-        """The decoder's cells over rows (batch, n, size + hidden)."""
-        output, after = self.decoder(rows, hidden if len(hidden) > 1 else hidden[0])
-        return output, _as_tuple(after)
 
-
-def _as_tuple(hidden: Tensor | Hidden) -> Hidden:
-    """A GRU gives one tensor, an LSTM two."""
-    return hidden if isinstance(hidden, tuple) else (hidden,)
-
-
-def _join_directions(last: Tensor, encoder: nn.RNNBase) -> Tensor:
+def _join_directions(last: Tensor, encoder: RNN) -> Tensor:
     """(layers · directions, batch, size) → (layers, batch, hidden): both directions of a layer side by side."""
     if not encoder.bidirectional:
         return last

@@ -35,7 +35,7 @@ from regard.models.decode_kernels import product
 from regard.models.model import evaluated
 from regard.models.multihead import MultiHead
 from regard.models.packing import SequenceInfo, pack
-from regard.models.positions import LearnedPositions, add_positions, check_positions
+from regard.models.positions import LearnedPositions, add_positions, check_positions, count_positions
 from regard.models.translator import Translator
 
 __all__ = ["Transformer"]
@@ -152,7 +152,7 @@ class Transformer(Translator):
         check_ids("source", source, embedding.num_embeddings)
         packed = pack(source, lengths, "source_lengths")
         rows = self._embed(packed.ids, packed.positions, embedding, self.source_position_embedding)
-        info = SequenceInfo(packed.mask, lengths=packed.lengths)
+        info = SequenceInfo(packed.mask, lengths=packed.lengths, valid=packed.valid)
         for block in self.encoder_blocks:
             rows = block(rows, info)
         return packed.unpack(rows if self.encoder_norm is None else self.encoder_norm(rows))
@@ -162,7 +162,7 @@ class Transformer(Translator):
         memory = self.encode(source, lengths)
         batch, m = source.shape
         counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
-        valid = None if counts is None else torch.tensor(counts, device=source.device)
+        valid = None if counts is None else counts.to(source.device)
         memories = tuple(cross.project_kv(memory) for cross in self._crosses())
         return DecoderState(None, memories, valid, torch.arange(batch, device=source.device))
 
@@ -194,7 +194,7 @@ class Transformer(Translator):
     def _embed(
         self, ids: Tensor, positions: Tensor, embedding: nn.Embedding, learned: LearnedPositions | None
     ) -> Tensor:
-        check_positions(int(positions.max()) + 1, self.config["max_positions"])
+        check_positions(count_positions(positions), self.config["max_positions"])
         rows = add_positions(embedding(ids) * self.scale, positions, self.config["positions"], learned)
         return apply_dropout(rows, self.dropout, self.training)
 
