@@ -74,7 +74,7 @@ def _backward(
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
         inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
         with torch.enable_grad():
-            solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg, misc]
+            solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg]
         sources = [x for x in inputs if x is not None]
         gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
         return tuple(nothing if x is None else next(gradients).contiguous() for x in inputs)  # type: ignore[return-value]
