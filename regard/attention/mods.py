@@ -26,6 +26,7 @@ from regard.attention.tracing import captured_tensors, is_traced
 __all__ = ["Modified", "visible"]
 
 Function = Callable[..., Tensor]
+GROUPS = 256  # of rows, for each of which it is known which keys they see: a group for each tile of a long sequence
 
 
 def visible(mask_mod: Function) -> Mask:
@@ -142,28 +143,39 @@ class _BoundVisible(BoundMask):
 
     def _ends(self, tile: Tile) -> tuple[int, int, int, int]:
         """The first and the last key that any row of the tile sees; the same of those that all of them see."""
-        rows = self._ends_by_row[tile.batch if len(self._ends_by_row) > 1 else slice(None), tile.rows]
-        if not rows.numel():
+        grain, ends = self._ends_by_group
+        groups = slice(tile.rows.start // grain, -(-tile.rows.stop // grain))
+        ends = ends[tile.batch if len(ends) > 1 else slice(None), groups]
+        if not ends.numel():
             return tile.keys.stop, -1, 0, tile.keys.stop
-        first, last, all_first, all_last = rows.unbind(-1)
+        first, last, all_first, all_last = ends.unbind(-1)
         return int(first.min()), int(last.max()), int(all_first.max()), int(all_last.min())
 
     @cached_property
-    def _ends_by_row(self) -> Tensor:
-        """(B or 1, n, 4): the first and the last key that a row sees in any head; and in all heads, without a gap."""
+    def _ends_by_group(self) -> tuple[int, Tensor]:
+        """How many rows a group has; and of each group the ends of what it sees, (B or 1, groups, 4).
+
+        These are the first and the last key that any of its rows sees in any head, and the first and the last that all
+        of them see in all heads, if there is no gap between.
+        """
         (batch, sharing), n, m = self.layout.folded, self.layout.rows, self.layout.m
         if not (batch and n and m):
-            return torch.tensor([m, -1, 0, m - 1]).expand(1, n, 4)
+            return 1, torch.tensor([m, -1, 0, m - 1]).expand(1, n, 4)
         by_batch, by_head = self._dependence
         step = max(1, tiling.STREAMED // (m * (batch if by_batch else 1) * (sharing if by_head else 1)))
+        grain = min(step, -(-n // GROUPS))
         ends = []
-        for start in range(0, n, step):
-            allowed = self.allowed(Tile(slice(0, batch), slice(start, min(start + step, n)), slice(0, m)))
-            seen, full = allowed.any(1), allowed.all(1)  # (B or 1, rows, m)
+        for start in range(0, n, step // grain * grain):
+            rows = slice(start, min(start + step // grain * grain, n))
+            allowed = self.allowed(Tile(slice(0, batch), rows, slice(0, m)))
+            missing = -allowed.shape[2] % grain  # of the last group: filled with its last row, which changes nothing
+            allowed = torch.cat([allowed, allowed[:, :, -1:].expand(-1, -1, missing, -1)], 2) if missing else allowed
+            groups = allowed.unflatten(2, (-1, grain))  # (B or 1, R or 1, groups, grain, m)
+            seen, full = groups.amax((1, 3)), groups.amin((1, 3))
             (first, last), (all_first, all_last) = _first_and_last(seen), _first_and_last(full)
             gap = full.sum(-1) != all_last - all_first + 1
             ends.append(torch.stack([first, last, all_first.masked_fill(gap, m), all_last.masked_fill(gap, -1)], -1))
-        return torch.cat(ends, 1)
+        return grain, torch.cat(ends, 1)
 
     @cached_property
     def _dependence(self) -> tuple[bool, bool]:

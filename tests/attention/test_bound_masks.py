@@ -186,3 +186,13 @@ def test_shapes_alone_are_enough(name):
         allowed, added = restrictions(*(torch.zeros(*SHAPE[:2], rows, 4) for rows in SHAPE[2:]), fake, remembered=True)
     assert allowed.shape == added.shape == SHAPE
     assert allowed.dtype == torch.bool
+
+
+@pytest.mark.parametrize("name", RESTRICTING)
+def test_masks_under_vmap_are_the_same(name):
+    mask = MASKS[name](SHAPE).mask
+    rows = [torch.zeros(2, *SHAPE[:2], size, 4) for size in SHAPE[2:]]
+    expected = restrictions(rows[0][0], rows[1][0], mask)
+    mapped = torch.vmap(lambda query, key: restrictions(query, key, mask, remembered=True))(*rows)
+    assert same([part[1] for part in mapped], expected)
+    assert same(restrictions(rows[0][0], rows[1][0], mask, remembered=True), expected)  # nothing of it is remembered

@@ -267,6 +267,20 @@ def test_what_is_hidden_is_skipped(mod, twin):
                 assert ours.allows_all(tile) == theirs.allows_all(tile)
 
 
+def test_rows_of_long_sequences_are_looked_at_in_groups():
+    """What is skipped may be less than could be, and never more."""
+    layout = check_layout(torch.zeros(1, 1, 1031, 1), torch.zeros(1, 1, 211, 1))
+    ours, exact = visible(lambda b, h, q, k: (q - k).abs() <= 20).bind(layout), window(20, 20, 0).bind(layout)
+    for start, stop in ((0, 1), (3, 11), (100, 107), (200, 240), (1029, 1031), (0, 1031)):
+        tile = Tile(slice(0, 1), slice(start, stop), slice(0, 211))
+        got, wanted = ours.visible_keys(tile), exact.visible_keys(tile)
+        assert got.start <= wanted.start or wanted.start >= wanted.stop
+        assert wanted.stop <= got.stop <= wanted.stop + 5 or wanted.start >= wanted.stop
+        inside = tile._replace(keys=slice(max(stop - 12, 0), min(start + 12, 211)))
+        assert ours.allows_all(inside) <= exact.allows_all(inside)
+    assert ours.allows_all(Tile(slice(0, 1), slice(100, 110), slice(95, 115)))
+
+
 def test_where_heads_differ_or_rows_have_gaps():
     """Keys between the first and the last that some head or row does not see are not taken for visible."""
     layout, tile = check_layout(torch.zeros(1, 2, 3, 1), torch.zeros(1, 2, 5, 1)), Tile.whole(1, 3, 5)
