@@ -27,6 +27,8 @@ from tests.attention.test_memory import Allocations, callers
 NEVER = -math.inf
 OFTEN = ["dot", "kernel-gaussian-learnable"]  # these have ways of their own to the scores of a tile
 ECONOMICAL = ["dot", "dot-softcap", "kernel-gaussian"]
+# For many rows that see few keys, a bias by distance makes a square of the rows.
+SLIM_MASKS = [name for name in MASKS if name != "segments-ragged&alibi"]
 
 
 def assert_summary(summary: Summary, dense, top, tolerance=1e-10):
@@ -243,15 +245,17 @@ def test_there_are_no_gradients():
 # ------------------------------------------------------------------------------------------------------ memory, tracing
 
 
-@pytest.mark.parametrize(("normalizer", "mask", "score"), in_turn(["none", "sink"], MASKS, ECONOMICAL, often=["none"]))
+@pytest.mark.parametrize(
+    ("normalizer", "mask", "score"), in_turn(["none", "sink"], SLIM_MASKS, ECONOMICAL, often=["none"])
+)
 def test_nothing_as_large_as_the_scores_is_made(monkeypatch, normalizer, mask, score):
     for constant, number in {"STREAMED": 1 << 9, "WORTH_A_CALL": 1 << 8}.items():
         monkeypatch.setattr(tiling, constant, number)
-    case = table_case(score, mask, Shape(2, 1, 211, 151), normalizer=normalizer)  # 31,861 scores in a sequence
+    case = table_case(score, mask, Shape(2, 1, 53, 151), normalizer=normalizer)  # 8,003 scores in a sequence
     with Allocations(*callers(case)) as allocations:
         summarize(case.query, case.key, **case.options)
     made, maker = allocations.largest()
-    assert made <= 10 << 9, f"{maker} makes {made} elements"
+    assert made <= 5 << 9, f"{maker} makes {made} elements"
 
 
 def test_it_can_be_compiled_and_mapped():
