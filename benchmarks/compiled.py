@@ -39,6 +39,7 @@ def rows(tiny: bool = False) -> Iterator[Row]:
     ours = LanguageModel(vocab_size, size, layers, 4, max_positions=length)
     theirs = deepcopy(ours)
     for block in theirs.blocks:
+        assert isinstance(block.mixer, MultiHead)
         block.mixer = FusedAttention(block.mixer)
     ids = torch.randint(vocab_size, (batch, length))
     backend = "inductor" if not tiny and any(map(shutil.which, ("g++", "clang++", "c++"))) else "aot_eager"
@@ -47,12 +48,15 @@ def rows(tiny: bool = False) -> Iterator[Row]:
         def loss(ids: Tensor) -> Tensor:
             return functional.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
-        compiled_loss = torch.compile(loss, backend=backend, dynamic=False)
+        compiled_loss = torch.compile(loss, backend=backend, fullgraph=True, dynamic=False)
         return lambda: compiled_loss(ids)
 
     their_loss, our_loss = compiled(theirs), compiled(ours)
-    theirs_checked = torch.autograd.grad(their_loss(), list(theirs.parameters()))
-    for answer, expected in zip(torch.autograd.grad(our_loss(), list(ours.parameters())), theirs_checked, strict=True):
+    answers, expectations = (
+        torch.autograd.grad(loss(), list(model.parameters()))
+        for model, loss in ((ours, our_loss), (theirs, their_loss))
+    )
+    for answer, expected in zip(answers, expectations, strict=True):
         torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
     how = "torch.compile" if backend == "inductor" else f"torch.compile, no C++ compiler here: backend {backend}"
     yield compare(

@@ -1,4 +1,4 @@
-"""Long sequences: a window, and linear attention."""
+"""Long sequences: a window, linear attention, and what the weights amount to."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu, scaled_dot_product_attention
 
-from benchmarks.measure import Row, compare
-from regard import Separable, attend, causal, window
+from benchmarks.measure import Row, compare, compare_time
+from regard import Separable, attend, causal, summarize, window
 
 
 @torch.no_grad()
 def rows(tiny: bool = False) -> Iterator[Row]:
-    """Masked by a window; linear."""
+    """From 8,192 rows to 32,768."""
     torch.manual_seed(0)
     yield banded(tiny)
     yield linear(tiny)
+    yield summary(tiny)
 
 
-def problem(heads: int, n: int, size: int) -> list[Tensor]:
+def problem(heads: int, n: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value."""
-    return [torch.randn(1, heads, n, size) for _ in range(3)]
+    query, key, value = torch.randn(3, 1, heads, n, size)
+    return query, key, value
 
 
 def banded(tiny: bool) -> Row:
@@ -60,3 +62,34 @@ def linear(tiny: bool) -> Row:
         5,
         1 if tiny else 3,
     )
+
+
+def summary(tiny: bool) -> Row:
+    n, size, step = (11, 5, 4) if tiny else (32_768, 64, 1_024)
+    query, key, value = problem(1, n, size)
+    check_summary(query, key, step)
+    return compare_time(
+        f"summarize: entropy, width, best keys and weight received, 1 × 1 × {n:,} × {size}",
+        "attend, which gives the output alone",
+        lambda: attend(query, key, value),
+        lambda: summarize(query, key),
+        2,
+        1 if tiny else 3,
+    )
+
+
+def check_summary(query: Tensor, key: Tensor, step: int) -> None:
+    """Compare with the weights themselves, some rows at a time."""
+    ours, received = summarize(query, key), 0
+    for start in range(0, query.shape[-2], step):
+        rows = slice(start, start + step)
+        scores = query[..., rows, :] @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+        weights = scores.softmax(-1)
+        received = received + weights.sum(-2)
+        for answer, expected in (
+            (ours.log_sum_exp[..., rows], scores.logsumexp(-1)),
+            (ours.entropy[..., rows], torch.special.entr(weights).sum(-1)),
+            (ours.top_weights[..., rows, :], weights.topk(ours.top_weights.shape[-1]).values),
+        ):
+            torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.received, received, rtol=1e-4, atol=1e-5)

@@ -48,8 +48,8 @@ def compare_worst(
     }
     ratio, name = min((slow / fast, name) for name, (slow, fast) in times.items())
     result = f"{ratio:.2f}× ({name})" if name else f"{ratio:.2f}×"
-    shown = (duration(seconds / calls) for seconds in times[name])
-    return Row(work, against, *shown, result, f"≥ {at_least}×", ratio >= at_least)
+    slow, fast = (duration(seconds / calls) for seconds in times[name])
+    return Row(work, against, slow, fast, result, f"≥ {at_least}×", ratio >= at_least)
 
 
 def compare_time(work: str, against: str, peer: Work, ours: Work, at_most: float, repeats: int) -> Row:

@@ -42,6 +42,7 @@ from .attention.scores import (
     Score as Score,
 )
 from .attention.separable import Separable as Separable
+from .attention.summary import summarize as summarize
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,

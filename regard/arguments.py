@@ -41,7 +41,7 @@ def shape_text(tensor: Tensor) -> str:
 
 
 def has_values(*tensors: Tensor) -> bool:
-    """Whether tensors can be asked for their values: not if compiled, exported or mapped (vmap), nor of a shape alone."""
+    """Whether tensors can be asked for their values: not while compiled, exported or mapped, nor if only a shape."""
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:

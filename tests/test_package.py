@@ -23,7 +23,7 @@ FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Bilinear Block 
     FolderError ImageAttentionDisplay Kernel KernelRegressionDisplay KernelRegressor LanguageModel Mask MultiHead
     Normalizer ResNet Sampling Score Separable Seq2Seq Sigmoid Softmax Sparsemax TrainingWidthsDisplay Transformer ViT
     alibi attend average_pool bias capture causal drop keep lengths load masked_softmax max_pool relative segments
-    t5_buckets train visible weights window"""
+    summarize t5_buckets train visible weights window"""
 NAMES = FROZEN.split()
 
 

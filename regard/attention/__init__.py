@@ -12,6 +12,7 @@ from regard.attention.position_masks import causal, lengths, segments, window
 from regard.attention.relative import alibi, relative, t5_buckets
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
 from regard.attention.separable import Separable
+from regard.attention.summary import Summary, summarize
 
 __all__ = [
     "Additive",
@@ -27,6 +28,7 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Sparsemax",
+    "Summary",
     "alibi",
     "attend",
     "average_pool",
@@ -39,6 +41,7 @@ __all__ = [
     "max_pool",
     "relative",
     "segments",
+    "summarize",
     "t5_buckets",
     "visible",
     "weights",

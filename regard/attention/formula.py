@@ -38,7 +38,7 @@ from regard.attention.scores import Score
 from regard.attention.tiling import full_precision, fused_tiles, reached_keys, size, streamed_tiles
 from regard.attention.tracing import is_traced
 
-__all__ = ["attend", "attend_in", "masked_softmax", "weights"]
+__all__ = ["attend", "attend_in", "masked_softmax", "open_call", "weights"]
 
 
 @overload
@@ -178,6 +178,16 @@ def weights(
         return layout.unfold(_with_weights(call, projected_query, projected_key, no_values)[1]).to(query.dtype)
 
 
+def open_call(
+    query: Tensor, key: Tensor, score: nn.Module | None, mask: Mask | None, normalizer: nn.Module | None
+) -> tuple[_Call, Tensor, Tensor]:
+    """A call without values, and its projected queries and keys (B, R, rows, inner size); for summary.py."""
+    call = _Call.of(check_layout(query, key), score, mask, normalizer)
+    call.score.check(query, key)
+    with full_precision(call.layout.device):
+        return call, *call.project(query, key)
+
+
 def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """softmax over the last dimension of scores (…, n, m), of the allowed keys only.
 
@@ -215,6 +225,7 @@ class _Call:
     per_head: Tensor | None  # the normaliser's, (B or 1, R or 1, 1, 1)
     dropout: float
     scale: float | None = None  # not None: scores are scale · query · key, whatever the score
+    exact: bool = False  # whether scores are wanted as they are, and not up to a constant of the row
 
     @classmethod
     def of(
@@ -282,11 +293,25 @@ class _Call:
     @property
     def uses_dot(self) -> bool:
         """Whether the dot product that the score can be written as, perhaps up to a constant of the row, will do."""
-        return self.score.dot_is_exact or self.normalizer.shift_invariant
+        return self.score.dot_is_exact or (self.normalizer.shift_invariant and not self.exact)
 
     def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
         """The output of one tile, for engine.py."""
         return _solve(self, tile, given, live=live, guarded=guarded, seed=seed)[0]
+
+    def restricted(
+        self, tile: Tile, query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None, guarded: bool
+    ) -> Tensor:
+        """The scores of a tile, or of some of its heads, restricted by what `restrictions` gave; for summary.py."""
+        if guarded:
+            scores, _, allowed = _scores_of_broken(self, query, key, key, tile, allowed, None)
+        else:
+            scores = self.scores(query, key, tile)
+        return _restrict(scores, allowed, bias)
+
+    def normalize(self, scores: Tensor, per_head: Tensor | None, may_be_empty: bool, out: Tensor | None) -> Tensor:
+        """The weights of restricted scores, for summary.py; without a per_head, a softmax has no sink."""
+        return _normalize(self.normalizer, scores, per_head, may_be_empty, out)
 
 
 def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
@@ -296,7 +321,7 @@ def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
     heads = layout.batch[-1] if layout.batch else 1
     if numbers.dim() and len(numbers) != 1 and len(numbers) != heads:  # not `in`, which no traced size is
         raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {len(numbers)}")
-    numbers = numbers.to(layout.device).reshape(-1, 1, 1)  # (1 or heads, 1, 1)
+    numbers = numbers.to(layout.device).reshape((-1, 1, 1) if layout.batch else (1, 1))  # (1 or heads, 1, 1)
     return layout.fold(layout.select(numbers, rows=False))
 
 
@@ -363,8 +388,8 @@ def _normalize(
     if may_be_empty and scores.shape[-1]:
         empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
         if is_traced(scores) or bool(empty.any()):
-            weights = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
-            return weights.masked_fill(scores == -torch.inf, 0)
+            filled = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
+            return filled.masked_fill(scores == -torch.inf, 0)
     if isinstance(normalizer, Softmax) and per_head is None:
         fits = out is not None and out.dtype == scores.dtype and out.is_contiguous()
         return softmax_over(scores, -1, out=out if fits else None)
@@ -372,7 +397,7 @@ def _normalize(
     return weights
 
 
-# ------------------------------------------------------------------------------------------- numbers that are not finite
+# ------------------------------------------------------------------------------------------ numbers that are not finite
 
 
 def _scores_of_broken(

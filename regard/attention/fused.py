@@ -186,8 +186,8 @@ def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmask
     """Whether the kernel met nothing that it gets wrong, which only numbers that are not finite can make it do.
 
     It turns a row of NaN scores into 0 where there are so few keys that it uses its scalar loops, a NaN that a row may
-    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves a
-    finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
+    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves
+    a finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
     ordinary = isfinite(
         output.min().item()

@@ -100,9 +100,9 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added. While traced, only these two and `is_causal` are called,
-    for the whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may
-    capture the tile, or the compiler fixes sizes that it would leave open.
+    called only for tiles in which something is forbidden or added. While traced, only these two and `is_causal` are
+    called, for the whole: nothing there may ask a tensor for its value, and no comprehension may capture the tile, or
+    the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
@@ -157,12 +157,13 @@ class BoundMask:
         return self._added[1]
 
     def reached(self, tile: Tile) -> Tensor | None:
-        """Boolean (B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
+        """(B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
         keys = self.visible_keys(tile)
         if keys == tile.keys:
             return None
         positions = torch.arange(tile.keys.start, tile.keys.stop)
-        return ((positions >= keys.start) & (positions < keys.stop))[None, None, None]
+        within: Tensor = (positions >= keys.start) & (positions < keys.stop)
+        return within[None, None, None]
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         """Add what the gradient of the tile's bias makes for each of `tensors` to its sum; None: it is not wanted."""
@@ -287,10 +288,7 @@ class _BoundAnd(BoundMask):
         return all(part.allows_all(tile) for part in self.parts)
 
     def is_causal(self, tile: Tile) -> bool:
-        for part in self._restricting(tile):
-            if not part.is_causal(tile):
-                return False
-        return True
+        return all(part.is_causal(tile) for part in self._restricting(tile))
 
     def equal_blocks(self, tile: Tile) -> int:
         parts = self._restricting(tile)

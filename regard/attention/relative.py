@@ -191,4 +191,5 @@ class _BoundRelative(BoundDense):
         # earlier than the row above. No index for each pair, and the gradient is a sum over rows.
         start, width = tile.keys.start - tile.rows.stop + self.layout.n, rows + keys - 1
         copies = vector[..., start : start + width + 1].expand(-1, -1, rows, -1).flatten(2)
-        return copies[..., rows - 1 : rows - 1 + rows * width].unflatten(2, (rows, width))[..., :keys]
+        read: Tensor = copies[..., rows - 1 : rows - 1 + rows * width].unflatten(2, (rows, width))
+        return read[..., :keys]

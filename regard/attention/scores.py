@@ -8,7 +8,7 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, any nn.Module as a score in custom.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, other modules as scores in custom.py.
 """
 
 from __future__ import annotations

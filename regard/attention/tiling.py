@@ -61,15 +61,16 @@ def _rows_at_once(tile: Tile, mask: BoundMask) -> int:
     return MASKED_ROWS if skips else max(MASKED_ROWS, DENSE // max(1, size(tile.keys)))
 
 
-def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None) -> Tiles:
-    """Tiles of at most STREAMED scores (one query of all sharing heads, if that is more)."""
+def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None, times: int = 1) -> Tiles:
+    """Tiles of at most STREAMED scores, or so many times that (one query of all sharing heads, if that is more)."""
+    limit = STREAMED * times
     scores_per_sequence = max(1, max(1, sharing * size(whole.keys)) * size(whole.rows))
     tiles = []
-    for batch in _cut_batch(whole, sharing, mask, max(1, STREAMED // scores_per_sequence)):
+    for batch in _cut_batch(whole, sharing, mask, max(1, limit // scores_per_sequence)):
         row = []
         for rows in _cut_at(whole.rows, () if mask is None else mask.breaks):
             tile = _trim(Tile(batch, rows, whole.keys), mask)
-            step = max(1, STREAMED // max(1, sharing * size(batch) * size(tile.keys)))
+            step = max(1, limit // max(1, sharing * size(batch) * size(tile.keys)))
             row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, step)]
         tiles.append(row)
     return tiles

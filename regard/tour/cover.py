@@ -8,6 +8,7 @@ Left: one query at work. Right: the weights of all queries, by score, by mask an
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -72,7 +73,7 @@ def _every_query(panels: Iterable[Iterable[Axes]], x: Tensor, gaussian: regard.S
         "kernel\nregression": gaussian,
         "dot\nproduct": regard.Dot(scale=1.5),
     }
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "no mask": {},
         "causal()": {"mask": regard.causal()},
         "window(9, 9)": {"mask": regard.window(9, 9)},

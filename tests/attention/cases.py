@@ -1,8 +1,8 @@
 """The calls that the tests of this room run over: tables of scores, masks and normalisers, and random cases, each from
 one number.
 
-A new score, normaliser or engine is one row here, a new mask one in meanings.py. Sizes of the tables are distinct primes, so that a
-swapped axis cannot pass.
+A new score, normaliser or engine is one row here, a new mask one in meanings.py. Sizes of the tables are distinct
+primes, so that a swapped axis cannot pass.
 """
 
 import copy

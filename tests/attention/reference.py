@@ -108,7 +108,7 @@ def attend(scores, value, allowed=None, added=None, normalizer=None):
     return torch.einsum("...ij,...jd->...id", weights, shared_heads(value, heads)), weights
 
 
-# ----------------------------------------------------------------------------------------------------------- normalisers
+# ---------------------------------------------------------------------------------------------------------- normalisers
 
 
 def normalize(scores, normalizer=None):
