@@ -319,8 +319,9 @@ def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
     if numbers is None:
         return None
     heads = layout.batch[-1] if layout.batch else 1
-    if numbers.dim() and len(numbers) != 1 and len(numbers) != heads:  # not `in`, which no traced size is
-        raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {len(numbers)}")
+    count = numbers.shape[0] if numbers.dim() else 1
+    if count != 1 and count != heads:  # not `in`, and not len(), which would fix a traced size
+        raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {count}")
     numbers = numbers.to(layout.device).reshape((-1, 1, 1) if layout.batch else (1, 1))  # (1 or heads, 1, 1)
     return layout.fold(layout.select(numbers, rows=False))
 
@@ -551,7 +552,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     Keys that no query sees are blanked. A NaN that some rows see is kept from others only on the eager way.
     """
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
+    whole = Tile.whole(query.shape[0], query.shape[2], key.shape[2])
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)

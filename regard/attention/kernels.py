@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.arguments import shape_text
 from regard.attention.scores import LogPositive, Score, check_features
 from regard.attention.sums_1d import average_1d
-from regard.attention.tracing import is_traced
+from regard.attention.tracing import in_transform, is_traced
 
 __all__ = ["KERNELS", "Kernel"]
 
@@ -95,6 +95,9 @@ class Kernel(Score):
                 return scores
             # A score that grows with the square of the distance would be noise in float32 for a query far away.
             query, key = query.double(), key.double()
+        if self.is_dot and (in_transform() or (not is_traced(query, key) and query.shape[-2] < FEW)):
+            # As it is written: cdist has no derivatives but the first, and that backwards only.
+            return ((query.unsqueeze(-2) - key.unsqueeze(-3)) / self.width.to(query)).square().sum(-1) / -2
         # One width divides the distance, which is exact where rows are near each other and far from 0. One per feature
         # has to divide the rows: in float64, in which they keep the digits by which they differ.
         kernel, width = KERNELS[self.name], self.width.to(query)

@@ -89,9 +89,14 @@ def _as_index(part: Any, table: Tensor) -> Tensor | None:
     return torch.tensor(part, device=table.device) if isinstance(part, int) else None
 
 
+def _has_no_numbers(layout: Layout) -> bool:
+    """Whether what is computed from indices alone must not be looked at."""
+    return is_traced(torch.empty(0, device=layout.device))
+
+
 def _captured(function: Function, layout: Layout, *score: Tensor) -> list[Tensor]:
     """The tensors that the function reads beside its arguments; none while traced, where autograd sees them itself."""
-    if not (layout.folded[0] and layout.rows and layout.m) or is_traced(torch.empty(0, device=layout.device)):
+    if not (layout.folded[0] and layout.rows and layout.m) or _has_no_numbers(layout):
         return []
     batch, heads, rows, keys = layout.indices(Tile(slice(0, 1), slice(0, 1), slice(0, 1)))
     return captured_tensors(function, *score, batch[0, 0], heads[0, 0], rows[0], keys[0])
@@ -138,6 +143,8 @@ class _BoundVisible(BoundMask):
         return slice(start, max(start, min(last + 1, tile.keys.stop)))
 
     def allows_all(self, tile: Tile) -> bool:
+        if _has_no_numbers(self.layout):
+            return False
         _, _, first, last = self._ends(tile)
         return bool(first <= tile.keys.start and tile.keys.stop <= last + 1)
 

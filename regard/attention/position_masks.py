@@ -172,7 +172,7 @@ class _Segments(Mask):
 
     def bind(self, layout: Layout) -> BoundMask:
         batched = self.row_ends.dim() == 2
-        if batched and (not layout.batch or len(self.row_ends) != layout.batch[0]):
+        if batched and (not layout.batch or self.row_ends.shape[0] != layout.batch[0]):
             expected = f"({layout.batch[0]}, sequences)" if layout.batch else "(sequences,) for a query without a batch"
             raise ValueError(f"segments: expected shape {expected}, got {shape_text(self.row_ends)}")
         folded = []
@@ -184,7 +184,7 @@ class _Segments(Mask):
                     raise ValueError(f"segments: expected {expected}, got {total}")
             ends = _counts_on("segments", ends, layout.device)
             if batched:
-                ends = ends.reshape(len(ends), *[1] * (len(layout.batch) - 1), 1, ends.shape[-1])
+                ends = ends.reshape(ends.shape[0], *[1] * (len(layout.batch) - 1), 1, ends.shape[-1])
                 ends = layout.fold(layout.select(ends, rows=False))[:, :, 0]  # (B, R or 1, sequences)
             folded.append(ends if batched else ends[None, None])
         return _BoundSegments(folded[0], folded[1], layout)
@@ -197,7 +197,7 @@ class _BoundSegments(BoundMask):
 
     def __init__(self, row_ends: Tensor, key_ends: Tensor, layout: Layout) -> None:
         self.tensors, self.layout = (row_ends, key_ends), layout
-        self.ragged = len(row_ends) > 1
+        self.ragged = row_ends.shape[0] > 1
         self.alike = row_ends.shape[:2] == (1, 1)
         self.contiguous = layout.positions is None
 
@@ -268,7 +268,7 @@ class _BoundSegments(BoundMask):
 
 def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
     """To which sequence each position belongs, (B or 1, R or 1, positions); their number for what is left over."""
-    ends = ends[tile.batch] if len(ends) > 1 else ends
+    ends = ends[tile.batch] if ends.shape[0] > 1 else ends
     return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
 
 

@@ -139,8 +139,8 @@ class _Relative(Mask):
         first = 1 - layout.n - self.offset.of(layout)  # of the last query and the first key
         vector = self.vector(torch.arange(max(layout.n + layout.m - 1, 0), device=layout.device) + first)
         heads = layout.batch[-1] if layout.batch else 1
-        if len(vector) != 1 and len(vector) != heads:
-            raise ValueError(f"{self.name}: expected numbers for {heads} heads or for 1, got {len(vector)}")
+        if vector.shape[0] != 1 and vector.shape[0] != heads:
+            raise ValueError(f"{self.name}: expected numbers for {heads} heads or for 1, got {vector.shape[0]}")
         vector = functional.pad(vector, (0, 1))  # see `_BoundRelative.block`
         vector = layout.select(vector[:, None], rows=False) if layout.batch else vector  # (heads, 1, n + m)
         return _BoundRelative(layout.fold(vector), layout)
@@ -180,7 +180,7 @@ class _BoundRelative(BoundDense):
     add_gradient = BoundMask.add_gradient  # the vector is small
 
     def block(self, tile: Tile) -> Tensor:
-        vector = self.tensor[tile.batch] if len(self.tensor) > 1 else self.tensor  # (B or 1, R or 1, 1, n + m − 1)
+        vector = self.tensor[tile.batch] if self.tensor.shape[0] > 1 else self.tensor  # (B or 1, R or 1, 1, n + m − 1)
         if self.layout.positions is not None:
             rows, keys = self.layout.query_indices(tile.rows), torch.arange(tile.keys.start, tile.keys.stop)
             return vector.squeeze(-2)[..., keys.to(rows.device) - rows[:, None] + (self.layout.n - 1)]
