@@ -46,7 +46,7 @@ def has_values(*tensors: Tensor) -> bool:
     for tensor in tensors:
         if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
             return False
-        if tensor.is_meta or torch._C._functorch.is_batchedtensor(tensor):
+        if tensor.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             return False
     return True
 
