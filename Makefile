@@ -44,8 +44,8 @@ fix: $(VENV)/.installed ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md
-	@$(BIN)/python -m benchmarks
+bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md (SUBJECT=dot: only that)
+	@$(BIN)/python -m benchmarks $(SUBJECT)
 
 docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

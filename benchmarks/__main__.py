@@ -71,7 +71,7 @@ def page(rows: Sequence[Row], failures: Sequence[str] = ()) -> str:
             "",
             "Made by `make bench`; nothing here is written by hand. Each line is regard and its peer in one process,",
             "in turn, as the ratio of the medians: times depend on the machine, ratios much less. That the answers",
-            "agree is checked first.",
+            "agree is checked first. A row of several cases shows the one in which regard does worst, and its name.",
             "",
             _line(*HEAD),
             _line(*["---"] * len(HEAD)),

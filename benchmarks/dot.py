@@ -1,4 +1,4 @@
-"""Dot-product attention against PyTorch's own: plain, ragged, and with the weights."""
+"""Dot-product attention against PyTorch's own: plain, ragged, with the weights, and capped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.measure import Row, compare
-from regard import attend, lengths
+from regard import Dot, attend, lengths
 
 
 def multihead_core(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -18,9 +18,15 @@ def multihead_core(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, T
     return torch.bmm(weights, value), weights
 
 
+def capped(query: Tensor, key: Tensor, value: Tensor, softcap: float) -> Tensor:
+    """The formula as it is written, with scores that softcap bends."""
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    return torch.softmax(softcap * torch.tanh(scores / softcap), -1) @ value
+
+
 @torch.no_grad()
 def rows(tiny: bool = False) -> Iterator[Row]:
-    """Plain, ragged, with weights."""
+    """Plain, ragged, with weights, capped."""
     batch, heads, n, size = (3, 2, 7, 5) if tiny else (16, 8, 512, 64)
     torch.manual_seed(0)
     query, key, value = (torch.randn(batch, heads, n, size) for _ in range(3))
@@ -61,4 +67,17 @@ def rows(tiny: bool = False) -> Iterator[Row]:
         lambda: attend(query, key, value, need_weights=True),
         1.3,
         1 if tiny else 15,
+    )
+
+    n, softcap = 7 if tiny else 2_048, 50.0
+    query, key, value = (torch.randn(1, heads, n, size) for _ in range(3))
+    score = Dot(softcap=softcap)
+    torch.testing.assert_close(attend(query, key, value, score=score), capped(query, key, value, softcap))
+    yield compare(
+        f"Dot with softcap, 1 × {heads} × {n:,} × {size}",
+        "naive formula, eager",
+        lambda: capped(query, key, value, softcap),
+        lambda: attend(query, key, value, score=score),
+        1.5,
+        1 if tiny else 9,
     )

@@ -1,13 +1,14 @@
-"""The Gaussian kernel as attention, 10,000 queries over 100,000 samples, against KeOps on the CPU."""
+"""The Gaussian kernel as attention: 10,000 queries over 100,000 samples against KeOps, and one query alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Row, compare
+from benchmarks.measure import Row, compare, compare_worst
 from regard import Kernel, attend
 
 Sums = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # query, key, value, width → Nadaraya–Watson
@@ -35,7 +36,7 @@ def keops_or_formula(tiny: bool) -> tuple[str, Sums]:
 
 @torch.no_grad()
 def rows(tiny: bool = False) -> Iterator[Row]:
-    """A width that float32 can reduce to dot products, and one that it cannot."""
+    """A width that float32 can reduce to dot products, and one that it cannot; a single query."""
     n, m, repeats = (20, 300, 1) if tiny else (10_000, 100_000, 3)
     against, sums = keops_or_formula(tiny)
     torch.manual_seed(0)
@@ -55,3 +56,20 @@ def rows(tiny: bool = False) -> Iterator[Row]:
             15,
             repeats,
         )
+    yield one_query(tiny)
+
+
+def one_query(tiny: bool) -> Row:
+    m, repeats, calls = (30, 1, 2) if tiny else (65_536, 15, 10)
+    cases = {}
+    for features, width in ((1, 0.5), (64, 8.0)):
+        query, key, value = torch.randn(1, features), torch.randn(m, features), torch.randn(m, features)
+
+        def peer(query: Tensor = query, key: Tensor = key, value: Tensor = value, width: float = width) -> Tensor:
+            return torch.softmax(-torch.cdist(query, key).square() / (2 * width**2), -1) @ value
+
+        ours = partial(attend, query, key, value, score=Kernel("gaussian", width))
+        torch.testing.assert_close(ours(), peer(), rtol=5e-4, atol=5e-4)
+        cases["1 feature" if features == 1 else f"{features} features"] = peer, ours
+    work = f"Gaussian kernel, 1 query × {m:,} keys, the slowest of {', '.join(cases)}"
+    return compare_worst(work, "cdist and softmax, eager", cases, 1.0, repeats, calls)

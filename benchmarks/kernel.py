@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.gaussian import keops_or_formula
-from benchmarks.measure import Row, compare, milliseconds
+from benchmarks.measure import Row, compare, duration
 from regard import KernelRegressor
 from regard.measure import Work, median_seconds
 
@@ -118,7 +118,7 @@ def _three_features_statsmodels(tiny: bool) -> Row:
 def _million(tiny: bool) -> Row:
     seconds = median_seconds(million(tiny), rounds=1 if tiny else 3)[0]
     text = "predict 1 million × 1 million, 1 feature, Gaussian"
-    return Row(text, "absolute", "", milliseconds(seconds), milliseconds(seconds), "≤ 2 s", seconds <= 2)
+    return Row(text, "absolute", "", duration(seconds), duration(seconds), "≤ 2 s", seconds <= 2)
 
 
 def million(tiny: bool) -> Work:
@@ -148,13 +148,11 @@ def _growth(tiny: bool) -> Row:
         model = KernelRegressor(bandwidth=0.1).fit(X, y)
         seconds += median_seconds(partial(model.predict, queries), rounds=1 if tiny else 5)
     ratio = seconds[1] / seconds[0]
-    times = f"{milliseconds(seconds[0])}, {milliseconds(seconds[1])}"
+    times = f"{duration(seconds[0])}, {duration(seconds[1])}"
     work = "growth of 1-feature predict from n = m = 10⁵ to 10⁶"
     return Row(work, "itself", "", times, f"{ratio:.1f}×", "≤ 13×", ratio <= 13)
 
 
 def _row(work: str, against: str, slow: float, fast: float, at_least: float) -> Row:
     ratio = slow / fast
-    return Row(
-        work, against, milliseconds(slow), milliseconds(fast), f"{ratio:.0f}×", f"≥ {at_least}×", ratio >= at_least
-    )
+    return Row(work, against, duration(slow), duration(fast), f"{ratio:.0f}×", f"≥ {at_least}×", ratio >= at_least)

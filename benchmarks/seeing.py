@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.measure import Row, compare, milliseconds
+from benchmarks.measure import Row, compare, compare_time, duration
 from regard.attention.capture import AttentionMap
 from regard.measure import peak_memory_alone
 from regard.view.attention import AttentionDisplay
@@ -127,9 +127,7 @@ def one_layer(tokens: int, repeats: int) -> Row:
             return model(**batch)
 
     assert torch.equal(plain().last_hidden_state, capturing().last_hidden_state)
-    row = compare("capture of 1 layer of 6, the same", "the plain run", plain, capturing, 1 / 1.2, repeats)
-    ratio = 1 / float(row.result.removesuffix("×"))
-    return replace(row, result=f"{ratio:.2f}× the time", bar="≤ 1.2× the time", met=ratio <= 1.2)
+    return compare_time("capture of 1 layer of 6, the same", "the plain run", plain, capturing, 1.2, repeats)
 
 
 # --------------------------------------------------------------------------------------------------------- in a browser
@@ -162,7 +160,7 @@ def large_page(browser: Any, folder: Path, tokens: int) -> Iterator[Row]:
     page.locator("h2", has_text="layer 0").wait_for()
     opened = time.perf_counter() - start
     page.close()
-    yield Row(f"{work}, opened", "", "", milliseconds(opened), milliseconds(opened), "< 3 s", opened < 3)
+    yield Row(f"{work}, opened", "", "", duration(opened), duration(opened), "< 3 s", opened < 3)
 
 
 @contextmanager
@@ -202,4 +200,4 @@ def slider(browser: Any, slides: int) -> Row:
         page.close()
     seconds = statistics.median(times) / 1e3
     work = "slider moved on Curve, 500 samples, to the redrawn picture, in Chromium"
-    return Row(work, "", "", milliseconds(seconds), milliseconds(seconds), "≤ 50 ms", seconds <= 0.05)
+    return Row(work, "", "", duration(seconds), duration(seconds), "≤ 50 ms", seconds <= 0.05)

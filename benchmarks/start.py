@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from benchmarks.measure import Row, milliseconds
+from benchmarks.measure import Row, duration
 
 MAKE = "q, k, v = (torch.randn(2, 3, 5) for _ in range(3))"
 COMMANDS = {
@@ -31,11 +31,11 @@ def rows(tiny: bool = False) -> Iterator[Row]:
     yield Row(
         "from `import regard` to the first result of attend",
         "`import torch` and the same in plain torch",
-        milliseconds(seconds["plain"]),
-        milliseconds(seconds["attend"]),
+        duration(seconds["plain"]),
+        duration(seconds["attend"]),
         f"{ratio:.2f}× the time",
         "≤ 1.3× the time",
         ratio <= 1.3,
     )
-    text = milliseconds(seconds["help"])
+    text = duration(seconds["help"])
     yield Row("`regard --help`, the whole process", "absolute", "", text, text, "≤ 0.3 s", seconds["help"] <= 0.3)

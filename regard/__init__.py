@@ -1,6 +1,6 @@
 """Attention you can compute, train and see.
 
-One formula, ``output = Σ_j softmax_j(score(query, key_j) restricted by mask) · value_j``, and everything that follows
+One formula, ``output = Σ_j normalize_j(score(query, key_j) restricted by mask) · value_j``, and everything that follows
 from it. The public names are those of ``__init__.pyi``; each is imported when it is first used, so ``import regard``
 costs nothing.
 """

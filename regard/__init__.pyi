@@ -12,6 +12,7 @@ from .attention.formula import (
 )
 from .attention.kernels import Kernel as Kernel
 from .attention.masks import Mask as Mask
+from .attention.mods import visible as visible
 from .attention.normalizers import (
     Entmax as Entmax,
     Normalizer as Normalizer,
@@ -41,6 +42,7 @@ from .attention.scores import (
     Score as Score,
 )
 from .attention.separable import Separable as Separable
+from .attention.summary import summarize as summarize
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,

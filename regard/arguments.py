@@ -20,6 +20,7 @@ __all__ = [
     "check_indices",
     "check_lengths",
     "check_marks",
+    "check_not_nested",
     "check_positive",
     "check_size",
     "check_sizes",
@@ -40,7 +41,7 @@ def shape_text(tensor: Tensor) -> str:
 
 
 def has_values(*tensors: Tensor) -> bool:
-    """Whether tensors can be asked for their values: not if compiled, exported or mapped (vmap), nor of a shape alone."""
+    """Whether tensors can be asked for their values: not while compiled, exported or mapped, nor if only a shape."""
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
@@ -120,14 +121,29 @@ def check_choice(name: str, choice: object, choices: Collection[str]) -> str:
 
 def check_tensor(name: str, tensor: object, expected: str) -> None:
     """A dense floating-point tensor of at least two dimensions."""
+    if type(tensor).__module__ == "numpy":
+        raise TypeError(
+            f"{name}: expected a torch.Tensor {expected}, got numpy.{type(tensor).__name__}; "
+            "torch.from_numpy(array) makes one of it"
+        )
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor {expected}, got {type(tensor).__name__}")
+    check_not_nested(name, tensor, expected)
     if tensor.dtype not in FLOATS:
         raise TypeError(f"{name}: expected a floating-point tensor {expected}, got dtype {tensor.dtype}")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name}: expected a dense tensor {expected}, got layout {tensor.layout}")
     if tensor.dim() < 2:
         raise ValueError(f"{name}: expected at least two dimensions {expected}, got shape {shape_text(tensor)}")
+
+
+def check_not_nested(name: str, tensor: Tensor, expected: str) -> None:
+    """Sequences of different lengths have masks here."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor {expected}, got a nested one; pad sequences of different lengths with "
+            "torch.nested.to_padded_tensor and pass mask=lengths(…), or their values() and mask=segments(…)"
+        )
 
 
 def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:

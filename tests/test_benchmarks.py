@@ -3,13 +3,14 @@
 import ast
 import importlib
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from benchmarks import SUBJECTS, __main__, front
-from benchmarks.measure import Row
+from benchmarks.measure import Row, compare, compare_time, compare_worst, duration
 from tests.browsing import chromium
 
 ROOT = Path(__file__).parent.parent
@@ -76,3 +77,34 @@ def test_a_subject_that_is_not_there(capsys):
     with pytest.raises(SystemExit):
         __main__.main(["dott"])
     assert f"dott: expected some of {', '.join(SUBJECTS)}" in capsys.readouterr().err
+
+
+def sleeping(seconds):
+    return lambda: time.sleep(seconds)
+
+
+def test_of_several_cases_the_worst_is_shown():
+    cases = {"fast": (sleeping(0.03), sleeping(0.01)), "slow": (sleeping(0.01), sleeping(0.03))}
+    row = compare_worst("work", "peer", cases, 1.0, repeats=3)
+    assert row.result.endswith("× (slow)")
+    assert float(row.result.split("×")[0]) < 0.6
+    assert not row.met
+    assert compare_worst("work", "peer", {"fast": cases["fast"]}, 1.0, repeats=3).met
+
+
+def test_a_time_is_that_of_one_call():
+    calls = []
+    row = compare("work", "peer", sleeping(0.001), lambda: (calls.append(1), time.sleep(0.001)), 0.1, 3, calls=20)
+    assert len(calls) == (1 + 3) * 20
+    assert 1 <= float(row.ours.removesuffix(" ms")) < 15
+
+
+def test_a_share_of_the_time_has_a_highest_bar():
+    plain, more = sleeping(0.01), sleeping(0.03)
+    assert not compare_time("work", "peer", plain, more, 1.5, 3).met
+    assert compare_time("work", "peer", more, plain, 1.5, 3).met
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(8.53e-6, "8.53 µs"), (0.0021, "2.1 ms"), (0.9, "900 ms"), (61, "61 s")])
+def test_times_are_shown_in_their_unit(seconds, text):
+    assert duration(seconds) == text

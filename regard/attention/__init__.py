@@ -5,12 +5,14 @@ from regard.attention.dense_masks import bias, drop, keep
 from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
 from regard.attention.masks import Mask
+from regard.attention.mods import visible
 from regard.attention.normalizers import Entmax, Normalizer, Sigmoid, Softmax, Sparsemax
 from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
 from regard.attention.relative import alibi, relative, t5_buckets
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
 from regard.attention.separable import Separable
+from regard.attention.summary import Summary, summarize
 
 __all__ = [
     "Additive",
@@ -26,6 +28,7 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Sparsemax",
+    "Summary",
     "alibi",
     "attend",
     "average_pool",
@@ -38,7 +41,9 @@ __all__ = [
     "max_pool",
     "relative",
     "segments",
+    "summarize",
     "t5_buckets",
+    "visible",
     "weights",
     "window",
 ]

@@ -11,6 +11,7 @@ Shapes: query (batch, n, hidden) · key (batch, m, hidden) · w (hidden,) · sco
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 from collections.abc import Iterator
@@ -88,25 +89,26 @@ def additive_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
     if device != "meta" and torch.is_autocast_enabled(device):  # it would take matrix products to half precision
         with torch.autocast(device, enabled=False):
             return additive_scores(query, key, w)
-    dtype = torch.promote_types(query.dtype, key.dtype)
-    exact = torch.promote_types(dtype, torch.float32)
-    if not query.dtype == key.dtype == w.dtype == exact:
+    if query.dtype not in LIMIT or not query.dtype == key.dtype == w.dtype:
+        dtype = torch.promote_types(query.dtype, key.dtype)
+        exact = torch.promote_types(dtype, torch.float32)
         return additive_scores(query.to(exact), key.to(exact), w.to(exact)).to(dtype)
     leading = query.shape[:-2]
     if leading != key.shape[:-2]:
         # Not torch.broadcast_shapes: it imports sympy, which takes longer than to compile the loops.
         leading = torch.broadcast_tensors(query.unsqueeze(-2), key.unsqueeze(-3))[0].shape[:-3]
         query, key = query.expand(*leading, -1, -1), key.expand(*leading, -1, -1)
-    if _needs_formula():
-        return _formula(query, key, w)
-    if query.numel() * key.shape[-2] <= SMALL and not is_traced(query, key, w):
+    if is_traced(query, key, w):
+        if _has_no_rule():
+            return _formula(query, key, w)
+    elif query.numel() * key.shape[-2] <= SMALL:
         return (_formula if _needs_grad(query, key, w) else _tile)(query, key, w)
     batch = math.prod(leading)
     scores: Tensor = SCORES(query.reshape(batch, *query.shape[-2:]), key.reshape(batch, *key.shape[-2:]), w)
     return scores.view(*leading, *scores.shape[-2:])
 
 
-def _needs_formula() -> bool:
+def _has_no_rule() -> bool:
     """Whether an operator has no rule for what is done here: forward derivatives, or torch.func while compiling."""
     if torch.autograd.forward_ad._current_level >= 0:
         return True
@@ -140,11 +142,17 @@ class Operator:
         torch.library.register_fake(qualified, fake)
         torch.library.register_vmap(qualified, mapped)
         torch.library.register_autograd(qualified, backward, setup_context=_save_inputs)
-        self.operator, self.run = getattr(torch.ops.regard, name), run
-        # The same for eager calls, at half the cost, and for torch.func.grad, which refuses operators.
-        methods = {"forward": self._forward, "setup_context": _save_inputs, "backward": backward}
+        operator = getattr(torch.ops.regard, name)
+
+        def forward(*inputs: Tensor) -> Any:
+            return (operator if torch._C._are_functorch_transforms_active() else run)(*inputs)
+
+        forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]  # else found anew at each call
+        # The same for eager calls, at a third of the cost, and for torch.func.grad, which refuses operators.
+        methods = {"forward": forward, "setup_context": _save_inputs, "backward": backward}
         body = {name: staticmethod(method) for name, method in methods.items()}
         self.function: Any = type(name, (torch.autograd.Function,), {**body, "generate_vmap_rule": True})
+        self.operator, self.run = operator, run
 
     def __call__(self, *inputs: Tensor) -> Any:
         """The results, in the fastest way that this call allows."""
@@ -152,9 +160,6 @@ class Operator:
         if not in_transform and is_traced(*inputs):
             return self.operator(*inputs)
         return (self.function.apply if in_transform or _needs_grad(*inputs) else self.run)(*inputs)
-
-    def _forward(self, *inputs: Tensor) -> Any:
-        return (self.operator if torch._C._are_functorch_transforms_active() else self.run)(*inputs)
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regard.arguments import shape_text
+from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
 from regard.attention.tracing import is_traced
@@ -57,6 +57,7 @@ def bias(tensor: Tensor) -> Mask:
 def _check_dense(name: str, tensor: object) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
+    check_not_nested(name, tensor, "(…, n or 1, m or 1)")
     if tensor.dim() < 2:
         raise ValueError(
             f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "

@@ -64,7 +64,7 @@ class Call(Protocol):
         """What is read beside query, key, value, per_head and the mask's tensors."""
 
     def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
-        """The output of a tile. live: rows that count (B, R, n, 1), None for all; guarded: numbers may not be finite."""
+        """The output of a tile. live: rows that count, (B, R, n, 1); guarded: numbers may not be finite."""
 
 
 def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool) -> Tensor:
@@ -80,9 +80,9 @@ def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Ten
     run.tensors = list(run.tensors_read().values())
     if not any(x is not None and x.requires_grad for x in (query, key, value, call.per_head, *run.tensors)):
         return output
-    if not any(run.by_kernel):
-        lse = None
-    attached: Tensor = _Tiled.apply([output, lse], run, query, key, value, call.per_head, *run.tensors)  # type: ignore[no-untyped-call]
+    results = [output, lse if any(run.by_kernel) else None]
+    inputs = (query, key, value, call.per_head, *run.tensors)
+    attached: Tensor = _Tiled.apply(results, run, *inputs)  # type: ignore[no-untyped-call]
     return attached
 
 
@@ -148,7 +148,9 @@ class _Run:
                     part = self._solve(len(self.tiles) - 1, given)
                 output[rows] = part
             else:
-                output[rows], lse[rows] = solved
+                output[rows] = solved[0]
+                if self.remember:
+                    lse[rows] = solved[1]
         return output, lse
 
     def _by_kernel(self, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor] | None:
@@ -174,13 +176,13 @@ class _Run:
 
     def gradients(
         self,
-        inputs: Sequence[Tensor | None],
-        output: Tensor | None,
-        lse: Tensor | None,
+        inputs: Sequence[Any],
+        output: Any,
+        lse: Any,
         grad: Tensor,
         wanted: Sequence[bool],
     ) -> list[Tensor | None]:
-        """The gradient of each input that is wanted."""
+        """The gradient of each input that is wanted; output and lse are those of the fused kernel, if it was used."""
         sums = [
             tensor.new_zeros(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
             if tensor is not None and want
@@ -188,13 +190,11 @@ class _Run:
             for tensor, want in zip(inputs, wanted, strict=True)
         ]
         query, key, value, per_head, *tensors = inputs
-        assert query is not None and key is not None and value is not None
         for number, tile in enumerate(self.tiles):
             rows, keys = _rows(tile), _keys(tile)
             biased = None if self.call.mask is None or not self.call.mask.learned else self.call.mask.bias(tile)
             given = TileInput(query[rows], key[keys], value[keys], biased, _of_batch(per_head, tile))
             if self.by_kernel[number]:
-                assert output is not None and lse is not None
                 parts = self._kernel_gradients(tile, given, output[rows], lse[rows], grad[rows])
                 others: list[Tensor | None] = []
             else:
@@ -208,7 +208,8 @@ class _Run:
             for total, part in zip(sums[4:], others, strict=False):
                 if total is not None and part is not None:
                     total += part
-            if by_bias is not None and self.call.mask is not None:
+            if by_bias is not None:
+                assert self.call.mask is not None
                 learned = {id(t): s for t, s in zip(tensors, sums[4:], strict=True) if s is not None}
                 self.call.mask.add_gradient(tile, by_bias, [learned.get(id(t)) for t in self.call.mask.tensors])
         return [
@@ -249,7 +250,7 @@ class _Run:
         grad: Tensor,
         tensors: Sequence[Tensor | None],
         wanted: Sequence[bool],
-    ) -> tuple[Sequence[Tensor | None], list[Tensor | None]]:
+    ) -> tuple[tuple[Tensor | None, ...], list[Tensor | None]]:
         """By query, key, value, bias and per_head, and by the other tensors, from a graph of this tile alone."""
         wants = (*wanted[:3], given.bias is not None, wanted[3])
         leaves = TileInput(*(_leaf(part, want) for part, want in zip(given, wants, strict=True)))  # type: ignore[arg-type]
@@ -263,19 +264,18 @@ class _Run:
         with torch.enable_grad(), self._as_before(number), substituted(stand_ins):
             output = self._solve(number, leaves, live)
         if not output.requires_grad or not sources:
-            return [None] * 5, [None] * len(others)
+            return (None,) * 5, [None] * len(others)
         found = iter(torch.autograd.grad(output, sources, grad.to(output.dtype), allow_unused=True))
-        parts = [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
+        parts = tuple(next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves)
         return parts, [None if t is None else next(found) for t in others]
 
-    def differentiable_gradients(self, inputs: Sequence[Tensor | None], grad: Tensor) -> list[Tensor | None]:
-        """The gradients as functions of the inputs and of grad, for derivatives of higher order: with a graph of all."""
+    def differentiable_gradients(self, inputs: Sequence[Any], grad: Tensor) -> list[Tensor | None]:
+        """The gradients as functions of the inputs and of grad, for second derivatives: with a graph of all."""
         # Aliases, because one input may depend on another, and only its direct use here counts.
         aliases = [None if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
         query, key, value, per_head = (
             tensor if alias is None else alias for tensor, alias in zip(inputs[:4], aliases, strict=False)
         )
-        assert query is not None and key is not None and value is not None
         replaced = {x: alias for x, alias in zip(inputs[4:], aliases[4:], strict=True) if alias is not None}
         output = _empty_output(query, value)
         with substituted(replaced):
@@ -338,7 +338,8 @@ def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Ten
         return query, key, value, None, False
     allowed = mask.allowed(tile)
     added = additive_mask(allowed, mask.bias(tile), query.dtype)
-    return query, zero_hidden(key, allowed), zero_hidden(value, allowed), added, False
+    key, value = zero_hidden(allowed, key, value)
+    return query, key, value, added, False
 
 
 def _joined(part: Tensor, whole: Tensor) -> Tensor:
@@ -380,10 +381,10 @@ class _State:
             return
         first = not self.random
         self.random.append(torch.get_rng_state())
-        with recorded(given) if first else nullcontext() as captured:
+        recording: AbstractContextManager[dict[int, Tensor]] = recorded(given) if first else nullcontext({})
+        with recording as captured:
             yield
-        if first:
-            self.captured = list(captured.values())
+        self.captured += captured.values()
 
     @contextmanager
     def restored(self, number: int) -> Iterator[None]:

@@ -26,6 +26,7 @@ from torch import softmax as softmax_over  # bound here: view/intercept.py must 
 
 from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention import fused
+from regard.attention.custom import require_score
 from regard.attention.dropout import dropout
 from regard.attention.engine import TileInput, is_foreign, solve_tiles
 from regard.attention.layout import Layout, Tile, check_layout, prepare
@@ -33,11 +34,11 @@ from regard.attention.masks import BoundMask, Mask, additive_mask, check_mask, z
 from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
 from regard.attention.observers import notify
 from regard.attention.operators import dot_attention
-from regard.attention.scores import Score, require_score
-from regard.attention.tiling import full_precision, fused_tiles, size, streamed_tiles
+from regard.attention.scores import Score
+from regard.attention.tiling import full_precision, fused_tiles, reached_keys, size, streamed_tiles
 from regard.attention.tracing import is_traced
 
-__all__ = ["attend", "attend_in", "masked_softmax", "weights"]
+__all__ = ["attend", "attend_in", "masked_softmax", "open_call", "weights"]
 
 
 @overload
@@ -177,6 +178,16 @@ def weights(
         return layout.unfold(_with_weights(call, projected_query, projected_key, no_values)[1]).to(query.dtype)
 
 
+def open_call(
+    query: Tensor, key: Tensor, score: nn.Module | None, mask: Mask | None, normalizer: nn.Module | None
+) -> tuple[_Call, Tensor, Tensor]:
+    """A call without values, and its projected queries and keys (B, R, rows, inner size); for summary.py."""
+    call = _Call.of(check_layout(query, key), score, mask, normalizer)
+    call.score.check(query, key)
+    with full_precision(call.layout.device):
+        return call, *call.project(query, key)
+
+
 def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     """softmax over the last dimension of scores (…, n, m), of the allowed keys only.
 
@@ -214,6 +225,7 @@ class _Call:
     per_head: Tensor | None  # the normaliser's, (B or 1, R or 1, 1, 1)
     dropout: float
     scale: float | None = None  # not None: scores are scale · query · key, whatever the score
+    exact: bool = False  # whether scores are wanted as they are, and not up to a constant of the row
 
     @classmethod
     def of(
@@ -240,8 +252,8 @@ class _Call:
         """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
         if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
-        reached = self.mask.reached(Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2]))
-        return tuple(zero_hidden(rows, reached) for rows in tensors)
+        whole = Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2])
+        return zero_hidden(reached_keys(whole, self.layout.sharing, self.mask), *tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
@@ -265,7 +277,7 @@ class _Call:
 
     def restrictions(self, tile: Tile) -> tuple[Tensor | None, Tensor | None]:
         """Which pairs of the tile are allowed and what is added to their scores; None for all and for nothing."""
-        if self.mask is None or (not is_traced() and self.mask.allows_all(tile)):
+        if self.mask is None or (not is_traced(*self.mask.tensors) and self.mask.allows_all(tile)):
             return None, None
         return self.mask.allowed(tile), self.mask.bias(tile)
 
@@ -273,32 +285,43 @@ class _Call:
         """The scores of a tile; in float64 where float32 would lose the digits that matter."""
         if self.scale is not None:
             return (query * self.scale) @ key.transpose(-2, -1)
-        if not (self.score.is_dot and self.uses_dot and query.numel() and key.numel()) or is_traced(query):
-            scores = self.score.pairs(query, key)
-        elif (dot := self.score.as_dot(query, key)) is None:
-            scores = self.score.pairs(query.double(), key.double())
-        else:
-            scores = (dot[0] * dot[2]) @ dot[1].transpose(-2, -1)
+        reduces = self.score.is_dot and self.uses_dot and query.numel() and key.numel() and not is_traced(query)
+        dot = self.score.as_dot(query, key) if reduces else None
+        scores = self.score.pairs(query, key) if dot is None else (dot[0] * dot[2]) @ dot[1].transpose(-2, -1)
         return self.score.modify(scores, self.layout.indices(tile)) if self.score.has_positions else scores
 
     @property
     def uses_dot(self) -> bool:
         """Whether the dot product that the score can be written as, perhaps up to a constant of the row, will do."""
-        return self.score.dot_is_exact or self.normalizer.shift_invariant
+        return self.score.dot_is_exact or (self.normalizer.shift_invariant and not self.exact)
 
     def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
         """The output of one tile, for engine.py."""
         return _solve(self, tile, given, live=live, guarded=guarded, seed=seed)[0]
+
+    def restricted(
+        self, tile: Tile, query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None, guarded: bool
+    ) -> Tensor:
+        """The scores of a tile, or of some of its heads, restricted by what `restrictions` gave; for summary.py."""
+        if guarded:
+            scores, _, allowed = _scores_of_broken(self, query, key, key, tile, allowed, None)
+        else:
+            scores = self.scores(query, key, tile)
+        return _restrict(scores, allowed, bias)
+
+    def normalize(self, scores: Tensor, per_head: Tensor | None, may_be_empty: bool, out: Tensor | None) -> Tensor:
+        """The weights of restricted scores, for summary.py; without a per_head, a softmax has no sink."""
+        return _normalize(self.normalizer, scores, per_head, may_be_empty, out)
 
 
 def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
     numbers = normalizer.per_head()
     if numbers is None:
         return None
-    heads = layout.batch[-1] if len(layout.batch) > 1 else 1
+    heads = layout.batch[-1] if layout.batch else 1
     if numbers.dim() and len(numbers) != 1 and len(numbers) != heads:  # not `in`, which no traced size is
         raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {len(numbers)}")
-    numbers = numbers.to(layout.device).reshape(-1, 1, 1)  # (1 or heads, 1, 1)
+    numbers = numbers.to(layout.device).reshape((-1, 1, 1) if layout.batch else (1, 1))  # (1 or heads, 1, 1)
     return layout.fold(layout.select(numbers, rows=False))
 
 
@@ -365,8 +388,8 @@ def _normalize(
     if may_be_empty and scores.shape[-1]:
         empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
         if is_traced(scores) or bool(empty.any()):
-            weights = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
-            return weights.masked_fill(scores == -torch.inf, 0)
+            filled = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
+            return filled.masked_fill(scores == -torch.inf, 0)
     if isinstance(normalizer, Softmax) and per_head is None:
         fits = out is not None and out.dtype == scores.dtype and out.is_contiguous()
         return softmax_over(scores, -1, out=out if fits else None)
@@ -374,7 +397,7 @@ def _normalize(
     return weights
 
 
-# ------------------------------------------------------------------------------------------- numbers that are not finite
+# ------------------------------------------------------------------------------------------ numbers that are not finite
 
 
 def _scores_of_broken(
@@ -394,9 +417,9 @@ def _scores_of_broken(
         allowed = live if allowed is None else allowed & live
     if not query.shape[2]:  # without a query nothing attends to any key
         allowed = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=query.device)
-    key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+    key, value = zero_hidden(allowed, key, value)
     if allowed is not None:
-        query = zero_hidden(query, allowed.transpose(-2, -1))  # rows that may attend to nothing
+        (query,) = zero_hidden(allowed.transpose(-2, -1), query)  # rows that may attend to nothing
     scores = call.scores(query, key, tile)
     if scores.requires_grad and not fused.are_finite(query, key):
         broken_rows, broken_keys = (~rows.detach().isfinite().all(-1, keepdim=True) for rows in (query, key))
@@ -477,7 +500,7 @@ def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile,
         output = fused.attend_small(rows, keys, values, mask, scale)
         if output is None and call.mask is not None:  # what nobody sees may be all that is in the way
             allowed, _ = call.restrictions(whole)
-            keys, values = zero_hidden(keys, allowed), zero_hidden(values, allowed)
+            keys, values = zero_hidden(allowed, keys, values)
             output = fused.attend_small(rows, keys, values, mask, scale)
     if output is None:
         tiles = fused_tiles(whole, call.layout.sharing, call.mask)
@@ -532,7 +555,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)
-        key, value = zero_hidden(key, allowed), zero_hidden(value, allowed)
+        key, value = zero_hidden(allowed, key, value)
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
         mask = None if causal else additive_mask(allowed, bias, rows.dtype)
         output = dot_attention(rows * scale, keys, value, mask, call.per_head, causal)
@@ -543,7 +566,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _traced_solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> tuple[Tensor, Tensor]:
     allowed, _ = call.restrictions(whole)
-    return _solve(call, whole, TileInput(query, zero_hidden(key, allowed), zero_hidden(value, allowed)))
+    return _solve(call, whole, TileInput(query, *zero_hidden(allowed, key, value)))
 
 
 def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

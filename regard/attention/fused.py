@@ -10,9 +10,9 @@ to the scores · lse (B, R, n).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from itertools import product
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,8 @@ def quick_attention(
     if score is not None and (type(score) is not Dot or not score.is_dot):
         return None
     if torch.compiler.is_compiling() or not (type(query) is type(key) is type(value) is Tensor):
+        return None
+    if query.is_nested or key.is_nested or value.is_nested:
         return None
     shape, key_shape, dtype = query.shape, key.shape, query.dtype
     if len(shape) != 4 or key_shape != value.shape or shape[0] != key_shape[0] or shape[3] != key_shape[3]:
@@ -184,18 +186,20 @@ def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmask
     """Whether the kernel met nothing that it gets wrong, which only numbers that are not finite can make it do.
 
     It turns a row of NaN scores into 0 where there are so few keys that it uses its scalar loops, a NaN that a row may
-    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves a
-    finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
+    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves
+    a finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
-    ordinary = math.isfinite(output.sum().item())
-    if ordinary and not (unmasked and key.shape[-2] >= VECTORISED):
-        ordinary = torch.count_nonzero(output).item() == output.numel()
+    ordinary = isfinite(
+        output.min().item()
+    )  # NaN if there is one; +inf can only come of an infinite value that is seen
+    if ordinary and (key.shape[-2] < VECTORISED or not unmasked):
+        ordinary = output.count_nonzero().item() == output.numel()
     return ordinary or are_finite(query, key, value)
 
 
 def are_finite(*tensors: Tensor) -> bool:
     """Whether all numbers are finite. A sum is cheap; only where it is not finite each number is looked at."""
     return all(
-        math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
+        isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
         for tensor in (tensor.detach() for tensor in tensors)
     )

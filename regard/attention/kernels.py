@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.arguments import shape_text
 from regard.attention.scores import LogPositive, Score, check_features
 from regard.attention.sums_1d import average_1d
+from regard.attention.tracing import is_traced
 
 __all__ = ["KERNELS", "Kernel"]
 
@@ -30,7 +31,7 @@ class LogKernel:
 
 
 KERNELS: dict[str, LogKernel] = {
-    "gaussian": LogKernel(lambda u: -u.square() / 2, compact=False),
+    "gaussian": LogKernel(lambda u: u.square() * -0.5, compact=False),
     "laplace": LogKernel(lambda u: -u, compact=False),
     "constant": LogKernel(lambda u: u.clamp(max=1) * 0, compact=False),
     "boxcar": LogKernel(lambda u: u * 0, compact=True, edge=True),
@@ -57,6 +58,8 @@ class Kernel(Score):
             [0.0777, 0.3482, 0.5741]])
     """
 
+    dot_is_exact = False  # for the Gaussian it leaves out ½‖q‖²
+
     def __init__(self, name: str = "gaussian", width: float | Sequence[float] | Tensor = 1.0, learnable: bool = False):
         super().__init__()
         if not isinstance(name, str) or name not in KERNELS:
@@ -65,7 +68,6 @@ class Kernel(Score):
         # The others exclude too what is so far away that its distance is infinite in float32.
         self.may_exclude = name != "constant"
         self.is_dot = name == "gaussian"
-        self.dot_is_exact = False
         self.has_average = name in ("gaussian", "laplace")
         self._width = LogPositive("width", _check_widths(width), learnable)
 
@@ -76,7 +78,7 @@ class Kernel(Score):
         return width
 
     def extra_repr(self) -> str:
-        return f"{self.name!r}, width={self.width.tolist()}, learnable={self._width.learnable}"
+        return repr(self.name)
 
     def check_query(self, query: Tensor) -> None:
         widths = self.width
@@ -87,26 +89,48 @@ class Kernel(Score):
         check_features("key", key, query.shape[-1], "the query's features")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
+        if self.is_dot and not is_traced(query, key):
+            scores = self._scores_of_few(query, key)
+            if scores is not None:
+                return scores
+            # A score that grows with the square of the distance would be noise in float32 for a query far away.
+            query, key = query.double(), key.double()
         # One width divides the distance, which is exact where rows are near each other and far from 0. One per feature
         # has to divide the rows: in float64, in which they keep the digits by which they differ.
-        if self.width.dim():
+        kernel, width = KERNELS[self.name], self.width.to(query)
+        if width.dim():
             width = self.width.to(query.device, torch.float64)
-            distance = _distance(query / width, key / width)
+            distance, width = _distance(query / width, key / width), torch.ones_like(width[0])
         else:
-            distance = _distance(query, key) / self.width.to(query)
-        kernel = KERNELS[self.name]
-        if not kernel.compact:
-            return kernel.log(distance)
-        outside = distance > 1 if kernel.edge else distance >= 1
-        # The log is taken where it exists; outside, 0 stands in, so that no gradient is ever infinite.
-        return kernel.log(distance.masked_fill(outside, 0)).masked_fill(outside, -torch.inf)
+            distance = _distance(query, key)
+        if not kernel.compact and not self._width.learnable:
+            return kernel.log(distance / width)
+        # The log is taken where it is finite. Elsewhere 0 stands in, so that no gradient is ever infinite or 0 · inf.
+        widths_away = (distance / width).detach()
+        outside = widths_away == torch.inf
+        if kernel.compact:
+            outside = widths_away > 1 if kernel.edge else widths_away >= 1
+        scores = kernel.log(distance.masked_fill(outside, 0) / width)
+        return scores.masked_fill(outside, -torch.inf) if self.may_exclude else scores
+
+    def _scores_of_few(self, query: Tensor, key: Tensor) -> Tensor | None:
+        """Of a few queries without gradients, in float32 from differences; None where it would lose digits."""
+        if not 0 < query.shape[-2] < FEW or not key.numel() or query.dtype != torch.float32 or self.width.dim():
+            return None
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, self.width)):
+            return None
+        scores = _squared_distance(query, key).mul_(-0.5 / float(self.width) ** 2)
+        return scores if bool(scores.amin() >= LOWEST_SCORE) else None
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Gaussian only: −½‖q − k‖² = q·k − ½‖k‖² − ½‖q‖², and the last is a constant of the row.
 
         The squares cancel, so the result is as exact as the largest of them allows. Rows are centred first; where
         float32 would still lose digits, dot products are taken in float64, and where that does not do, as differences.
+        For a few queries differences cost less than to prepare the keys.
         """
+        if query.shape[-2] < FEW:
+            return None
         # The queries' centre: that of the keys would move with every key that a mask hides, and with it the last bits.
         centre = query.detach().double().mean(tuple(range(query.dim() - 1)))
         width = self.width.to(centre)
@@ -135,6 +159,9 @@ class Kernel(Score):
         return average_1d(self.name, query, key, value, float(self.width))
 
 
+FEW = 8  # queries: to prepare the keys for a dot product takes about as many passes over them
+LOWEST_SCORE = -128  # whose rounding to float32 stays around _TOLERANCE
+IN_CACHE = 1 << 16  # numbers that are computed at a time
 # How much a score may be off by cancellation, and the largest squared norm that keeps a float64 score within 1e-6.
 _TOLERANCE = {torch.float32: 4e-6, torch.float64: 1e-12}
 _LARGEST_IN_DOUBLE = 1e9
@@ -149,17 +176,33 @@ def _distance(query: Tensor, key: Tensor) -> Tensor:
     return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
 
 
+def _squared_distance(query: Tensor, key: Tensor) -> Tensor:
+    """‖q − k‖² for a few queries, without gradients. PyTorch's cdist sums up many squares less exactly."""
+    if query.shape[-1] < 32:
+        return _distance(query, key).square_()
+    rows, ones = query.unsqueeze(-2), query.new_ones(query.shape[-1])
+    step = max(1, IN_CACHE * key.shape[-2] // (key.numel() * query.shape[-2]))
+    parts = key.unsqueeze(-3).split(step, -2)
+    return torch.cat(
+        [(part - rows).square_() @ ones for part in parts], -1
+    )  # (…, n, step, d) → (…, n, step) → (…, n, m)
+
+
 def _check_widths(width: float | Sequence[float] | Tensor) -> Tensor:
     if isinstance(width, bool):
         raise TypeError("width: expected a number or one per feature, got bool")
-    if isinstance(width, Tensor) and width.is_meta:
+    without_numbers = isinstance(width, Tensor) and width.is_meta
+    if without_numbers and torch.get_default_device().type != "meta":
         raise ValueError("width: expected numbers on a device that holds them, got device meta")
     try:
-        widths = torch.as_tensor(width, dtype=torch.float64, device="cpu").detach()
+        device = "meta" if without_numbers else "cpu"
+        widths = torch.as_tensor(width, dtype=torch.float64, device=device).detach()
     except (TypeError, ValueError) as error:
         raise TypeError(f"width: expected a number or one per feature, got {type(width).__name__}") from error
     if widths.dim() > 1 or widths.numel() == 0:
         raise ValueError(f"width: expected a number or one per feature, got shape {shape_text(widths)}")
+    if without_numbers:
+        return widths
     wrong = widths[~((widths > 0) & widths.isfinite())]
     if len(wrong):
         raise ValueError(f"width: expected positive, finite widths, got {wrong[0].item()}")

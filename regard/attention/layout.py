@@ -109,13 +109,16 @@ class Layout:
 
         h is the index in dimension −3, b that in the dimensions in front of it, as if they were one.
         """
-        sharing = self.sharing
-        key_heads = max(self.lead[-1] // sharing, 1) if self.lead else 1
+        key_heads = max(self.lead[-1] // self.sharing, 1) if self.lead else 1
         folded = torch.arange(tile.batch.start, tile.batch.stop, device=self.device)[:, None]
-        heads = folded % key_heads * sharing + torch.arange(sharing, device=self.device)  # (B, R)
-        batch = (folded // key_heads).expand_as(heads)
+        heads = torch.arange(self.sharing, device=self.device)
+        if key_heads != 1:
+            heads = folded % key_heads * self.sharing + heads  # (B, R)
+        batch, heads = torch.broadcast_tensors(folded // key_heads, heads)
+        if self.heads is not None:
+            heads = self.heads[heads]
         keys = torch.arange(tile.keys.start, tile.keys.stop, device=self.device)
-        return batch, heads if self.heads is None else self.heads[heads], self.query_indices(tile.rows), keys
+        return batch, heads, self.query_indices(tile.rows), keys
 
     def unfold(self, tensor: Tensor) -> Tensor:
         """(B, R, a, b) → (*lead, a, b)."""
@@ -131,7 +134,8 @@ def prepare(rows: Tensor) -> Tensor:
     dimension gets stride 1, because other strides would change the last bits of a result.
     """
     rows = rows.float() if rows.dtype in HALVES else rows
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
+    # Not contiguous(), to which the strides of dimensions of size 1 do not matter, though they do to a product.
+    return rows if rows.stride(-1) == 1 else rows.clone(memory_format=torch.contiguous_format)
 
 
 def check_layout(query: Tensor, key: Tensor, *value: Tensor) -> Layout:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.arguments import shape_text
+from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
 
@@ -100,9 +100,9 @@ class BoundMask:
     """A mask tied to the layout of one call. This base forbids nothing; a subclass overrides what it knows better.
 
     The better `visible_keys` and `allows_all` answer, the less is computed: `allowed` and `bias` make tensors, and are
-    called only for tiles in which something is forbidden or added. While traced, only these two and `is_causal` are called,
-    for the whole; nothing there may ask a tensor for its value, and no inner function (a comprehension is one) may
-    capture the tile, or the compiler fixes sizes that it would leave open.
+    called only for tiles in which something is forbidden or added. While traced, only these two and `is_causal` are
+    called, for the whole: nothing there may ask a tensor for its value, and no comprehension may capture the tile, or
+    the compiler fixes sizes that it would leave open.
     """
 
     by_row = False  # whether queries of one sequence may see different keys
@@ -157,19 +157,20 @@ class BoundMask:
         return self._added[1]
 
     def reached(self, tile: Tile) -> Tensor | None:
-        """Boolean (B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
+        """(B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
         keys = self.visible_keys(tile)
         if keys == tile.keys:
             return None
         positions = torch.arange(tile.keys.start, tile.keys.stop)
-        return ((positions >= keys.start) & (positions < keys.stop))[None, None, None]
+        within: Tensor = (positions >= keys.start) & (positions < keys.stop)
+        return within[None, None, None]
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         """Add what the gradient of the tile's bias makes for each of `tensors` to its sum; None: it is not wanted."""
         wanted = [(tensor, total) for tensor, total in zip(self.tensors, sums, strict=True) if total is not None]
         with torch.enable_grad():
             bias = self.bias(tile) if wanted else None
-        if bias is None:
+        if bias is None or not bias.requires_grad:  # a tile without rows or keys has none
             return
         parts = torch.autograd.grad(bias, [tensor for tensor, _ in wanted], grad.sum_to_size(bias.shape).to(bias.dtype))
         for (_, total), part in zip(wanted, parts, strict=True):
@@ -191,6 +192,7 @@ def check_mask(name: str, mask: object) -> Mask:
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, Tensor):
+        check_not_nested(name, mask, "in keep(t), drop(t) or bias(t)")
         wrap = {torch.bool: "keep(t) if True means 'may be attended', drop(t) if True means 'must not'"}
         hint = wrap.get(mask.dtype, "bias(t) if it is added to the scores, lengths(t) if it counts valid keys")
         raise TypeError(f"{name}: a bare tensor {shape_text(mask)} of {mask.dtype} has no polarity; wrap it: {hint}")
@@ -208,18 +210,20 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     return torch.where(allowed, nothing, -torch.inf)
 
 
-def zero_hidden(rows: Tensor, allowed: Tensor | None) -> Tensor:
-    """Keys or values (B, R, m, size) with 0 for those that no query of the tile may attend.
+def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
 
     What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
     """
     if allowed is None:
-        return rows
+        return tensors
     hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    if is_traced(rows, allowed):
-        return rows.masked_fill(hidden, 0)
-    if not bool(hidden.any()):
-        return rows
+    if is_traced(allowed, *tensors):
+        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
+    return tuple(_fill_with_zeros(rows, hidden) for rows in tensors) if bool(hidden.any()) else tensors
+
+
+def _fill_with_zeros(rows: Tensor, hidden: Tensor) -> Tensor:
     distinct = rows
     for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
         if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
@@ -284,10 +288,7 @@ class _BoundAnd(BoundMask):
         return all(part.allows_all(tile) for part in self.parts)
 
     def is_causal(self, tile: Tile) -> bool:
-        for part in self._restricting(tile):
-            if not part.is_causal(tile):
-                return False
-        return True
+        return all(part.is_causal(tile) for part in self._restricting(tile))
 
     def equal_blocks(self, tile: Tile) -> int:
         parts = self._restricting(tile)
@@ -317,12 +318,11 @@ class _BoundAnd(BoundMask):
         return total
 
     def reached(self, tile: Tile) -> Tensor | None:
-        joined: Tensor | None = None
-        for part in self.parts:
-            keys = part.reached(tile)
-            if keys is not None:
-                joined = keys if joined is None else joined & keys
-        return joined
+        if sum(part.by_row for part in self.parts) > 1:  # each may show a key to a row from which another hides it
+            allowed = self.allowed(tile)
+            return None if allowed is None else allowed.any(-2, keepdim=True)
+        reached = [keys for keys in [part.reached(tile) for part in self.parts] if keys is not None]
+        return reduce(torch.logical_and, reached) if reached else None
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         rest = list(sums)
@@ -348,6 +348,10 @@ class _BoundOr(BoundMask):
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        allowed = self.allowed(tile)
+        return None if allowed is None else allowed.any(-2, keepdim=True)
 
     def visible_keys(self, tile: Tile) -> slice:
         ranges = [part.visible_keys(tile) for part in self.parts]

@@ -192,8 +192,8 @@ class Entmax(Normalizer):
         if not scores.shape[-1]:
             return scores
         gap = (scores.detach().amax(-1, keepdim=True) - scores) * (self.alpha - 1)
-        search = torch.ops.regard.entmax_top if is_traced(scores) else entmax_top
-        top = search(gap.detach(), self.alpha)
+        as_operator = is_traced(scores) and not torch.compiler.is_exporting()  # exported, it must run without regard
+        top = (torch.ops.regard.entmax_top if as_operator else entmax_top)(gap.detach(), self.alpha)
         # The search has no gradient. A Newton step from where it ended has the right first derivative, the implicit
         # function theorem's; the second step, the second derivative too.
         for _ in range(2):

@@ -1,8 +1,8 @@
 """Dot-product attention as an operator of PyTorch, for calls that are traced: torch.compile keeps it as it is.
 
-On the CPU it runs as an eager call does (fused.py), and what it cannot trust it computes by the formula, which it can do
-because an operator may look at its numbers when it runs. Elsewhere, and in exported programs, which ought to run
-without regard, it is PyTorch's own operator.
+On the CPU it runs as an eager call does (fused.py), and what it cannot trust it computes by the formula: an operator
+may look at its numbers when it runs. Elsewhere, and in exported programs, which ought to run without regard, it is
+PyTorch's own operator.
 
 Shapes: query (B, R, n, size) · key (B, R, m, size) · value (B, R, m, value size) · mask broadcastable to (B, R, n, m) ·
 sink (B or 1, R or 1, 1, 1) · lse (B, R, n).
@@ -31,7 +31,7 @@ def dot_attention(
     if query.device.type == "cpu" and not torch.compiler.is_exporting():
         width, inner = value.shape[-1], max(query.shape[-1], value.shape[-1])
         rows, keys, values = fused.pad(query, inner), fused.pad(key, inner), fused.pad(value, inner)
-        output, _ = torch.ops.regard.dot_attention(rows, keys, values, mask, sink, causal)
+        output: Tensor = torch.ops.regard.dot_attention(rows, keys, values, mask, sink, causal)[0]
         return output if width == inner else output[..., :width]
     if sink is not None:
         return None
@@ -74,10 +74,10 @@ def _backward(
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
         inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
         with torch.enable_grad():
-            solved = _by_formula(*inputs, causal)  # type: ignore[arg-type]
+            solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg, misc]
         sources = [x for x in inputs if x is not None]
-        parts = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
-        return tuple(nothing if x is None else next(parts).contiguous() for x in inputs)  # type: ignore[return-value]
+        gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
+        return tuple(nothing if x is None else next(gradients).contiguous() for x in inputs)  # type: ignore[return-value]
     by_sink = nothing
     if sink is not None:  # a key of value 0, whose weight is e^{sink − lse}
         by_sink = (-(sink.squeeze(-1) - lse).exp() * (grad * output).sum(-1)).unsqueeze(-1).sum_to_size(sink.shape)
@@ -86,7 +86,7 @@ def _backward(
         return *(part.contiguous() for part in parts), nothing, by_sink  # type: ignore[return-value]
     by_mask = torch.zeros_like(mask)
     parts = fused.backward_with_bias(grad, query, key, value, output, lse, mask, 1.0, fused.summing_into(by_mask))
-    return *parts, by_mask, by_sink  # type: ignore[return-value]
+    return *parts, by_mask, by_sink
 
 
 @_backward.register_fake
@@ -130,14 +130,11 @@ def _by_formula(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sink: Tensor | None, causal: bool
 ) -> Tensor:
     """As an eager call computes it, whatever the numbers are."""
-    from regard.attention import formula, masks, normalizers, position_masks, scores  # which import this module
+    from regard.attention import dense_masks, formula, normalizers, position_masks, scores  # which import this module
 
-    restricted = None if mask is None else masks.bias(mask)
+    restricted = None if mask is None else dense_masks.bias(mask)
     if causal:
-        restricted = (
-            position_masks.causal(align="start")
-            if restricted is None
-            else restricted & position_masks.causal(align="start")
-        )
+        rows_before = position_masks.causal(align="start")
+        restricted = rows_before if restricted is None else restricted & rows_before
     normalizer = None if sink is None else normalizers.Softmax(sink.expand(-1, query.shape[1], 1, 1)[0].flatten())
     return formula.attend(query, key, value, score=scores.Dot(scale=1.0), mask=restricted, normalizer=normalizer)

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.arguments import shape_text
+from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
 from regard.attention.tracing import is_traced
@@ -30,6 +30,7 @@ def _check_counts(name: str, counts: Tensor | Sequence[int], shapes: dict[int, s
     except (TypeError, ValueError, RuntimeError) as error:
         came = f"{type(counts).__name__} ({error})"
         raise TypeError(f"{name}: expected whole numbers, {expected}, got {came}") from error
+    check_not_nested(name, tensor, "of whole numbers")
     if not isinstance(counts, Tensor) and not tensor.numel():
         tensor = tensor.long()  # an empty list has no type
     if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():

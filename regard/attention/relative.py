@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.arguments import check_size, shape_text
 from regard.attention.dense_masks import BoundDense
@@ -140,7 +141,8 @@ class _Relative(Mask):
         heads = layout.batch[-1] if layout.batch else 1
         if len(vector) != 1 and len(vector) != heads:
             raise ValueError(f"{self.name}: expected numbers for {heads} heads or for 1, got {len(vector)}")
-        vector = layout.select(vector[:, None], rows=False) if layout.batch else vector  # (heads, 1, n + m − 1)
+        vector = functional.pad(vector, (0, 1))  # see `_BoundRelative.block`
+        vector = layout.select(vector[:, None], rows=False) if layout.batch else vector  # (heads, 1, n + m)
         return _BoundRelative(layout.fold(vector), layout)
 
 
@@ -169,7 +171,7 @@ class _Table(_Relative):
 
 
 class _BoundRelative(BoundDense):
-    """The vectors, folded, (B, R or 1, 1, n + m − 1): first the last query with the first key."""
+    """The vectors, folded, (B, R or 1, 1, n + m): from the last query and the first key on, and one entry to spare."""
 
     def __init__(self, vector: Tensor, layout: Layout) -> None:
         super().__init__("bias", vector)
@@ -178,13 +180,16 @@ class _BoundRelative(BoundDense):
     add_gradient = BoundMask.add_gradient  # the vector is small
 
     def block(self, tile: Tile) -> Tensor:
-        vector = (self.tensor[tile.batch] if len(self.tensor) > 1 else self.tensor).squeeze(-2)  # (B, R, n + m − 1)
+        vector = self.tensor[tile.batch] if len(self.tensor) > 1 else self.tensor  # (B or 1, R or 1, 1, n + m − 1)
         if self.layout.positions is not None:
             rows, keys = self.layout.query_indices(tile.rows), torch.arange(tile.keys.start, tile.keys.stop)
-            return vector[..., keys.to(rows.device) - rows[:, None] + (self.layout.n - 1)]
+            return vector.squeeze(-2)[..., keys.to(rows.device) - rows[:, None] + (self.layout.n - 1)]
         rows, keys = tile.rows.stop - tile.rows.start, tile.keys.stop - tile.keys.start
         if not rows:
             return vector.new_zeros(1, 1, 0, keys)
-        start = tile.keys.start - tile.rows.stop + self.layout.n
-        # The windows of `keys` entries along the vector are the rows, from the last up to the first.
-        return vector[..., start : start + rows + keys - 1].unfold(-1, keys, 1).flip(-2)
+        # `rows` copies, one behind the other, read in steps that are one shorter than a copy: each row begins one entry
+        # earlier than the row above. No index for each pair, and the gradient is a sum over rows.
+        start, width = tile.keys.start - tile.rows.stop + self.layout.n, rows + keys - 1
+        copies = vector[..., start : start + width + 1].expand(-1, -1, rows, -1).flatten(2)
+        read: Tensor = copies[..., rows - 1 : rows - 1 + rows * width].unflatten(2, (rows, width))
+        return read[..., :keys]

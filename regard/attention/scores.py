@@ -8,35 +8,41 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, other modules as scores in custom.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.layout import HALVES, Layout, check_layout
+from regard.attention.layout import HALVES, Layout, Tile, check_layout
+from regard.attention.tracing import is_traced
 
 __all__ = [
     "DEFAULT",
     "Bilinear",
     "Cosine",
     "Dot",
+    "Indices",
     "LogPositive",
     "Score",
     "check_features",
     "check_parameter",
     "in_dtype_of",
     "linear",
-    "require_score",
 ]
+
+
+Indices = tuple[Tensor, Tensor, Tensor, Tensor]  # b and h (B, R), q_idx (n,), kv_idx (m,)
 
 
 class Score(nn.Module):
@@ -56,6 +62,11 @@ class Score(nn.Module):
     has_average = False  # the same of average()
     dot_is_exact = True  # whether as_dot() gives the score itself, and not up to a constant of the row
     has_positions = False  # whether modify() changes anything
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "project_key" in vars(cls):
+            setattr(cls, "project_key", _remembering(cls.project_key))  # noqa: B010
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ValueError or TypeError, naming the argument, where the sizes do not fit this score."""
@@ -80,6 +91,31 @@ class Score(nn.Module):
         """The scores of projected rows, (…, n, inner size) × (…, m, inner size) → (…, n, m). Called tile by tile."""
         raise NotImplementedError(f"{type(self).__name__} must define pairs(query, key)")
 
+    def modify(self, scores: Tensor, indices: Indices) -> Tensor:
+        """The scores (B, R, n, m) of a tile, where they depend on positions; `indices` are `Layout.indices` of it."""
+        return scores
+
+    def modified(self, score_mod: Callable[..., Tensor]) -> Score:
+        """This score, whose numbers go through FlexAttention's score_mod(score, b, h, q_idx, kv_idx).
+
+        h is the index in dimension −3 of the query, b that in the dimensions in front of it, as if they were one.
+
+        >>> import regard, torch
+        >>> rows = torch.zeros(3, 2)
+        >>> score = regard.Dot().modified(lambda score, b, h, q_idx, kv_idx: score - (q_idx - kv_idx).abs())
+        >>> score(rows, rows)
+        tensor([[ 0., -1., -2.],
+                [-1.,  0., -1.],
+                [-2., -1.,  0.]])
+        """
+        from regard.attention.mods import Modified  # which imports this module
+
+        return Modified(self, score_mod)
+
+    def captured(self, layout: Layout) -> list[Tensor]:
+        """The tensors that `pairs` and `modify` read besides parameters, buffers and arguments."""
+        return []
+
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Projected rows as (query, key, scale) with scale · query · key = score + a constant of the row, or None."""
         return None
@@ -102,20 +138,15 @@ class Score(nn.Module):
         """
         return None
 
-    def modify(self, scores: Tensor, indices: tuple[Tensor, ...]) -> Tensor:
-        """The scores of a tile changed by where they are."""
-        return scores
-
-    def captured(self, layout: Layout) -> list[Tensor]:
-        """Tensors that `pairs` and `modify` read beside their arguments, parameters and buffers."""
-        return []
-
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         layout = check_layout(query, key)
         self.check(query, key)
         dtype = torch.promote_types(query.dtype, torch.float32)  # half precision is computed in float32
         rows, keys = self.project_query(query.to(dtype)), self.project_key(key.to(dtype))
-        return layout.unfold(self.pairs(layout.spread(rows), layout.spread(keys))).to(query.dtype)
+        scores = self.pairs(layout.spread(rows), layout.spread(keys))
+        if self.has_positions:
+            scores = self.modify(scores, layout.indices(Tile.whole(layout.folded[0], layout.n, layout.m)))
+        return layout.unfold(scores).to(query.dtype)
 
     @property
     def projected(self) -> Score:
@@ -127,54 +158,53 @@ class Score(nn.Module):
         return _Projected(self)
 
 
+# The last keys that a score projected, and what became of them.
+_last_keys: WeakKeyDictionary[Score, tuple[ref[Tensor], ref[Tensor]]] = WeakKeyDictionary()
+
+
+def _remembering(project: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """project_key, which remembers the keys that it was given, so that `projected` can tell them from its own."""
+
+    @wraps(project)
+    def project_key(self: Score, key: Tensor) -> Tensor:
+        keys = project(self, key)
+        if not is_traced(key) and not (self in _last_keys and _last_keys[self][1]() is key):
+            _last_keys[self] = ref(key), ref(keys)
+        return keys
+
+    return project_key
+
+
 class _Projected(Score):
     """Another score in everything but what it does with keys."""
 
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        for name in (
-            "may_exclude",
-            "is_dot",
-            "has_average",
-            "check_query",
-            "project_query",
-            "pairs",
-            "as_dot",
-            "average",
-        ):
-            setattr(self, name, getattr(score, name))
+        # As entries of its own: nn.Module takes long to find others, and a decoder asks for each at every step.
+        self.__dict__.update((name, getattr(score, name)) for name in _DELEGATED)
+        self._inner_sizes: dict[int, int] = {}  # of projected keys, by the size of queries
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
-        inner_size = self.score.project_query(query[..., :0, :]).shape[-1]
-        check_features("key", key, inner_size, "the size of projected keys")
+        size = query.shape[-1]
+        if size not in self._inner_sizes:
+            self._inner_sizes[size] = self.score.project_query(query[..., :0, :]).shape[-1]
+        check_features("key", key, self._inner_sizes[size], "the size of projected keys")
+        if is_traced(key):
+            return
+        owner = getattr(self.score.project_key, "__self__", self.score)  # it may be a score that this one is made of
+        if owner in _last_keys:
+            given, made = _last_keys[owner]
+            if given() is key is not made():
+                raise ValueError("key: expected keys that went through project_key, got those that it was given")
 
 
-class _Custom(Score):
-    """Any nn.Module that maps (…, n, query size), (…, m, key size) to scores (…, n, m), row by row and key by key."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = in_dtype_of(self.module, query, key)
-        expected = (*query.shape[:-1], key.shape[-2])
-        if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
-            got = shape_text(scores) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"score: expected scores of shape {expected}, got {got}")
-        return scores.to(query.dtype)
-
-
-def require_score(score: nn.Module | None) -> Score:
-    """Any nn.Module as a Score; None is Dot()."""
-    if score is None:
-        return DEFAULT
-    if isinstance(score, Score):
-        return score
-    if isinstance(score, nn.Module):
-        return _Custom(score)
-    raise TypeError(f"score: expected an nn.Module such as Dot(), Additive(…), Kernel(…), got {type(score).__name__}")
+_DELEGATED = [
+    name
+    for name in vars(Score)
+    if not name.startswith("_")
+    and name not in ("check", "check_key", "project_key", "forward", "projected", "modified")
+]
 
 
 # ------------------------------------------------------------------------------------------------ what scores share
@@ -207,16 +237,25 @@ def linear(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 class LogPositive(nn.Module):
-    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter."""
+    """A positive number or vector. Fixed, it is exactly what was given; learnable, it is the exp of a parameter.
+
+    Its numbers are checked on the CPU, and then are where PyTorch makes tensors: `with torch.device("meta")` too.
+    """
 
     def __init__(self, name: str, number: Tensor, learnable: bool) -> None:
         super().__init__()
         self.learnable = learnable
         self.name = f"log_{name}" if learnable else name
+        device = torch.get_default_device()
         if learnable:
-            self.register_parameter(self.name, nn.Parameter(number.log().to(torch.get_default_dtype())))
+            self.register_parameter(self.name, nn.Parameter(number.log().to(device, torch.get_default_dtype())))
         else:
-            self.register_buffer(self.name, number)
+            self.register_buffer(self.name, number.to(device))
+
+    def extra_repr(self) -> str:
+        numbers: Tensor = self()
+        values = "meta" if numbers.is_meta else numbers.tolist()
+        return f"{values}, learnable={self.learnable}"
 
     def forward(self) -> Tensor:
         stored: Tensor = getattr(self, self.name)
@@ -306,9 +345,6 @@ class Cosine(_PlainDot):
     def temperature(self) -> Tensor:
         temperature: Tensor = self._temperature()
         return temperature
-
-    def extra_repr(self) -> str:
-        return f"temperature={self.temperature.item():.4g}, learnable={self._temperature.learnable}"
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         check_features("key", key, query.shape[-1], "the query's, which a cosine needs")

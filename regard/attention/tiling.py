@@ -12,18 +12,21 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.attention.layout import Tile
 from regard.attention.masks import BoundMask
 
-__all__ = ["Tiles", "full_precision", "fused_tiles", "size", "streamed_tiles"]
+__all__ = ["Tiles", "full_precision", "fused_tiles", "reached_keys", "size", "streamed_tiles"]
 
 # Scores of a streamed tile: 2 MB of float32, so that softmax and the product with the values find them in cache.
 STREAMED = 1 << 19
 # Below this many scores a sequence is not worth a call of its own, and its padding is masked instead of skipped.
 WORTH_A_CALL = 1 << 16
 # Rows of a tile under a mask that differs from row to row: enough for a fused call, few enough to skip hidden keys.
-MASKED_ROWS = 256
+MASKED_ROWS = 128
+# Where there is nothing to skip, the kernel is faster with more rows: a mask of so many numbers, 16 MB of float32.
+DENSE = 1 << 22
 
 Tiles = list[list[Tile]]
 
@@ -42,25 +45,47 @@ def fused_tiles(whole: Tile, sharing: int, mask: BoundMask | None) -> Tiles:
                 continue
             for rows in _cut_at(block, mask.breaks):
                 tile = _trim(Tile(batch, rows, whole.keys), mask)
-                # The gradient of a learned bias is had from the scores of a tile.
-                dense = mask.learned or (mask.by_row and not mask.allows_all(tile) and not mask.is_causal(tile))
-                row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, MASKED_ROWS if dense else 0)]
+                row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, _rows_at_once(tile, mask))]
         tiles.append(row)
     return tiles
 
 
-def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None) -> Tiles:
-    """Tiles of at most STREAMED scores (one query of all sharing heads, if that is more)."""
+def _rows_at_once(tile: Tile, mask: BoundMask) -> int:
+    """How many rows of the tile the fused kernel takes at once; 0 for all."""
+    if mask.learned:  # the gradient of a bias is had from the scores of a tile, which should fit in cache
+        return max(1, STREAMED // max(1, size(tile.keys)))
+    if not mask.by_row or mask.allows_all(tile) or mask.is_causal(tile):
+        return 0
+    few = slice(tile.rows.start, min(tile.rows.start + MASKED_ROWS, tile.rows.stop))
+    skips = size(mask.visible_keys(tile._replace(rows=few))) < size(tile.keys)
+    return MASKED_ROWS if skips else max(MASKED_ROWS, DENSE // max(1, size(tile.keys)))
+
+
+def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None, times: int = 1) -> Tiles:
+    """Tiles of at most STREAMED scores, or so many times that (one query of all sharing heads, if that is more)."""
+    limit = STREAMED * times
     scores_per_sequence = max(1, max(1, sharing * size(whole.keys)) * size(whole.rows))
     tiles = []
-    for batch in _cut_batch(whole, sharing, mask, max(1, STREAMED // scores_per_sequence)):
+    for batch in _cut_batch(whole, sharing, mask, max(1, limit // scores_per_sequence)):
         row = []
         for rows in _cut_at(whole.rows, () if mask is None else mask.breaks):
             tile = _trim(Tile(batch, rows, whole.keys), mask)
-            step = max(1, STREAMED // max(1, sharing * size(batch) * size(tile.keys)))
+            step = max(1, limit // max(1, sharing * size(batch) * size(tile.keys)))
             row += [_trim(tile._replace(rows=part), mask) for part in _cut_every(rows, step)]
         tiles.append(row)
     return tiles
+
+
+def reached_keys(whole: Tile, sharing: int, mask: BoundMask) -> Tensor | None:
+    """Boolean (B or 1, R or 1, 1, m): False where it is known that no row sees the key; None: nowhere."""
+    step = max(1, STREAMED // max(1, sharing * size(whole.batch) * size(whole.keys))) if mask.by_row else 0
+    reached: Tensor | None = None
+    for rows in _cut_every(whole.rows, step):
+        part = mask.reached(whole._replace(rows=rows))
+        if part is None:
+            return None
+        reached = part if reached is None else reached | part
+    return reached
 
 
 def size(part: slice) -> int:
@@ -97,4 +122,6 @@ def _cut_every(part: slice, step: int) -> list[slice]:
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """Autocast would take matrix products to half precision, and would be off when they are recomputed."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # which meta is not asked, it would raise
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

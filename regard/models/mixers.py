@@ -64,7 +64,7 @@ class SequentialMixer(nn.Module):
         return mixed, MixerState(torch.cat(states))
 
     def _mix_padded(self, rows: Tensor, state: Tensor, valid: Tensor) -> tuple[Tensor, MixerState]:
-        """The same, all sequences at once, while it is not known which rows hold a token: these are moved to the front."""
+        """The same for all sequences at once, traced: the rows that hold a token are moved to the front."""
         order = (~valid).long().argsort(dim=1, stable=True)[..., None].expand_as(rows)
         mixed, state = self.read(rows.gather(1, order), state, valid.sum(1))
         mixed = torch.zeros_like(mixed).scatter(1, order, mixed)

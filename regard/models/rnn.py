@@ -42,8 +42,10 @@ class RNN(nn.RNNBase):
             mode, size, hidden_size, layers, batch_first=True, dropout=dropout, bidirectional=bidirectional
         )
 
-    def forward(self, rows: Tensor, hidden: Hidden | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Hidden]:
-        """States (batch, n, directions · hidden size), zeros behind the lengths (batch,), and those after the last row."""
+    def forward(
+        self, rows: Tensor, hidden: Hidden | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Hidden]:
+        """States (batch, n, directions · hidden size), zeros behind the lengths, and those after the last row."""
         if hidden is None:
             count = self.num_layers * (2 if self.bidirectional else 1)
             hidden = (rows.new_zeros(count, len(rows), self.hidden_size),) * (2 if self.mode == "LSTM" else 1)

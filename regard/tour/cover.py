@@ -2,12 +2,13 @@
 
     python -m regard.tour.cover docs/pictures/attention.png
 
-Left: one query at work. Right: the weights of all queries, by score and by mask.
+Left: one query at work. Right: the weights of all queries, by score, by mask and by normaliser.
 """
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -31,15 +32,15 @@ def cover() -> Figure:
     sheet.set(transform=figure.transFigure, facecolor="#ffffff", edgecolor="#dfe2e7", linewidth=1, zorder=-1)
     sheet.set_mutation_aspect(WIDTH / HEIGHT)
     figure.add_artist(sheet)
-    plot = figure.add_gridspec(1, 1, left=0.05, right=0.535, top=0.86, bottom=0.1)
-    maps = figure.add_gridspec(3, 3, left=0.645, right=0.978, top=0.745, bottom=0.06, wspace=0.09, hspace=0.09)
+    plot = figure.add_gridspec(1, 1, left=0.05, right=0.575, top=0.86, bottom=0.1)
+    maps = figure.add_gridspec(4, 3, left=0.715, right=0.978, top=0.755, bottom=0.05, wspace=0.09, hspace=0.09)
     x, y = curve.samples(50, seed=4, noise=0.4)
     score = regard.Kernel("gaussian", width=0.3)
     _one_query(figure.add_subplot(plot[0]), x, y, score)
-    _every_query([[figure.add_subplot(maps[row, column]) for column in range(3)] for row in range(3)], x, score)
-    figure.text(0.05, 0.915, "output = Σⱼ softmaxⱼ( score(query, keyⱼ) restricted by mask ) · valueⱼ", fontsize=10.5)
-    figure.text(0.978, 0.915, "another score, another mask", fontsize=10.5, ha="right")
-    figure.text(0.628, 0.775, "weights:\nquery ↓  key →", fontsize=7, ha="right", va="bottom", color="#6a717b")
+    _every_query([[figure.add_subplot(maps[row, column]) for column in range(3)] for row in range(4)], x, score)
+    figure.text(0.05, 0.915, "output = Σⱼ normalizeⱼ( score(query, keyⱼ) restricted by mask ) · valueⱼ", fontsize=10.5)
+    figure.text(0.978, 0.915, "other scores, masks, normalisers", fontsize=9, ha="right")
+    figure.text(0.698, 0.785, "weights:\nquery ↓  key →", fontsize=7, ha="right", va="bottom", color="#6a717b")
     return figure
 
 
@@ -65,27 +66,32 @@ def _one_query(axes: Axes, x: Tensor, y: Tensor, score: regard.Score) -> None:
 
 
 def _every_query(panels: Iterable[Iterable[Axes]], x: Tensor, gaussian: regard.Score) -> None:
-    """Heat maps: a row of maps for each mask, a column for each score."""
+    """Heat maps: a row of maps for each mask and for another normaliser, a column for each score."""
     centred = x - x.mean()
     scores = {
         "average\npooling": regard.Kernel("constant"),
         "kernel\nregression": gaussian,
         "dot\nproduct": regard.Dot(scale=1.5),
     }
-    masks = {"no mask": None, "causal()": regard.causal(), "window(9, 9)": regard.window(9, 9)}
-    for row, (mask_name, mask) in zip(panels, masks.items(), strict=True):
+    options: dict[str, dict[str, Any]] = {
+        "no mask": {},
+        "causal()": {"mask": regard.causal()},
+        "window(9, 9)": {"mask": regard.window(9, 9)},
+        "Sparsemax()": {"normalizer": regard.Sparsemax()},
+    }
+    for row, (name, option) in zip(panels, options.items(), strict=True):
         for axes, (score_name, score) in zip(row, scores.items(), strict=True):
-            image = pictures.heat(axes, regard.weights(centred, centred, score=score, mask=mask))
+            image = pictures.heat(axes, regard.weights(centred, centred, score=score, **option))
             image.set_norm(PowerNorm(0.5, 0, 0.25))  # so that small weights are visible
             axes.set(xticks=[], yticks=[], aspect="equal")
             axes.spines[:].set(visible=True, color="#dfe2e7")
-            if mask is None:
+            if not option:
                 axes.set_title(score_name, fontsize=8.5, loc="center", pad=5)
-            if score is gaussian and mask is None:
+            if score is gaussian and not option:
                 frame = Rectangle((-0.5, QUERY - 1), len(x), 2, fill=False, edgecolor="#30353d", linewidth=0.8)
                 axes.add_patch(frame)
             if score_name.startswith("average"):
-                axes.set_ylabel(mask_name, fontsize=8.5, rotation=0, ha="right", va="center", labelpad=4)
+                axes.set_ylabel(name, fontsize=8.5, rotation=0, ha="right", va="center", labelpad=4)
 
 
 def main(path: Path) -> None:

@@ -15,11 +15,11 @@ TITLE = Text("A tour of attention", "注意力机制之旅")
 LEAD = Text(
     "Course notes on attention make claims. Here each of them is run: the code, the picture, the numbers, "
     "and a verdict that is computed from the numbers and never written by hand. "
-    "All of it is one formula, with other scores and other masks:",
+    "All of it is one formula, with other scores, other masks and other normalisers:",
     "注意力机制的课程笔记里有许多论断。这里把它们逐条跑一遍：代码、图、数字，以及由数字算出（而不是手写）的结论。"
-    "从头到尾只有一个公式，换的只是评分函数和掩码：",
+    "从头到尾只有一个公式，换的只是评分函数、掩码和归一化方式：",
 )
-FORMULA = "output = Σⱼ softmaxⱼ( score(query, keyⱼ) restricted by mask ) · valueⱼ"
+FORMULA = "output = Σⱼ normalizeⱼ( score(query, keyⱼ) restricted by mask ) · valueⱼ"
 CONTENTS = Text("Claims and verdicts", "论断与结论")
 CLAIM = Text("claim", "论断")
 VERDICT = Text("verdict", "结论")

@@ -3,6 +3,7 @@
 import torch
 
 from regard.attention import (
+    alibi,
     attend,
     average_pool,
     bias,
@@ -12,11 +13,20 @@ from regard.attention import (
     lengths,
     masked_softmax,
     max_pool,
+    relative,
     segments,
+    t5_buckets,
+    visible,
     window,
 )
 
 INT, COMPLEX, META = torch.int64, torch.complex64, "meta"
+
+
+def jagged(rows):
+    """Nested: a sequence and one that is shorter."""
+    return torch.nested.nested_tensor([rows, rows[1:]], layout=torch.jagged)
+
 
 BARE = [
     (TypeError, "mask", hint, came, lambda c, mask=mask: c.attend(mask=mask(c)))
@@ -33,6 +43,16 @@ BARE = [
     )
 ]
 BARE += [
+    *(
+        (TypeError, name, "dense", "nested", lambda c, wrong=wrong: c.attend(mask=wrong(c)))
+        for name, wrong in (
+            ("mask", lambda c: jagged(c.yes(c.n, c.m))),
+            ("keep", lambda c: keep(jagged(c.yes(c.n, c.m)))),
+            ("drop", lambda c: drop(jagged(c.yes(c.n, c.m)))),
+            ("bias", lambda c: bias(jagged(c.t(c.n, c.m)))),
+            ("lengths", lambda c: lengths(jagged(c.t(c.n, dtype=INT)))),
+        )
+    ),
     (TypeError, "mask", "keep(t)", "(5, 7)", lambda c: masked_softmax(c.t(c.n, c.m), c.yes(c.n, c.m))),
     (TypeError, "mask", "keep(t)", "(5, 7)", lambda c: c.weights(mask=c.yes(c.n, c.m))),
     (TypeError, "mask", "keep(t)", "(1, 7)", lambda c: average_pool(c.value, c.yes(1, c.m))),
@@ -127,9 +147,9 @@ LENGTHS += [
     (ValueError, "segments", "(batch, sequences)", "(1, 2, 2)", lambda c: segments([[[1, 2], [3, 4]]])),
     (ValueError, "segments", "2", "1", lambda c: segments([1, 2], [3])),
     (ValueError, "segments", "(2, 1)", "(1, 1)", lambda c: segments([[1], [2]], [[3]])),
-    (ValueError, "segments", "(3, sequences)", "(2, 1)", lambda c: c.attend(mask=segments([[1], [2]]))),
-    (ValueError, "segments", "at most 5", "6", lambda c: c.attend(mask=segments([[1], [2], [6]]))),
-    (ValueError, "segments", "at most 7", "8", lambda c: c.attend(mask=segments([[1]] * 3, [[8]] * 3))),
+    (ValueError, "segments", "(3, sequences)", "(4, 1)", lambda c: c.attend(mask=segments([[1]] * (c.b + 1)))),
+    (ValueError, "segments", "at most 5", "6", lambda c: c.attend(mask=segments([[c.n + 1]] * c.b))),
+    (ValueError, "segments", "at most 7", "8", lambda c: c.attend(mask=segments([[1]] * c.b, [[c.m + 1]] * c.b))),
     (ValueError, "segments", "without a batch", "(2, 1)", lambda c: attend(*[c.t(5, 5)] * 3, mask=segments([[2]] * 2))),
     (ValueError, "segments", "numbers", "meta", lambda c: c.attend(mask=segments(c.t(c.b, 2, dtype=INT, device=META)))),
     (ValueError, "segments", "5", "4", lambda c: c.attend(mask=segments([c.n - 1, 0], [c.m, 0]))),
@@ -160,7 +180,56 @@ BANDS = [
     (TypeError, "window", "offset", "float", lambda c: window(1, 1, 0.5)),
 ]
 
+RELATIVE = [
+    (ValueError, "alibi", "offset=", "5 queries and 7 keys", lambda c: c.attend(mask=alibi(1.0))),
+    (ValueError, "relative", "align='start'", "7 keys", lambda c: c.attend(mask=relative(c.t(9, c.h), torch.abs))),
+    (ValueError, "alibi", "offset or align", "both", lambda c: alibi(1.0, 1, "end")),
+    (TypeError, "relative", "whole number", "float", lambda c: relative(c.t(9, 2), torch.abs, 1.5)),
+    (ValueError, "alibi", "2 heads", "3", lambda c: c.attend(mask=alibi(c.t(c.h + 1), 0))),
+    (ValueError, "relative", "2 heads", "3", lambda c: c.attend(mask=relative(c.t(99, c.h + 1), torch.abs, 0))),
+    (ValueError, "alibi", "1 heads", "2", lambda c: masked_softmax(c.t(c.n, c.m), alibi([1.0, 2.0], 0))),
+    (ValueError, "alibi", "(heads,)", "(2, 2)", lambda c: alibi(c.t(2, 2))),
+    (TypeError, "alibi", "a number", "str", lambda c: alibi("steep")),
+    (TypeError, "alibi", "a number", "NoneType", lambda c: alibi(None)),
+    (TypeError, "alibi", "numbers", "torch.bool", lambda c: alibi(c.yes(2))),
+    (ValueError, "alibi", "cpu", "meta", lambda c: c.attend(mask=alibi(c.t(c.h).to(META), 0))),
+    (TypeError, "relative", "(buckets, heads)", "list", lambda c: relative([[1.0]], torch.abs)),
+    (TypeError, "relative", "floating-point", "int64", lambda c: relative(c.t(9, 2, dtype=INT), torch.abs)),
+    (ValueError, "relative", "(buckets, heads)", "(9,)", lambda c: relative(c.t(9), torch.abs)),
+    (TypeError, "relative", "function", "int", lambda c: relative(c.t(9, 2), 3)),
+    (ValueError, "bucket", "0 to 3", "-4", lambda c: c.attend(mask=relative(c.t(4, c.h), lambda steps: steps, 0))),
+    (ValueError, "bucket", "0 to 0", "6", lambda c: c.attend(mask=relative(c.t(1, c.h), torch.abs, 0))),
+    (
+        ValueError,
+        "bucket",
+        "LongTensor",
+        "float",
+        lambda c: c.attend(mask=relative(c.t(4, c.h), lambda steps: steps / 2, 0)),
+    ),
+    (
+        ValueError,
+        "bucket",
+        "LongTensor",
+        "(1,)",
+        lambda c: c.attend(mask=relative(c.t(4, c.h), lambda steps: steps[:1], 0)),
+    ),
+    (ValueError, "bucket", "LongTensor", "int", lambda c: c.attend(mask=relative(c.t(4, c.h), len, 0))),
+    (ValueError, "buckets", "4 or more", "3", lambda c: t5_buckets(3)),
+    (ValueError, "distance", "more than 8", "8", lambda c: t5_buckets(32, 8)),
+    (TypeError, "buckets", "whole number", "float", lambda c: t5_buckets(32.0)),
+]
+
+VISIBLE = [
+    (TypeError, "visible", "mask_mod(b, h, q_idx, kv_idx)", "Tensor", lambda c: visible(c.yes(c.n, c.m))),
+    (TypeError, "visible", "function", "NoneType", lambda c: visible(None)),
+    (TypeError, "visible", "function", "Band", lambda c: visible(causal())),
+    (TypeError, "visible", "boolean", "int64", lambda c: c.attend(mask=visible(lambda b, h, q, k: q - k))),
+    (TypeError, "visible", "boolean", "(2,)", lambda c: c.attend(mask=visible(lambda b, h, q, k: c.yes(2) & (q > k)))),
+]
+
 JOINS = [
+    (TypeError, "~", "allows or forbids", "bias((5, 7))", lambda c: ~bias(c.t(5, 7))),
+    (TypeError, "~", "allows or forbids", "alibi", lambda c: ~(causal() & alibi(1.0))),
     (TypeError, "&", "keep(t)", "(5, 7)", lambda c: causal() & c.yes(5, 7)),
     (TypeError, "&", "keep(t)", "(5, 7)", lambda c: c.yes(5, 7) & causal()),
     (TypeError, "|", "keep(t)", "(5, 7)", lambda c: causal() | c.yes(5, 7)),
@@ -178,4 +247,4 @@ JOINS = [
     (TypeError, "mask", "keep, drop or lengths", "bias", lambda c: max_pool(c.value, causal(3) & bias(c.t(1, c.m)))),
 ]
 
-ROWS = [*BARE, *DENSE, *LENGTHS, *BANDS, *JOINS]
+ROWS = [*BARE, *DENSE, *LENGTHS, *BANDS, *RELATIVE, *VISIBLE, *JOINS]

@@ -1,7 +1,8 @@
-"""The calls that the tests of this room run over: tables of scores and masks, and random cases, each from one number.
+"""The calls that the tests of this room run over: tables of scores, masks and normalisers, and random cases, each from
+one number.
 
-A new score or engine is one row here, a new mask one in meanings.py. Sizes of the tables are distinct primes, so that a
-swapped axis cannot pass.
+A new score, normaliser or engine is one row here, a new mask one in meanings.py. Sizes of the tables are distinct
+primes, so that a swapped axis cannot pass.
 """
 
 import copy
@@ -14,7 +15,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard import Additive, Bilinear, Cosine, Dot, Kernel, Separable, attend
+from regard import (
+    Additive,
+    Bilinear,
+    Cosine,
+    Dot,
+    Entmax,
+    Kernel,
+    Normalizer,
+    Separable,
+    Sigmoid,
+    Softmax,
+    Sparsemax,
+    attend,
+)
 from regard.attention import tiling
 from tests.attention import reference
 from tests.attention.meanings import DTYPES, MASKS, Draw, Meaning, Shape, draw_meaning
@@ -32,6 +46,7 @@ class Case:
     value: Tensor
     score: nn.Module
     meaning: Meaning
+    normalizer: nn.Module | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,11 +56,13 @@ class Case:
     def leaves(self) -> dict[str, Tensor]:
         """Everything that a gradient flows into, by name."""
         named = {"query": self.query, "key": self.key, "value": self.value, **dict(self.score.named_parameters())}
+        if self.normalizer is not None:
+            named |= dict(self.normalizer.named_parameters(prefix="normalizer"))
         return named | {f"bias {i}": tensor for i, tensor in enumerate(self.meaning.learned)}
 
     @property
     def options(self) -> dict:
-        return {"score": self.score, "mask": self.meaning.mask}
+        return {"score": self.score, "mask": self.meaning.mask, "normalizer": self.normalizer}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,7 +87,7 @@ class Case:
 
     def expected(self) -> tuple[Tensor, Tensor]:
         """Output and weights as the reference has them."""
-        return reference.attend(self.scores(), self.value)
+        return reference.attend(self.scores(), self.value, normalizer=self.normalizer)
 
     def copied(self, dtype: torch.dtype | None = None) -> "Case":
         """The same numbers in leaves of their own, in another dtype, that all want gradients."""
@@ -80,11 +97,14 @@ class Case:
             (learned,) = (tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in meaning.learned)
             added = learned if meaning.formula is None else meaning.formula(learned)
             meaning = replace(meaning, added=added, learned=[learned])
-        return Case(query, key, value, score if dtype is None else score.to(dtype), meaning)
+        normalizer = None if self.normalizer is None else copy.deepcopy(self.normalizer).requires_grad_()
+        if dtype is not None:
+            score, normalizer = score.to(dtype), None if normalizer is None else normalizer.to(dtype)
+        return Case(query, key, value, score, meaning, normalizer)
 
     def __str__(self) -> str:
         shapes = ", ".join(f"{name} {tuple(leaf.shape)}" for name, leaf in self.leaves.items())
-        return f"{self.score}, mask {self.meaning.mask!r}, {shapes}, {self.query.dtype}"
+        return f"{self.score}, mask {self.meaning.mask!r}, {self.normalizer}, {shapes}, {self.query.dtype}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the tables
@@ -135,6 +155,30 @@ SOME_SCORES = [
 ]
 
 
+class SquaredReLU(Normalizer):
+    """A normaliser that regard does not know: any Normalizer will do."""
+
+    def forward(self, scores: Tensor, per_head: Tensor | None = None) -> Tensor:
+        return scores.relu().square()
+
+
+def per_head(heads: int) -> nn.Parameter:
+    return nn.Parameter(torch.linspace(-0.7, 1.3, heads, dtype=torch.float64))
+
+
+# name → a normaliser for so many heads; None is what a call gets that names none
+NORMALIZERS: dict[str, Callable[[int], nn.Module | None]] = {
+    "none": lambda heads: None,
+    "sink": lambda heads: Softmax(sink=0.3),
+    "sink-heads": lambda heads: Softmax(sink=per_head(heads)),
+    "sigmoid": lambda heads: Sigmoid(bias=-0.9),
+    "sigmoid-heads": lambda heads: Sigmoid(bias=per_head(heads)),
+    "sparsemax": lambda heads: Sparsemax(),
+    "entmax": lambda heads: Entmax(1.5),
+    "squared-relu": lambda heads: SquaredReLU(),
+}
+
+
 def key_size(score: str) -> int:
     return OTHER_FEATURES if score in ("bilinear", "additive") else FEATURES
 
@@ -151,14 +195,16 @@ def table_case(
     shape: Shape = SHAPES["more-keys"],
     dtype: torch.dtype = torch.float64,
     *,
+    normalizer: str = "none",
     grad: bool = False,
     seed: int = 7,
 ) -> Case:
-    """query (b, h, n, FEATURES), key (b, h, m, key size), value (b, h, m, VALUE_SIZE), a score and a mask by name."""
+    """query (b, h, n, FEATURES), key (b, h, m, key size), value (b, h, m, VALUE_SIZE), the rest by name."""
     draw, front = Draw(seed), shape[:2]
     sizes = ((shape.n, FEATURES), (shape.m, key_size(score)), (shape.m, VALUE_SIZE))
     tensors = (draw.normal(*front, *size).to(dtype).requires_grad_(grad) for size in sizes)
-    return Case(*tensors, build(score, dtype), MASKS[mask](shape))
+    built = NORMALIZERS[normalizer](shape.heads)
+    return Case(*tensors, build(score, dtype), MASKS[mask](shape), None if built is None else built.to(dtype))
 
 
 def in_turn(first, second, third, often=None) -> list[tuple]:
@@ -174,7 +220,7 @@ def in_turn(first, second, third, often=None) -> list[tuple]:
 # ------------------------------------------------------------------------------------------------------------ engines
 
 # The sizes at which a problem is cut: as they are, and so small that every engine runs on many tiles.
-CUTS = {"normal": {}, "small": {"STREAMED": 40, "MASKED_ROWS": 3, "WORTH_A_CALL": 1}}
+CUTS = {"normal": {}, "small": {"STREAMED": 40, "MASKED_ROWS": 3, "DENSE": 40, "WORTH_A_CALL": 1}}
 
 
 def cut(monkeypatch, name: str) -> None:
@@ -273,6 +319,14 @@ def draw_points(draw: Draw, name: str, score: nn.Module, dtype: torch.dtype, sha
     return points + draw.choice([10.0, 1000.0]) * draw.booleans((*shape[:-1], 1), draw.choice([0.5, 1.0]))
 
 
+def draw_normalizer(draw: Draw, batch: tuple[int, ...], dtype: torch.dtype) -> nn.Module | None:
+    """The default for two thirds of the cases. Parameters are of the dtype, or in full precision."""
+    if not draw.flip(1 / 3):
+        return None
+    normalizer = NORMALIZERS[draw.choice(list(NORMALIZERS)[1:])](batch[-1] if len(batch) > 1 else 1)
+    return normalizer.requires_grad_(False).to(dtype if draw.flip(0.7) else torch.float64)
+
+
 def draw_case(seed: int, *, times: float = 1.0) -> Case:
     """The case of this number; queries and keys are multiplied by `times`. Nothing wants gradients yet."""
     torch.manual_seed(seed)  # for the parameters of scores
@@ -298,7 +352,8 @@ def draw_case(seed: int, *, times: float = 1.0) -> Case:
     meaning = draw_meaning(draw, (*leads[0], n, m), dtype)
     for tensor in meaning.learned:
         tensor.requires_grad_(False)
-    return Case(*tensors, score.requires_grad_(False), meaning)
+    normalizer = draw_normalizer(draw, leads[0], dtype)
+    return Case(*tensors, score.requires_grad_(False), meaning, normalizer)
 
 
 def restricted(case: Case, meaning: Meaning) -> Case:

@@ -1,6 +1,7 @@
 """Masks and what they have to mean, pair by pair: the table of them, and random ones. A new mask is one row here."""
 
 import itertools
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from regard import (
     relative,
     segments,
     t5_buckets,
+    visible,
     window,
 )
 from tests.attention import reference
@@ -163,6 +165,31 @@ def near(steps: Tensor) -> Tensor:
     return steps.clamp(-2, 2) + 2
 
 
+def visible_of(mask_mod: Callable, shape: tuple[int, ...]) -> Meaning:
+    *front, n, m = shape
+    heads, batch = front[-1] if front else 1, math.prod(front[:-1])
+    b, h, q, k = torch.meshgrid(*(torch.arange(size) for size in (batch, heads, n, m)), indexing="ij")
+    return Meaning(visible(mask_mod), mask_mod(b, h, q, k).reshape(shape))
+
+
+DOCUMENTS = torch.tensor([0, 0, 1, 1, 1, 0, 2])
+
+
+def same_document(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return (DOCUMENTS[q_idx % 7] == DOCUMENTS[kv_idx % 7]) & (kv_idx <= q_idx + 4)
+
+
+def by_head(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return (q_idx - kv_idx).abs() <= 1 + h % 3
+
+
+def by_sequence(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return (kv_idx < 2 + b) & (DOCUMENTS[(b + q_idx) % 7] < 2) | (kv_idx == h)
+
+
+MASK_MODS = [same_document, by_head, by_sequence]
+
+
 def kept(tensor: Tensor) -> Meaning:
     return Meaning(keep(tensor), tensor)
 
@@ -288,6 +315,7 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "relative-holes": _relative(holes=0.4),
     "relative-learned": _relative(learned=True),
     "relative-t5-learned": _t5,
+    **{f"visible-{mod.__name__}": lambda s, mod=mod: visible_of(mod, s) for mod in MASK_MODS},
     "causal-start": _start,
     "causal-end": _end,
     "causal-before": _causal(-2),
@@ -319,6 +347,7 @@ MASKS: dict[str, Callable[[Shape], Meaning]] = {
     "~(drop&window)": lambda s: ~(_heads_dropped(s) & _window(3, 2, "end")(s)),
     "~(lengths|causal)": lambda s: ~(_lengths(s) | _start(s)),
     "segments-ragged&alibi": lambda s: _ragged_segments(s) & _alibi(learned=True)(s),
+    "~visible&lengths": lambda s: ~visible_of(by_head, s) & _lengths(s),
     "alibi&relative&causal": lambda s: _alibi()(s) & _relative(learned=True)(s) & _end(s),
     "(lengths&causal)|window": lambda s: (_lengths(s) & _start(s)) | _window(0, 0, "start")(s),
 }
@@ -364,6 +393,10 @@ def draw_band(draw: Draw, shape: tuple[int, ...]) -> Meaning:
     return band(window(left, right, **options), shape, left, right, shift)
 
 
+def draw_visible(draw: Draw, shape: tuple[int, ...]) -> Meaning:
+    return visible_of(draw.choice(MASK_MODS), shape)
+
+
 def draw_relative(draw: Draw, shape: tuple[int, ...]) -> Meaning:
     """A learned bias that depends on distances."""
     shift, heads = draw.random.randint(-2, 2), shape[-3] if len(shape) > 2 and draw.flip(0.8) else 1
@@ -386,7 +419,7 @@ def dense_shape(draw: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def draw_meaning(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Meaning:
     """Up to three masks that restrict, some of them joined by |, and sometimes a bias."""
-    kinds = [draw_band, draw_band, draw_dense, draw_segments] + [draw_lengths] * 3 * (len(shape) > 2)
+    kinds = [draw_band, draw_band, draw_dense, draw_segments, draw_visible] + [draw_lengths] * 3 * (len(shape) > 2)
     meaning = Meaning()
     for _ in range(draw.choice([0, 0, 1, 1, 1, 2, 2, 3])):
         part = draw.choice(kinds)(draw, shape)

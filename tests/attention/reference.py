@@ -1,8 +1,8 @@
 """The formula once more, in float64 and as plainly as it can be written, to hold the product against.
 
 Nothing here is done the way regard does it: every pair of query and key is laid out in full (…, n, m, size), heads are
-copied, masks are asked pair by pair, kernels are written as K itself. From a score object only its settings and
-parameters are read.
+copied, masks are asked pair by pair, kernels are written as K itself. From a score or a normaliser only its settings
+and parameters are read.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from regard import Additive, Bilinear, Cosine, Dot, Kernel, Separable
+from regard import Additive, Bilinear, Cosine, Dot, Entmax, Kernel, Separable, Sigmoid, Softmax, Sparsemax
 
 NEVER = -math.inf
 
@@ -101,16 +101,78 @@ def restrict(scores, allowed=None, added=None):
     return scores if allowed is None else torch.where(allowed, scores, NEVER)
 
 
-def attend(scores, value, allowed=None, added=None):
+def attend(scores, value, allowed=None, added=None, normalizer=None):
     """(output, weights) from scores (…, n, m) and values (…, m, size); rows with nothing allowed are 0."""
-    scores = restrict(scores, allowed, added)
-    visible = scores != NEVER
-    best = scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else 0.0
-    shares = torch.where(visible, torch.where(visible, scores - torch.where(visible, best, 0.0), 0.0).exp(), 0.0)
-    total = shares.sum(-1, keepdim=True)
-    weights = shares / torch.where(total > 0, total, 1.0)
+    weights = normalize(restrict(scores, allowed, added), normalizer)
     heads = scores.shape[-3] if scores.dim() > 2 else 1
     return torch.einsum("...ij,...jd->...id", weights, shared_heads(value, heads)), weights
+
+
+# ---------------------------------------------------------------------------------------------------------- normalisers
+
+
+def normalize(scores, normalizer=None):
+    """Weights of scores (…, n, m), 0 where they are −inf. A normaliser of the user's defines itself."""
+    visible = scores != NEVER
+    some = visible.any(-1, keepdim=True)
+    scores = torch.where(some, scores, 0.0)  # a row of nothing is an ordinary one until its weights are taken away
+    if not scores.shape[-1]:
+        return scores
+    kind = Softmax if normalizer is None else type(normalizer)
+    if kind is Softmax:
+        weights = softmax(scores, None if normalizer is None else normalizer.sink)
+    elif kind in NORMALIZERS:
+        weights = NORMALIZERS[kind](normalizer, scores)
+    else:
+        weights = normalizer(scores)
+    return torch.where(visible, weights, 0.0)
+
+
+def by_head(number, scores):
+    """A number, or one for each head of scores (…, heads, n, m)."""
+    number = torch.as_tensor(number, dtype=scores.dtype)
+    return number.reshape(-1, 1, 1) if scores.dim() > 2 else number.reshape(())
+
+
+def softmax(scores, sink):
+    """e^{s} over the sum of them all, in which the sink is one more."""
+    sink = NEVER if sink is None else by_head(sink, scores)
+    best = scores.detach().amax(-1, keepdim=True).maximum(torch.as_tensor(sink, dtype=scores.dtype))
+    shares, rest = (scores - best).exp(), (torch.as_tensor(sink, dtype=scores.dtype) - best).exp()
+    return shares / (shares.sum(-1, keepdim=True) + rest)
+
+
+def sigmoid(normalizer, scores):
+    finite = torch.where(scores == NEVER, 0.0, scores)  # those weights are taken away
+    return 1 / (1 + torch.exp(-finite - by_head(normalizer.bias, scores)))
+
+
+def sparsemax(normalizer, scores):
+    """By sorting: the k best share the weight, k the largest for which 1 + k s_k > s_1 + … + s_k."""
+    falling = scores.sort(-1, descending=True).values
+    sums, counts = falling.cumsum(-1), torch.arange(1, scores.shape[-1] + 1)
+    k = (1 + counts * falling > sums).sum(-1, keepdim=True)
+    return (scores - (sums.gather(-1, k - 1) - 1) / k).clamp(min=0)
+
+
+def entmax(normalizer, scores):
+    """τ by bisection until it moves no more, and its slopes from the sum of the weights, which stays 1."""
+    power = 1 / (normalizer.alpha - 1)
+    scaled = (scores - scores.detach().amax(-1, keepdim=True)) / power
+    known = scaled.detach()
+    low, high = torch.full_like(known[..., :1], -1.0), torch.zeros_like(known[..., :1])
+    for _ in range(100):
+        middle = (low + high) / 2
+        above = (known - middle).clamp(min=0).pow(power).sum(-1, keepdim=True) > 1
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    inside = known > high
+    slopes = torch.where(inside, (known - high).clamp(min=0), 1.0).pow(power - 1) * inside
+    moved = torch.where(inside, scaled - known, 0.0)  # 0, but it has gradients
+    threshold = high + (slopes * moved).sum(-1, keepdim=True) / slopes.sum(-1, keepdim=True)
+    return torch.where(inside, torch.where(inside, scaled - threshold, 0.0).pow(power), 0.0)
+
+
+NORMALIZERS = {Sigmoid: sigmoid, Sparsemax: sparsemax, Entmax: entmax}
 
 
 def shared_heads(rows, heads):

@@ -50,8 +50,7 @@ def assert_same(got, expected, tolerance=1e-10):
 # --- the operators
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "dtype"), [*zip(LAYOUTS, [torch.float32, torch.float64] * 2, strict=True)], ids=str)
 def test_opcheck(layout, dtype):
     tensors = draw((B, N, M), *SHAPES, layout=layout, dtype=dtype)
     leaves = tuple(x.detach().requires_grad_() for x in tensors)

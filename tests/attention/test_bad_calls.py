@@ -6,6 +6,7 @@ default, the rest also for random sizes, dtypes, scores and masks. Rows about ma
 """
 
 import itertools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from regard.attention import (
     Dot,
     Kernel,
     Mask,
+    Score,
+    Separable,
     attend,
     average_pool,
     bias,
@@ -97,6 +100,14 @@ Row = tuple[type[Exception], str, str, str, Callable[[Call], object]]
 
 # ------------------------------------------------------------------------------------------------------------- tensors
 
+
+def nested(rows: Tensor, layout: torch.layout) -> Tensor:
+    """Sequences of different lengths, as PyTorch puts them into one tensor."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a prototype
+        return torch.nested.nested_tensor([rows[0], rows[0, :, 1:]], layout=layout)
+
+
 # What is wrong with any one of the three.
 TENSORS: list[Row] = [
     (kind, name, expected, came, lambda c, name=name, wrong=wrong: c.attend(**{name: wrong(getattr(c, name))}))
@@ -105,7 +116,9 @@ TENSORS: list[Row] = [
         (TypeError, "torch.Tensor", "list", lambda rows: rows.tolist()),
         (TypeError, "torch.Tensor", "tuple", lambda rows: (1.0,)),
         (TypeError, "torch.Tensor", "NoneType", lambda rows: None),
-        (TypeError, "torch.Tensor", "ndarray", lambda rows: rows.double().numpy()),
+        (TypeError, "torch.Tensor", "numpy.ndarray; torch.from_numpy", lambda rows: rows.double().numpy()),
+        (TypeError, "dense", "nested", lambda rows: nested(rows, torch.strided)),
+        (TypeError, "to_padded_tensor", "nested", lambda rows: nested(rows, torch.jagged)),
         (TypeError, "floating", "int64", lambda rows: rows.long()),
         (TypeError, "floating", "bool", lambda rows: rows > 0),
         (TypeError, "floating", "complex64", lambda rows: rows.to(COMPLEX)),
@@ -131,7 +144,7 @@ TENSORS += [
     (TypeError, "key", "float64", "float32", lambda c: c.attend(query=c.query.to(c.other))),
     (TypeError, "key", "float32", "float64", lambda c: c.attend(key=c.key.to(c.other))),
     (TypeError, "value", "float32", "float64", lambda c: c.attend(value=c.value.to(c.other))),
-    (ValueError, "query", "holds numbers", "meta", lambda c: c.attend(query=c.query.to(META))),
+    (ValueError, "key", "meta", "cpu", lambda c: c.attend(query=c.query.to(META))),
     (ValueError, "key", "cpu", "meta", lambda c: c.attend(key=c.key.to(META))),
     (ValueError, "value", "cpu", "meta", lambda c: c.attend(value=c.value.to(META))),
     (ValueError, "key", "4", "(3, 2, 7, 5)", lambda c: c.attend(key=c.t(c.b, c.h, c.m, c.d + 1), mask=None)),
@@ -185,6 +198,12 @@ def bilinear(c: Call, *sizes: int) -> Bilinear:
     return Bilinear(*sizes).to(c.dtype)
 
 
+def unprojected(c: Call, score: Score) -> None:
+    """The keys themselves, where those that the score made of them should be."""
+    c.attend(key=score.project_key(c.key), score=score.projected)
+    c.attend(score=score.projected)
+
+
 SCORES: list[Row] = [
     scored(TypeError, "score", "nn.Module", "type", lambda c: Dot),
     scored(TypeError, "score", "nn.Module", "str", lambda c: "dot"),
@@ -193,6 +212,10 @@ SCORES: list[Row] = [
     scored(ValueError, "score", "(3, 2, 5, 7)", "(5, 6)", lambda c: Returns(c.t(5, 6))),
     scored(ValueError, "score", "(3, 2, 5, 7)", "(5, 7)", lambda c: Returns(c.t(5, 7))),
     scored(ValueError, "score", "(3, 2, 5, 7)", "NoneType", lambda c: Returns(None)),
+    scored(
+        ValueError, "score", "Returns to map query (3, 2, 5, 4) and key (3, 2, 7, 4)", "()", lambda c: Returns(c.t())
+    ),
+    scored(TypeError, "score", "Linear to map query", "2 positional arguments", lambda c: nn.Linear(c.d, c.d)),
     scored(ValueError, "key", "4", "(3, 2, 7, 5)", lambda c: Dot(), 1),
     scored(ValueError, "key", "4", "(3, 2, 7, 5)", lambda c: Cosine(), 1),
     scored(ValueError, "key", "4", "(3, 2, 7, 5)", lambda c: Kernel(), 1),
@@ -212,6 +235,15 @@ SCORES: list[Row] = [
     scored(ValueError, "key", "4", "(3, 2, 7, 5)", lambda c: bilinear(c, c.d, c.d + 1).projected, 1),
     scored(ValueError, "query", "1", "(3, 2, 5, 4)", lambda c: Kernel(width=[1.0]).projected),
     scored(TypeError, "query", "float64", "float32", lambda c: Additive(c.d, c.d, c.d).to(c.other).projected),
+    *(
+        (ValueError, "key", "went through project_key", "it was given", lambda c, make=make: unprojected(c, make(c)))
+        for make in (
+            lambda c: additive(c, c.d, c.d, c.d),
+            lambda c: bilinear(c, c.d, c.d),
+            lambda c: Cosine(),
+            lambda c: Separable(),
+        )
+    ),
     (ValueError, "key", "4", "(7, 5)", lambda c: additive(c, c.d, c.d, 3).project_key(c.t(c.m, c.d + 1))),
     (ValueError, "key", "5", "(7, 4)", lambda c: bilinear(c, c.d, c.d + 1).project_key(c.t(c.m, c.d))),
     # scores by themselves

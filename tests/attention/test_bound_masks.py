@@ -140,15 +140,15 @@ def test_tensors_are_what_a_mask_reads():
 
 # One of each kind: it is the compiler that takes the time.
 COMPILED = [
-    "lengths",
     "lengths-by-row",
     "segments",
     "keep",
-    "drop",
     "bias-holes",
-    "bias-rows-learned",
-    "causal-end",
     "window",
+    "alibi-learned",
+    "relative-t5-learned",
+    "visible-by_sequence",
+    "~segments-ragged&causal",
     "drop&window&learned",
     "(lengths|keep)&causal",
 ]
@@ -160,7 +160,7 @@ def test_one_graph_serves_all_shapes(name):
     torch._dynamo.reset()
     graphs = CompileCounter()
     compiled = torch.compile(restrictions, fullgraph=True, backend=graphs, dynamic=True)
-    for shape in (Shape(11, 2, 5, 7), Shape(13, 3, 11, 13)):
+    for shape in (Shape(11, 2, 29, 19), Shape(13, 3, 31, 23)):
         mask = MASKS[name](shape).mask
         rows = [torch.zeros(*shape[:2], size, 17) for size in shape[2:]]
         assert same(compiled(*rows, mask), restrictions(*rows, mask))
@@ -180,7 +180,7 @@ def test_masks_are_made_while_compiling():
 def test_shapes_alone_are_enough(name):
     """A fake tensor has no value to be asked for."""
     mask = MASKS[name](SHAPE).mask
-    with FakeTensorMode() as mode:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:  # a global that a function reads is not copied
         with FakeCopyMode(mode):
             fake = copy.deepcopy(mask)
         allowed, added = restrictions(*(torch.zeros(*SHAPE[:2], rows, 4) for rows in SHAPE[2:]), fake, remembered=True)

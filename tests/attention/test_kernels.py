@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.attention import Kernel, attend, lengths, weights
+from regard.attention import Kernel, attend, keep, lengths, weights
 from regard.attention.kernels import KERNELS
 from tests.attention import reference
 from tests.attention.cases import CUTS, assert_near, cut, gradients
@@ -199,11 +199,12 @@ PLACES = {  # dtype, where the data lie, how wide they are spread, width, tolera
 }
 
 
-@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize(("queries", "features"), [(97, 1), (97, 3), (3, 1), (1, 3), (3, 41)])
 @pytest.mark.parametrize("place", PLACES)
-def test_the_gaussian_is_exact_wherever_the_data_lie(place, features):
+def test_the_gaussian_is_exact_wherever_the_data_lie(place, queries, features):
     dtype, centre, spread, width, tolerance = PLACES[place]
-    x, samples, y = (centre + spread * random(97, features)), (centre + spread * random(131, features)), random(131, 2)
+    x, samples = (centre + spread * random(rows, features) for rows in (queries, 131))
+    y = random(131, 2)
     for result, wanted in both(*(tensor.to(dtype) for tensor in (x, samples, y)), width):
         assert_near(result, wanted, tolerance)
 
@@ -248,9 +249,11 @@ def test_the_gaussian_is_fused_wherever_the_data_lie():
     assert Kernel().as_dot(1e6 * random(1, 1, 50, 2), 1e6 * random(1, 1, 50, 2)) is None
 
 
-def test_padding_far_from_the_data_costs_no_digits():
+@pytest.mark.parametrize("queries", [2, 17])
+def test_padding_far_from_the_data_costs_no_digits(queries):
     """Padding is full of zeros, the data lie at 10⁴: what no query sees must not move the centre of the reduction."""
-    x, samples, y = (1e4 + random(2, 17, 1)).float(), (1e4 + random(2, 61, 1)).float(), random(2, 61, 1).float()
+    x, samples = (1e4 + random(2, queries, 1)).float(), (1e4 + random(2, 61, 1)).float()
+    y = random(2, 61, 1).float()
     counts = [5, 40]
     for b, count in enumerate(counts):
         samples[b, count:] = 0
@@ -258,3 +261,81 @@ def test_padding_far_from_the_data_costs_no_digits():
     for b, count in enumerate(counts):
         (_, wanted), *_ = both(x[b], samples[b, :count], y[b, :count], 0.1)
         assert_near(result[b], wanted, 1e-5)
+
+
+@pytest.mark.parametrize("features", [1, 3, 41])
+def test_a_near_key_that_is_hidden_costs_no_digits(features):
+    """One query far from all it may see, but near to what it may not: what it sees still decides to the last digit."""
+    x, samples, y = torch.zeros(1, features), 100 + random(61, features), random(61, 2)
+    samples[40:] = 0.01 * random(21, features)
+    result = attend(x, samples.float(), y.float(), score=Kernel(), mask=keep(torch.arange(61)[None] < 40))
+    wanted = reference.scores(Kernel(), x.double(), samples.float().double()[:40])
+    assert_near(result, reference.attend(wanted, y[:40])[0], 1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- no width without end
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize("name", LOG_KERNELS)
+@pytest.mark.parametrize("by_feature", [False, True])
+def test_the_width_learns_beside_a_query_that_reaches_nothing(name, features, by_feature, dtype):
+    """Its distances are infinite, and 0 · inf must not reach the width; what it learns is what it would without it."""
+    x, samples, y = (random(*shape).to(dtype) for shape in ((5, features), (11, features), (11, 2)))
+    far = x.clone()
+    far[2] = 1e20 if dtype == torch.float32 else 1e200
+
+    def slopes(rows, need_weights):
+        score = Kernel(name, [2.5] * features if by_feature else 2.5, learnable=True).to(dtype)
+        output = attend(rows, samples, y, score=score, need_weights=need_weights)
+        output = output[0] if need_weights else output
+        assert output.isfinite().all()
+        return torch.autograd.grad(output[[0, 1, 3, 4]].square().sum() + 0 * output.sum(), list(score.parameters()))
+
+    for need_weights in (False, True):
+        for slope, right in zip(slopes(far, need_weights), slopes(x, need_weights), strict=True):
+            assert_near(slope, right, 1e-4 if dtype == torch.float32 else 1e-10)
+
+
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_nan_is_not_mistaken_for_far_away(name):
+    x, samples = random(5, 3), random(11, 3)
+    x[2, 1] = math.nan
+    for score in (Kernel(name, 2.5), Kernel(name, 2.5, learnable=True), Kernel(name, [2.5] * 3, learnable=True)):
+        assert score.double()(x, samples)[2].isnan().all()
+
+
+# -------------------------------------------------------------------------------------------------------------- traced
+
+
+def test_made_without_numbers():
+    """As models are made before their weights are loaded."""
+    for width in (1.5, [1.5, 0.7]):
+        for learnable in (False, True):
+            with torch.device("meta"):
+                score = Kernel("laplace", width, learnable)
+                tensors = Kernel("laplace", torch.empty(2), learnable)
+            assert all(tensor.is_meta for tensor in (*score.state_dict().values(), *tensors.state_dict().values()))
+            assert "meta" in repr(score)
+            moved = Kernel("laplace", width, learnable).to("meta")
+            for module in (score, moved):
+                scores = module(torch.empty(3, 2, device="meta"), torch.empty(5, 2, device="meta"))
+                assert (scores.is_meta, tuple(scores.shape)) == (True, (3, 5))
+            loaded = score.to_empty(device="cpu")
+            loaded.load_state_dict(Kernel("laplace", width, learnable).state_dict())
+            assert_near(loaded.width, torch.tensor(width), 1e-6)
+
+
+@pytest.mark.parametrize("name", LOG_KERNELS)
+def test_scores_can_be_traced(name):
+    x, samples = random(2, 5, 3), random(2, 7, 3)
+    for score in (Kernel(name, 2.5), Kernel(name, [2.5, 2.0, 3.0], learnable=True).double()):
+        traced = [torch.vmap(score.pairs)(x, samples)]
+        if name in ("gaussian", "tricube"):
+            torch.compiler.reset()
+            traced.append(torch.compile(score.pairs, fullgraph=True, dynamic=True, backend="eager")(x, samples))
+        for scores in traced:
+            right = score.pairs(x, samples)
+            assert torch.equal(scores.isneginf(), right.isneginf())
+            assert_near(scores.nan_to_num(neginf=0), right.nan_to_num(neginf=0), 1e-12)

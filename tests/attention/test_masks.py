@@ -77,6 +77,18 @@ def test_joins(first):
             assert torch.equal(visible(mask | other, SHAPE), DENSE[first] | DENSE[second]), f"| {second}"
 
 
+@pytest.mark.parametrize("name", [name for name in MEANINGS if name != "bias"])
+def test_opposites(name):
+    mask = MEANINGS[name][0]
+    assert torch.equal(visible(~mask, SHAPE), ~DENSE[name])
+    assert torch.equal(visible(~~mask, SHAPE), DENSE[name])
+    assert not visible(mask & ~mask, SHAPE).any()
+    assert visible(mask | ~mask, SHAPE).all()
+    other, dense = MEANINGS["lengths by row"][0], DENSE["lengths by row"]
+    assert torch.equal(visible(~(mask | other), SHAPE), ~(DENSE[name] | dense))
+    assert torch.equal(visible(~(mask & other), SHAPE), ~(DENSE[name] & dense))
+
+
 def test_joins_of_joins():
     names = ("lengths", "causal, end", "window, all ahead", "keep keys")
     (a, b, c, d), (A, B, C, D) = (MEANINGS[name][0] for name in names), (DENSE[name] for name in names)
@@ -89,6 +101,23 @@ def test_biases_add_up():
     wanted = torch.softmax(scores + first + second, -1)
     assert_near(masked_softmax(scores, bias(first) & bias(second)), wanted, 1e-12)
     assert_near(masked_softmax(scores, bias(first) & causal(10) & bias(second)), wanted, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "second"),
+    [(torch.bfloat16, [100.0, 100.0], [0.2, 0.0]), (torch.float16, [40_000.0, 39_968.0], [40_000.0, 40_032.0])],
+)
+@pytest.mark.parametrize("half", [True, False])
+def test_half_precision_biases_add_up_in_full(dtype, first, second, half):
+    """Where half precision would lose the digits that differ, or overflow."""
+    added = [torch.tensor([numbers], dtype=dtype) for numbers in (first, second)]
+    query, key, value = (torch.zeros(rows, 4, dtype=dtype if half else torch.float32) for rows in (1, 2, 2))
+    value[0], mask = 1.0, bias(added[0]) & bias(added[1])
+    wanted = torch.softmax(added[0].double() + added[1].double(), -1)
+    assert_near(weights(query, key, mask=mask), wanted, 4e-3)
+    for need_weights in (False, True):
+        output = attend(query, key, value, mask=mask, need_weights=need_weights)
+        assert_near((output[0] if need_weights else output)[:, :1], wanted[:, :1], 4e-3)
 
 
 @pytest.mark.parametrize("bias_dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -171,4 +200,8 @@ def test_masks_show_themselves_and_can_be_copied(name):
 
 def test_repr():
     assert repr(lengths([1, 2]) & causal(align="end")) == "lengths((2,)) & causal(offset=None, align='end')"
+    assert repr(~keep(torch.ones(2, 3) > 0)) == "drop((2, 3))"
+    assert repr(~(causal(1) & lengths([1])) | ~causal(2)) == (
+        "(~(causal(offset=1, align=None) & lengths((1,))) | ~causal(offset=2, align=None))"
+    )
     assert repr(keep(torch.ones(2, 3) > 0) | window(1, 2, 0)) == "(keep((2, 3)) | window(1, 2, offset=0, align=None))"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.attention import average_pool, bias, keep, max_pool
+from regard.attention import average_pool, bias, keep, lengths, max_pool
 from tests.attention.cases import assert_near, gradients
 from tests.attention.meanings import MASKS, Shape
 
@@ -82,3 +82,13 @@ def test_average_pooling_is_attention_with_equal_scores_so_a_bias_weighs():
 
 def test_a_largest_value_of_minus_infinity_stays():
     assert max_pool(torch.tensor([[-torch.inf], [-torch.inf]])).item() == -torch.inf
+
+
+def test_the_largest_can_be_traced():
+    torch.compiler.reset()
+    value = torch.randn(3, 7, 5)
+    for mask in (None, lengths([1, 0, 7])):
+        compiled = torch.compile(max_pool, fullgraph=True, dynamic=True, backend="eager")(value, mask)
+        assert torch.equal(compiled, max_pool(value, mask))
+        assert max_pool(value.to("meta"), mask).shape == (3, 1, 5)
+    assert torch.equal(torch.vmap(max_pool)(value), max_pool(value))

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -193,6 +194,47 @@ def test_projected_scores_share_the_parameters(score):
     assert [id(parameter) for parameter in projected.parameters()] == [
         id(parameter) for parameter in module.parameters()
     ]
+
+
+def test_keys_that_were_given_are_not_kept():
+    score, key = Additive(5, 5, 5).double(), random(11, 5)
+    keys, given = score.project_key(key), weakref.ref(key)
+    attend(random(7, 5), keys, random(11, 2), score=score.projected)
+    attend(random(7, 5), key.clone(), random(11, 2), score=score.projected)  # where it comes from nobody can say
+    made = weakref.ref(keys)
+    del key, keys
+    assert (given(), made()) == (None, None)
+
+
+def test_keys_that_were_projected_twice_are_still_projected():
+    """As they may be for a cosine, which does not mind."""
+    score, query, value = Cosine(), random(7, 5), random(11, 2)
+    keys = score.project_key(random(11, 5))
+    assert_near(attend(query, keys, value, score=score), attend(query, keys, value, score=score.projected), 1e-14)
+
+
+class Elaborate(Score):
+    """Overrides whatever there is to override."""
+
+    may_exclude, is_dot, has_average, dot_is_exact, has_positions = False, True, True, False, True
+
+    def project_key(self, key):
+        return key * 2
+
+    def pairs(self, query, key):
+        return query @ key.mT
+
+
+def test_projected_scores_are_the_score_in_everything_but_its_keys():
+    """Also in what a score will have tomorrow."""
+    score = Elaborate()
+    about_keys = {"check", "check_key", "project_key", "forward", "projected", "modified"}
+    names = {name for name in vars(Score) if not name.startswith("_")} - about_keys
+    assert names >= {"may_exclude", "is_dot", "dot_is_exact", "has_positions", "pairs", "as_dot", "average"}
+    for name in names:
+        assert getattr(score.projected, name) == getattr(score, name), name
+    key = random(11, 5)
+    assert score.projected.project_key(key) is key
 
 
 # ------------------------------------------------------------------------------------------------ scores of one's own

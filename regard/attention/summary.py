@@ -1,0 +1,290 @@
+"""What the weights amount to, without the weights: how many keys share them, which get the most, what each gets in all.
+
+The scores are visited tile by tile, as in engine.py, and nothing (n × m) is kept. Of a softmax, with s the restricted
+scores of a query, b the best of them and w the weights:
+
+    log Σ_j e^{s_j} = b − log w_b        −Σ_j w_j log w_j = −log w_b − Σ_j w_j (s_j − b)        no term is negative
+
+With a sink the weights are these times the share that the keys keep, σ(log-sum-exp − sink).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.arguments import check_size
+from regard.attention import fused, tiling
+from regard.attention.formula import open_call
+from regard.attention.layout import Tile
+from regard.attention.masks import Mask, zero_hidden
+from regard.attention.normalizers import Softmax
+from regard.attention.tiling import full_precision, size, streamed_tiles
+from regard.attention.tracing import is_traced
+
+if TYPE_CHECKING:
+    from regard.attention.formula import _Call
+
+__all__ = ["Summary", "summarize"]
+
+# Tiles are so many times as large as those of `attend`: a product of 16 rows with 32,768 keys takes 1.5 times as long
+# per row as one of 64 rows, which is more than is lost where the scores do not fit into the cache of a processor.
+TIMES = 4
+CHUNK = 64  # keys that are represented by the best of them when the best of all are looked for
+LOWEST = -1e4  # e to the power of it is 0, and 0 times it is 0, which −inf is not
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What `summarize` gives.
+
+    log_sum_exp: (…, n), log Σ_j e^{score_j} of the keys that a query may attend to, and of the sink if there is one;
+        −inf where there is neither
+    entropy: (…, n), −Σ_j w_j log w_j of its weights
+    width: (…, n), e^entropy: how many keys share the weight, as if evenly; 0 for a query that attends to nothing
+    received: (…, m), the weight that each key gets from all queries
+    top_keys, top_weights: (…, n, top), the keys of the largest weights, largest first, and these weights
+    """
+
+    log_sum_exp: Tensor
+    entropy: Tensor
+    width: Tensor
+    received: Tensor
+    top_keys: Tensor
+    top_weights: Tensor
+
+
+def summarize(
+    query: Tensor,
+    key: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    normalizer: nn.Module | None = None,
+    top: int = 5,
+) -> Summary:
+    """What the weights that `attend` gives to the keys amount to, in memory that grows with n + m only.
+
+    query (…, n, query size) · key (…, m, key size) → a `Summary`: log-sum-exp of the scores, entropy and width of the
+    weights (…, n), weight received by each key (…, m), and the `top` keys of each query with their weights
+    (…, n, min(top, m)). score, mask and normalizer are those of `attend`.
+
+    The numbers are float64 for float64, else float32, and have no gradients. Weights that do not add up to 1 (a sink,
+    Sigmoid) are taken as they are. The log-sum-exp is that of the scores, whatever the normaliser.
+
+    >>> import regard, torch
+    >>> query, key = torch.tensor([[0.0], [9.0]]), torch.tensor([[1.0], [1.0], [0.0], [0.0]])
+    >>> summary = regard.summarize(query, key, top=2)
+    >>> summary.width  # the first query finds four keys alike, the second two
+    tensor([4.0000, 2.0025])
+    >>> summary.received
+    tensor([0.7499, 0.7499, 0.2501, 0.2501])
+    >>> summary.top_weights[1]
+    tensor([0.4999, 0.4999])
+    """
+    top = check_size("top", top)
+    with torch.no_grad():
+        call, rows, keys = open_call(query, key, score, mask, normalizer)
+        top = min(top, keys.shape[2])
+        with full_precision(call.layout.device):
+            parts = (
+                _in_one_tile(call, rows, keys, top) if is_traced(query) and top else _by_tiles(call, rows, keys, top)
+            )
+    log_sum_exp, entropy, width, received, top_keys, top_weights = (call.layout.unfold(part) for part in parts)
+    return Summary(
+        log_sum_exp.squeeze(-1), entropy.squeeze(-1), width.squeeze(-1), received.squeeze(-2), top_keys, top_weights
+    )
+
+
+class _Parts(NamedTuple):
+    """The summary of folded scores (B, R, n, m)."""
+
+    log_sum_exp: Tensor  # (B, R, n, 1)
+    entropy: Tensor  # (B, R, n, 1)
+    width: Tensor  # (B, R, n, 1)
+    received: Tensor  # (B, R, 1, m)
+    top_keys: Tensor  # (B, R, n, top)
+    top_weights: Tensor  # (B, R, n, top)
+
+
+def _in_one_tile(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+    """While traced: no number is looked at, and all scores are made at once."""
+    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
+    allowed, bias = call.restrictions(whole)
+    (key,) = zero_hidden(allowed, key)
+    scores = call.restricted(whole, query, key, allowed, bias, guarded=False)
+    return _of_scores(call, scores, call.per_head, top, None)
+
+
+def _by_tiles(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+    (batch, sharing, n, _), m = query.shape, key.shape[2]
+    parts = _of_no_keys(call, (batch, sharing, n, m), top, query.dtype)
+    (key,) = call.without_hidden(key)
+    guarded = not fused.are_finite(query, key)
+    dot = None if guarded else _as_dot(call, query, key)
+    if dot is None:
+        call, constant = replace(call, exact=True), None
+    else:
+        query, key, constant = dot
+    per_head = None if call.per_head is None else call.per_head.expand(batch, sharing, 1, 1)
+    scratch = _Scratch()
+    # Scores that know positions are computed for all heads at once, others for as many as fit into a tile.
+    together = sharing if call.score.has_positions else 1
+    for tile in (t for row in streamed_tiles(Tile.whole(batch, n, m), together, call.mask, TIMES) for t in row):
+        pairs = size(tile.batch) * size(tile.rows) * size(tile.keys)
+        if not pairs:
+            continue
+        step = max(together, TIMES * tiling.STREAMED // pairs)
+        limits = [None if x is None else x.expand(-1, sharing, -1, -1) for x in call.restrictions(tile)]
+        for heads in (slice(start, min(start + step, sharing)) for start in range(0, sharing, step)):
+            rows, keys = query[tile.batch, heads, tile.rows], key[tile.batch, heads, tile.keys]
+            allowed, bias = (None if x is None else x[:, heads] for x in limits)
+            if dot is None:
+                scores = call.restricted(tile, rows, keys, allowed, bias, guarded)
+            else:
+                scores = _restricted_products(rows, keys, allowed, bias, scratch)
+            numbers = None if per_head is None else per_head[tile.batch, heads]
+            part = _of_scores(call, scores, numbers, min(top, size(tile.keys)), scratch)
+            _put(parts, part, tile, heads)
+    if constant is not None:
+        parts.log_sum_exp.add_(constant)
+    return parts._replace(received=parts.received.to(parts.entropy.dtype))
+
+
+def _of_no_keys(call: _Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> _Parts:
+    """The summary before any key is seen; in float64 where n weights will add up."""
+    batch, sharing, n, m = shape
+    zeros = partial(torch.zeros, dtype=dtype, device=call.layout.device)
+    log_sum_exp, entropy, width = (zeros(batch, sharing, n, 1) for _ in range(3))
+    sink = call.per_head if type(call.normalizer) is Softmax else None
+    log_sum_exp[:] = -torch.inf if sink is None else sink
+    received = zeros(batch, sharing, 1, m, dtype=torch.float64)
+    top_keys = torch.arange(top, device=call.layout.device).repeat(batch, sharing, n, 1)
+    return _Parts(log_sum_exp, entropy, width, received, top_keys, zeros(batch, sharing, n, top))
+
+
+def _put(parts: _Parts, part: _Parts, tile: Tile, heads: slice) -> None:
+    """Put what some heads of a tile give in its place."""
+    place, count = (tile.batch, heads, tile.rows), part.top_keys.shape[-1]
+    for whole, rows in zip(parts[:3], part[:3], strict=True):
+        whole[place] = rows
+    parts.received[tile.batch, heads, :, tile.keys] += part.received
+    parts.top_weights[place][..., :count] = part.top_weights
+    parts.top_keys[place][..., :count] = part.top_keys + tile.keys.start
+    missing = parts.top_keys.shape[-1] - count
+    if missing:  # any others, whose weight is 0
+        start, stop = tile.keys.start, tile.keys.stop
+        others = [*range(min(start, missing)), *range(stop, stop + missing)][:missing]
+        parts.top_keys[place][..., count:] = torch.tensor(others)
+
+
+class _Scratch:
+    """Memory that one tile after another is computed in: made anew for each, it would fragment the heap."""
+
+    def __init__(self) -> None:
+        self.memory: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Numbers of that shape, which were used under this name before."""
+        count, memory = math.prod(shape), self.memory.get(name)
+        if memory is None or memory.numel() < count or memory.dtype != dtype:
+            memory = self.memory[name] = torch.empty(count, dtype=dtype)
+        return memory[:count].view(*shape)
+
+
+# ---------------------------------------------------------------------------------------------------- scores of a tile
+
+
+def _as_dot(call: _Call, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Rows whose dot products are the scores, and what is missing in those of a row, if anything; None: there are none.
+
+    Only for numbers that are finite.
+    """
+    if not (call.score.is_dot and call.uses_dot and query.numel() and key.numel()):
+        return None
+    dot = call.score.as_dot(query, key)
+    if dot is None:
+        return None
+    rows, keys, scale = dot
+    rows = rows * scale
+    keys = keys if keys.stride(1) == 0 else keys.contiguous()
+    if call.score.dot_is_exact:
+        return rows, keys, None
+    first = call.score.pairs(query.double(), key[:, :, :1].double())  # (B, R, n, 1): the constant is that of any key
+    return rows, keys, first - rows.double() @ keys[:, :, :1].double().mT
+
+
+def _restricted_products(
+    query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None, scratch: _Scratch
+) -> Tensor:
+    scores = scratch.take("scores", (*query.shape[:3], key.shape[2]), query.dtype)
+    if key.stride(1) == 0:  # heads that share keys: as if their queries were those of one head
+        torch.bmm(query.flatten(1, 2), key[:, 0].mT, out=scores.flatten(1, 2))
+    else:
+        torch.bmm(query.flatten(0, 1), key.flatten(0, 1).mT, out=scores.flatten(0, 1))
+    if bias is not None:
+        scores += bias.to(scores.dtype)
+    return scores if allowed is None else scores.masked_fill_(~allowed, -torch.inf)
+
+
+# --------------------------------------------------------------------------------------------- what they amount to
+
+
+def _of_scores(call: _Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+    """The summary of restricted scores (B, R, n, m), of one key at least."""
+    if type(call.normalizer) is Softmax:
+        return _of_softmax(call, scores, per_head, top, scratch)
+    weights = call.normalize(scores, per_head, True, None)
+    entropy = torch.special.entr(weights).sum(-1, keepdim=True)
+    width = entropy.exp() * (weights.sum(-1, keepdim=True) > 0)
+    top_weights, top_keys = _largest(weights, top)
+    received = weights.sum(-2, keepdim=True)
+    return _Parts(scores.logsumexp(-1, keepdim=True), entropy, width, received, top_keys, top_weights)
+
+
+def _of_softmax(call: _Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+    out = [
+        None if scratch is None else scratch.take(name, scores.shape, scores.dtype) for name in ("scores", "weights")
+    ]
+    best, top_keys = _largest(scores, top)
+    best = best[..., :1]
+    empty = best == -torch.inf
+    below = torch.sub(scores, best.masked_fill(empty, 0), out=out[0])  # s − b
+    below = torch.clamp(below, min=LOWEST, out=out[0])
+    weights = call.normalize(below, None, False, out[1])  # without the sink
+    rest = -weights.gather(-1, top_keys[..., :1]).log()  # −log w_b = log Σ e^{s − b}
+    log_sum_exp, entropy = best + rest, rest - below.mul_(weights).sum(-1, keepdim=True)
+    share = (~empty).to(scores.dtype)
+    if sink is not None:
+        sink = sink.to(scores.dtype).clamp(max=torch.finfo(scores.dtype).max)
+        share = torch.sigmoid(log_sum_exp - sink).masked_fill(empty, 0)
+        log_sum_exp = torch.logaddexp(log_sum_exp, sink)
+    entropy = entropy * share + torch.special.entr(share)
+    if sink is not None or is_traced(scores) or bool(empty.any()):
+        weights = weights.mul_(share)
+    width = entropy.exp() * (share > 0)
+    received = weights.sum(-2, keepdim=True)
+    return _Parts(log_sum_exp, entropy, width, received, top_keys, weights.gather(-1, top_keys))
+
+
+def _largest(numbers: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The `top` largest of the last dimension, and where they are.
+
+    They are in those chunks whose best are the largest, so that few numbers have to be sorted.
+    """
+    chunks = numbers.shape[-1] // CHUNK
+    if is_traced(numbers) or chunks < 2 * top:
+        values, places = numbers.topk(top)
+        return values, places
+    front, back = numbers[..., : chunks * CHUNK].unflatten(-1, (chunks, CHUNK)), numbers[..., chunks * CHUNK :]
+    chosen = front.amax(-1).topk(top).indices  # (B, R, n, top)
+    among = front.gather(-2, chosen.unsqueeze(-1).expand(*chosen.shape, CHUNK)).flatten(-2)
+    values, places = torch.cat([among, back], -1).topk(top)
+    chosen = torch.cat([chosen, chosen.new_full((*chosen.shape[:-1], 1), chunks)], -1)  # the back is the last chunk
+    return values, chosen.gather(-1, places // CHUNK) * CHUNK + places % CHUNK
