@@ -551,7 +551,7 @@ def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     Keys that no query sees are blanked. A NaN that some rows see is kept from others only on the eager way.
     """
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
+    whole = Tile.whole(query.shape[0], query.shape[2], key.shape[2])
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)

@@ -184,7 +184,7 @@ class _Segments(Mask):
                     raise ValueError(f"segments: expected {expected}, got {total}")
             ends = _counts_on("segments", ends, layout.device)
             if batched:
-                ends = ends.reshape(len(ends), *[1] * (len(layout.batch) - 1), 1, ends.shape[-1])
+                ends = ends.reshape(ends.shape[0], *[1] * (len(layout.batch) - 1), 1, ends.shape[-1])
                 ends = layout.fold(layout.select(ends, rows=False))[:, :, 0]  # (B, R or 1, sequences)
             folded.append(ends if batched else ends[None, None])
         return _BoundSegments(folded[0], folded[1], layout)
@@ -268,7 +268,7 @@ class _BoundSegments(BoundMask):
 
 def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
     """To which sequence each position belongs, (B or 1, R or 1, positions); their number for what is left over."""
-    ends = ends[tile.batch] if len(ends) > 1 else ends
+    ends = ends[tile.batch] if ends.shape[0] > 1 else ends
     return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
 
 

@@ -180,7 +180,7 @@ class _BoundRelative(BoundDense):
     add_gradient = BoundMask.add_gradient  # the vector is small
 
     def block(self, tile: Tile) -> Tensor:
-        vector = self.tensor[tile.batch] if len(self.tensor) > 1 else self.tensor  # (B or 1, R or 1, 1, n + m − 1)
+        vector = self.tensor[tile.batch] if self.tensor.shape[0] > 1 else self.tensor  # (B or 1, R or 1, 1, n + m − 1)
         if self.layout.positions is not None:
             rows, keys = self.layout.query_indices(tile.rows), torch.arange(tile.keys.start, tile.keys.stop)
             return vector.squeeze(-2)[..., keys.to(rows.device) - rows[:, None] + (self.layout.n - 1)]
