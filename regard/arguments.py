@@ -9,7 +9,8 @@ import math
 from collections.abc import Collection, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import Parameter
 
 __all__ = [
     "check_batch",
@@ -29,6 +30,7 @@ __all__ = [
     "shape_text",
 ]
 
+_is_mapped = torch._C._functorch.is_functorch_wrapped_tensor
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Beyond these a config is a mistake, or worse; refusing it takes no memory.
 LIMITS = {"layers": 2_048, "decoder_layers": 2_048, "heads": 2_048, "kv_heads": 2_048, "vocab_size": 1 << 24}
@@ -44,10 +46,9 @@ def has_values(*tensors: Tensor) -> bool:
     """Whether tensors can be asked for their values: not while compiled, exported or mapped, nor if only a shape."""
     if torch.compiler.is_compiling():
         return False
-    for tensor in tensors:
-        if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
-            return False
-        if tensor.is_meta or torch._C._functorch.is_batchedtensor(tensor):
+    for tensor in tensors:  # a decoder asks this for every product
+        kind = type(tensor)
+        if (kind is not Tensor and kind is not Parameter) or tensor.is_meta or _is_mapped(tensor):
             return False
     return True
 
@@ -173,8 +174,8 @@ def check_marks(vocab_size: int, **marks: int | Sequence[int] | None) -> None:
 
 def check_batch(name: str, rows: Tensor, batch: int, what: str) -> None:
     """As many sequences as something else has."""
-    if len(rows) != batch:
-        raise ValueError(f"{name}: expected {batch} sequences, as many as {what}, got {len(rows)}")
+    if rows.shape[0] != batch:  # len() would fix a size that export leaves open
+        raise ValueError(f"{name}: expected {batch} sequences, as many as {what}, got {rows.shape[0]}")
 
 
 def check_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, n: int) -> Tensor:

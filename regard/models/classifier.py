@@ -150,7 +150,7 @@ def pool(pooling: str, vectors: Tensor, lengths: Tensor | Sequence[int] | None) 
     if pooling == "first":
         return vectors[:, 0]
     n = vectors.shape[1]
-    counts = torch.full((len(vectors),), n) if lengths is None else torch.as_tensor(lengths)
+    counts = torch.full((vectors.shape[0],), n) if lengths is None else torch.as_tensor(lengths)
     counts = counts.to(vectors.device)[:, None]
     if pooling == "mean":
         return vectors.sum(1) / counts  # there are zeros where there is no token

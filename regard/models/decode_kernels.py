@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import has_values
 from regard.attention.threads import load_kernels, parallel_for
 
 __all__ = ["Linear", "product"]
@@ -55,6 +56,6 @@ def _load_loops(rows: Tensor, weight: Tensor) -> Any:
         return None
     if weight.dtype is not torch.float32 or weight.shape[-1] != size or not weight.is_contiguous():
         return None
-    if not (rows.is_cpu and weight.is_cpu) or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+    if not (rows.is_cpu and weight.is_cpu and has_values(rows)) or torch.is_autocast_enabled("cpu"):
         return None
     return load_kernels("decode", "models")

@@ -82,7 +82,7 @@ class Recurrent(SequentialMixer):
         self.net = RNN("GRU", size, size if causal else size // 2, bidirectional=not causal)
 
     def initial_state(self, rows: Tensor) -> Tensor:
-        return rows.new_zeros(len(rows), 2 if self.net.bidirectional else 1, self.net.hidden_size)
+        return rows.new_zeros(rows.shape[0], 2 if self.net.bidirectional else 1, self.net.hidden_size)
 
     def read(self, rows: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         mixed, (hidden,) = self.net(rows, (state.transpose(0, 1).contiguous(),), lengths)  # (directions, batch, size)
@@ -100,7 +100,7 @@ class Convolution(SequentialMixer):
         self.after = width - 1 - self.before
 
     def initial_state(self, rows: Tensor) -> Tensor:
-        return rows.new_zeros(len(rows), self.before, rows.shape[-1])
+        return rows.new_zeros(rows.shape[0], self.before, rows.shape[-1])
 
     def read(self, rows: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rows = torch.cat([state, rows], 1)

@@ -179,7 +179,7 @@ class MultiHead(nn.Module):
         Where there are fewer sources than batch entries, consecutive entries share one source, as the hypotheses of a
         beam do.
         """
-        queries = query.reshape(len(source.keys), -1, query.shape[-1])  # (sources, sharers · n, query size)
+        queries = query.reshape(source.keys.shape[0], -1, query.shape[-1])  # (sources, sharers · n, query size)
         (heads,) = self._project(queries, QUERY)
         output = self._attend(heads, source.keys, source.values, mask=mask, cross=True)
         return output.reshape(*query.shape[:-1], -1)

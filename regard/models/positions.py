@@ -34,14 +34,19 @@ def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
 
     An odd size ends with a sine. With `halves` the sines come first and the cosines after them, as in Marian.
     """
-    # In float64, which not every device has: so on the CPU.
-    entry = torch.arange(0, size, 2, dtype=torch.float64, device="cpu")
-    angle = positions.cpu().double().unsqueeze(-1) / 10_000 ** (entry / size)  # (…, half of the size, rounded up)
+    angle = _angles(positions, size)
     sine, cosine = angle.sin(), angle.cos()[..., : size // 2]
     waves = torch.cat([sine, cosine], -1)
     if not halves:
         waves[..., 0::2], waves[..., 1::2] = sine, cosine
     return waves.float().to(positions.device)
+
+
+def _angles(positions: Tensor, size: int, base: float = 10_000.0) -> Tensor:
+    """position / base^(2i/size), (…) → (…, half of the size, rounded up). In float64, so on a device that has it."""
+    positions = positions if positions.is_meta else positions.cpu()
+    entry = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
+    return positions.double().unsqueeze(-1) / base ** (entry / size)
 
 
 def check_positions(count: int, max_positions: int) -> None:
@@ -89,7 +94,7 @@ def rotary_table(positions: Tensor, head_size: int, base: float = 10_000.0) -> R
         first = _first_rotations(1 << int(positions.max()).bit_length(), head_size, base)
         tables = [table.to(positions.device)[positions] for table in first]
     else:
-        tables = [table.to(positions.device) for table in _rotations(positions.cpu(), head_size, base)]
+        tables = [table.to(positions.device) for table in _rotations(positions, head_size, base)]
     return RotaryTable(*(table.unsqueeze(-3) for table in tables))
 
 
@@ -102,8 +107,7 @@ def _first_rotations(rows: int, head_size: int, base: float) -> tuple[Tensor, Te
 
 def _rotations(positions: Tensor, head_size: int, base: float) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines of positions (…), each (…, head size)."""
-    entry = torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu")
-    angle = positions.unsqueeze(-1) / base ** (entry / head_size)
+    angle = _angles(positions, head_size, base)
     cosine, sine = angle.cos(), angle.sin()
     return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.arguments import has_values
+
 __all__ = ["RNN", "Hidden"]
 
 Hidden = tuple[Tensor, ...]
@@ -48,10 +50,9 @@ class RNN(nn.RNNBase):
         """States (batch, n, directions · hidden size), zeros behind the lengths, and those after the last row."""
         if hidden is None:
             count = self.num_layers * (2 if self.bidirectional else 1)
-            hidden = (rows.new_zeros(count, len(rows), self.hidden_size),) * (2 if self.mode == "LSTM" else 1)
+            hidden = (rows.new_zeros(count, rows.shape[0], self.hidden_size),) * (2 if self.mode == "LSTM" else 1)
         weights = [weight for layer in self.all_weights for weight in layer]
-        exportable = torch.compiler.is_exporting() and lengths is None
-        if torch.compiler.is_compiling() and not exportable:
+        if torch.compiler.is_compiling() or not (lengths is None or has_values(lengths)):
             return self._run_layers(rows, hidden, weights, lengths)
         dropout = self.dropout if self.training else 0.0
         return _run(rows, hidden, weights, lengths, self.num_layers, dropout)

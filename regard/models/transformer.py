@@ -179,7 +179,7 @@ class Transformer(Translator):
 
     def decode(self, target: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         check_ids("target", target, self.target_embedding.num_embeddings)
-        check_batch("target", target, len(state.sources), "the source")
+        check_batch("target", target, state.sources.shape[0], "the source")
         before = 0 if state.cache is None else state.cache.columns
         positions = torch.arange(before + target.shape[1], device=target.device)[None]
         rows = self._embed(target, positions[:, before:], self.target_embedding, self.target_position_embedding)

@@ -95,7 +95,7 @@ class ViT(ImageClassifier):
         if self.config["positions"] == "sinusoidal":
             rows = rows + _sinusoidal_grid(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
         if self.class_token is not None:
-            rows = torch.cat([self.class_token.expand(len(rows), -1, -1), rows], 1)
+            rows = torch.cat([self.class_token.expand(rows.shape[0], -1, -1), rows], 1)
         if self.position_embedding is not None:
             rows = rows + self.position_embedding
         rows = apply_dropout(rows, self.dropout, self.training)
