@@ -27,8 +27,8 @@ def problem(batch: int, n: int, hidden: int, values: int) -> tuple[Additive, lis
 
 
 def long_sequence(n: int, hidden: int, values: int) -> Callable[[], object]:
-    """Compile on a small problem first, so that only the work itself is measured."""
-    small, large = problem(1, 16, hidden, values), problem(1, n, hidden, values)
+    """Compile first, on a problem just large enough for the loops, so that only the work itself is measured."""
+    small, large = problem(1, 64, hidden, values), problem(1, n, hidden, values)
     forward_and_backward(*small)
     return lambda: forward_and_backward(*large)
 

@@ -181,7 +181,8 @@ def _scores_mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) 
 def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     query, key, w = ctx.saved_tensors
     by_query, by_key, by_w = SLOPES(grad, query, key)
-    return by_query * w, by_key * w, by_w.sum(0)
+    multiply = torch.mul if torch.is_grad_enabled() or is_traced(grad) else Tensor.mul_
+    return multiply(by_query, w), multiply(by_key, w), by_w.sum(0)
 
 
 def _slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -318,9 +319,11 @@ def _loop_slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tens
     a, b = _exponentials(query, key)
     by_key = torch.zeros_like(b)
     by_query, by_w = slopes_from_exp(a, b, grad.contiguous(), by_key)
-    # In the memory of b, which has been read: each tile of a long backward pass comes here.
-    by_key = torch.mul(by_key.mT, 4, out=b.view(key.shape))
-    return by_query.mul_(4), by_key, grad.sum((1, 2)).unsqueeze(1) - 2 * by_w.sum(1)
+    # Into the memory of a and b, which have been read: it was taken first, so that above what is returned, all is free.
+    # Each tile of a long backward pass comes here, and what it leaves behind would else keep the heap from shrinking.
+    torch.mul(by_query, 4, out=a)
+    b = torch.mul(by_key.mT, 4, out=b.view(key.shape))
+    return a, b, grad.sum((1, 2)).unsqueeze(1) - 2 * by_w.sum(1)
 
 
 def _exponentials(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
