@@ -58,7 +58,7 @@ class RNN(nn.RNNBase):
         return _run(rows, hidden, weights, lengths, self.num_layers, dropout)
 
     def _run_layers(
-        self, rows: Tensor, hidden: Hidden, weights: list[Tensor], lengths: Tensor | None
+        self, rows: Tensor, hidden: Hidden, weights: Sequence[Tensor], lengths: Tensor | None
     ) -> tuple[Tensor, Hidden]:
         """The same layer by layer, each as one operator."""
         after = []
@@ -76,7 +76,7 @@ class RNN(nn.RNNBase):
 def _run(
     rows: Tensor,
     hidden: Sequence[Tensor],
-    weights: list[Tensor],
+    weights: Sequence[Tensor],
     lengths: Tensor | None,
     layers: int = 1,
     dropout: float = 0.0,
@@ -89,7 +89,7 @@ def _run(
         output, *after = run(rows, state, *options, True)
         return output, tuple(after)
     packed = pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    hidden = [state.index_select(1, packed.sorted_indices) for state in hidden]
+    hidden = [state.index_select(1, cast(Tensor, packed.sorted_indices)) for state in hidden]
     output, *after = run(packed.data, packed.batch_sizes, hidden[0] if len(hidden) == 1 else hidden, *options)
     output, _ = pad_packed_sequence(packed._replace(data=output), batch_first=True, total_length=rows.shape[1])
     return output, tuple(state.index_select(1, packed.unsorted_indices) for state in after)
