@@ -95,7 +95,8 @@ class Kernel(Score):
                 return scores
             # A score that grows with the square of the distance would be noise in float32 for a query far away.
             query, key = query.double(), key.double()
-        if self.is_dot and (in_transform() or (not is_traced(query, key) and query.shape[-2] < FEW)):
+        differences = query.numel() * key.shape[-2]
+        if self.is_dot and (in_transform() or (not is_traced(query, key) and differences <= FEW_DIFFERENCES)):
             # As it is written: cdist has no derivatives but the first, and that backwards only.
             return ((query.unsqueeze(-2) - key.unsqueeze(-3)) / self.width.to(query)).square().sum(-1) / -2
         # One width divides the distance, which is exact where rows are near each other and far from 0. One per feature
@@ -162,6 +163,7 @@ class Kernel(Score):
         return average_1d(self.name, query, key, value, float(self.width))
 
 
+FEW_DIFFERENCES = 1 << 11  # so many numbers may be made for all pairs and features
 FEW = 8  # queries: to prepare the keys for a dot product takes about as many passes over them
 LOWEST_SCORE = -128  # whose rounding to float32 stays around _TOLERANCE
 IN_CACHE = 1 << 16  # numbers that are computed at a time

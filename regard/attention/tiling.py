@@ -57,8 +57,11 @@ def _rows_at_once(tile: Tile, mask: BoundMask) -> int:
     if not mask.by_row or mask.allows_all(tile) or mask.is_causal(tile):
         return 0
     few = slice(tile.rows.start, min(tile.rows.start + MASKED_ROWS, tile.rows.stop))
-    skips = size(mask.visible_keys(tile._replace(rows=few))) < size(tile.keys)
-    return MASKED_ROWS if skips else max(MASKED_ROWS, DENSE // max(1, size(tile.keys)))
+    if size(mask.visible_keys(tile._replace(rows=few))) < size(tile.keys):
+        return MASKED_ROWS
+    row = tile._replace(rows=slice(few.start, few.start + 1))  # a mask may differ from head to head, or be the same
+    numbers = max(1 if part is None else part.numel() for part in (mask.allowed(row), mask.bias(row)))
+    return max(MASKED_ROWS, DENSE // max(numbers, 1))
 
 
 def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None, times: int = 1) -> Tiles:
