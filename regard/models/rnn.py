@@ -51,14 +51,13 @@ class RNN(nn.RNNBase):
         if hidden is None:
             count = self.num_layers * (2 if self.bidirectional else 1)
             hidden = (rows.new_zeros(count, rows.shape[0], self.hidden_size),) * (2 if self.mode == "LSTM" else 1)
-        weights = [weight for layer in self.all_weights for weight in layer]
+        weights: list[Tensor] = [weight for layer in self.all_weights for weight in layer]
         if torch.compiler.is_compiling() or not (lengths is None or has_values(lengths)):
             return self._run_layers(rows, hidden, weights, lengths)
-        dropout = self.dropout if self.training else 0.0
-        return _run(rows, hidden, weights, lengths, self.num_layers, dropout)
+        return _run(rows, hidden, weights, lengths, self.num_layers, self.dropout, self.training)
 
     def _run_layers(
-        self, rows: Tensor, hidden: Hidden, weights: Sequence[Tensor], lengths: Tensor | None
+        self, rows: Tensor, hidden: Hidden, weights: list[Tensor], lengths: Tensor | None
     ) -> tuple[Tensor, Hidden]:
         """The same layer by layer, each as one operator."""
         after = []
@@ -76,23 +75,24 @@ class RNN(nn.RNNBase):
 def _run(
     rows: Tensor,
     hidden: Sequence[Tensor],
-    weights: Sequence[Tensor],
+    weights: list[Tensor],
     lengths: Tensor | None,
     layers: int = 1,
     dropout: float = 0.0,
+    training: bool = True,
 ) -> tuple[Tensor, Hidden]:
-    run = cast(Any, torch.gru if len(hidden) == 1 else torch.lstm)
-    bidirectional = len(hidden[0]) > layers
-    options = (weights, True, layers, dropout, True, bidirectional)
+    """PyTorch's loop: a GRU takes one hidden state, an LSTM two."""
+    run: Any = torch.gru if len(hidden) == 1 else torch.lstm
+    options = (weights, True, layers, dropout, training, hidden[0].shape[0] > layers)
     if lengths is None:
-        state = hidden[0] if len(hidden) == 1 else tuple(hidden)
-        output, *after = run(rows, state, *options, True)
+        output, *after = run(rows, hidden[0] if len(hidden) == 1 else hidden, *options, True)
         return output, tuple(after)
     packed = pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    hidden = [state.index_select(1, cast(Tensor, packed.sorted_indices)) for state in hidden]
+    order, back = cast(Tensor, packed.sorted_indices), cast(Tensor, packed.unsorted_indices)
+    hidden = [state.index_select(1, order) for state in hidden]
     output, *after = run(packed.data, packed.batch_sizes, hidden[0] if len(hidden) == 1 else hidden, *options)
     output, _ = pad_packed_sequence(packed._replace(data=output), batch_first=True, total_length=rows.shape[1])
-    return output, tuple(state.index_select(1, packed.unsorted_indices) for state in after)
+    return output, tuple(state.index_select(1, back) for state in after)
 
 
 # ------------------------------------------------------------------------------------------------- one layer, compiled

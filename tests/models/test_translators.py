@@ -190,16 +190,26 @@ def test_transformer_is_nn_transformer(pre_norm, source, target):
         same(ours(source, target, LENGTHS), theirs(*inputs, **masks) @ ours.target_embedding.weight.T, 1e-4)
 
 
+def pytorch_rnn(rnn):
+    """PyTorch's own module with the same weights."""
+    make = {"GRU": nn.GRU, "LSTM": nn.LSTM}[rnn.mode]
+    sizes = rnn.input_size, rnn.hidden_size, rnn.num_layers
+    own = make(*sizes, batch_first=True, bidirectional=rnn.bidirectional)
+    own.load_state_dict(rnn.state_dict())
+    return own
+
+
 @pytest.mark.parametrize("name", RECURRENT)
 def test_seq2seq_is_written_out(name, source, target):
     """The formulas at the top of its file, one sentence and one step at a time."""
     model = shaken(Seq2Seq(31, 29, 10, **{"hidden_size": 14} | RECURRENT[name]))
+    encoder, decoder = pytorch_rnn(model.encoder), pytorch_rnn(model.decoder)
     with torch.no_grad():
         logits = model(source, target, LENGTHS)
         for number, count in enumerate(LENGTHS.tolist()):
-            states, hidden = model.encoder(model.source_embedding(source[number : number + 1, :count]))
+            states, hidden = encoder(model.source_embedding(source[number : number + 1, :count]))
             hidden = hidden if isinstance(hidden, tuple) else (hidden,)
-            if model.encoder.bidirectional:
+            if encoder.bidirectional:
                 hidden = tuple(torch.cat([state[0::2], state[1::2]], -1) for state in hidden)
             context = hidden[0][-1:]  # all there is without attention
             for position, token in enumerate(target[number]):
@@ -207,7 +217,7 @@ def test_seq2seq_is_written_out(name, source, target):
                     scores = model.score(hidden[0][-1][:, None], states)
                     context = torch.softmax(scores, -1) @ states
                 step = torch.cat([model.target_embedding(token)[None, None], context], -1)
-                output, hidden = model.decoder(step, hidden if len(hidden) > 1 else hidden[0])
+                output, hidden = decoder(step, hidden if len(hidden) > 1 else hidden[0])
                 hidden = hidden if isinstance(hidden, tuple) else (hidden,)
                 same(logits[number, position], model.output(torch.cat([output, context], -1))[0, 0])
 
