@@ -323,7 +323,10 @@ def draw_normalizer(draw: Draw, batch: tuple[int, ...], dtype: torch.dtype) -> n
     """The default for two thirds of the cases. Parameters are of the dtype, or in full precision."""
     if not draw.flip(1 / 3):
         return None
-    normalizer = NORMALIZERS[draw.choice(list(NORMALIZERS)[1:])](batch[-1] if len(batch) > 1 else 1)
+    name = draw.choice(list(NORMALIZERS)[1:])
+    if name == "squared-relu" and dtype in (torch.float16, torch.bfloat16):
+        return None  # its weights grow with the square of the scores, and so does the error of rounded inputs
+    normalizer = NORMALIZERS[name](batch[-1] if len(batch) > 1 else 1)
     return normalizer.requires_grad_(False).to(dtype if draw.flip(0.7) else torch.float64)
 
 
