@@ -299,15 +299,9 @@ class _Call:
         """The output of one tile, for engine.py."""
         return _solve(self, tile, given, live=live, guarded=guarded, seed=seed)[0]
 
-    def restricted(
-        self, tile: Tile, query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None, guarded: bool
-    ) -> Tensor:
+    def restricted(self, tile: Tile, query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
         """The scores of a tile, or of some of its heads, restricted by what `restrictions` gave; for summary.py."""
-        if guarded:
-            scores, _, allowed = _scores_of_broken(self, query, key, key, tile, allowed, None)
-        else:
-            scores = self.scores(query, key, tile)
-        return _restrict(scores, allowed, bias)
+        return _restrict(self.scores(query, key, tile), allowed, bias)
 
     def normalize(self, scores: Tensor, per_head: Tensor | None, may_be_empty: bool, out: Tensor | None) -> Tensor:
         """The weights of restricted scores, for summary.py; without a per_head, a softmax has no sink."""

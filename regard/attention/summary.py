@@ -118,7 +118,7 @@ def _in_one_tile(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     whole = Tile.whole(len(query), query.shape[2], key.shape[2])
     allowed, bias = call.restrictions(whole)
     (key,) = zero_hidden(allowed, key)
-    scores = call.restricted(whole, query, key, allowed, bias, guarded=False)
+    scores = call.restricted(whole, query, key, allowed, bias)
     return _of_scores(call, scores, call.per_head, top, None)
 
 
@@ -126,8 +126,7 @@ def _by_tiles(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     (batch, sharing, n, _), m = query.shape, key.shape[2]
     parts = _of_no_keys(call, (batch, sharing, n, m), top, query.dtype)
     (key,) = call.without_hidden(key)
-    guarded = not fused.are_finite(query, key)
-    dot = None if guarded else _as_dot(call, query, key)
+    dot = _as_dot(call, query, key)
     if dot is None:
         call, constant = replace(call, exact=True), None
     else:
@@ -146,7 +145,7 @@ def _by_tiles(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
             rows, keys = query[tile.batch, heads, tile.rows], key[tile.batch, heads, tile.keys]
             allowed, bias = (None if x is None else x[:, heads] for x in limits)
             if dot is None:
-                scores = call.restricted(tile, rows, keys, allowed, bias, guarded)
+                scores = call.restricted(tile, rows, keys, allowed, bias)
             else:
                 scores = _restricted_products(rows, keys, allowed, bias, scratch)
             numbers = None if per_head is None else per_head[tile.batch, heads]
@@ -202,19 +201,17 @@ class _Scratch:
 
 
 def _as_dot(call: _Call, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """Rows whose dot products are the scores, and what is missing in those of a row, if anything; None: there are none.
-
-    Only for numbers that are finite.
-    """
+    """Rows whose dot products are the scores, and what all scores of a row lack, if anything; None: there are none."""
     if not (call.score.is_dot and call.uses_dot and query.numel() and key.numel()):
         return None
-    dot = call.score.as_dot(query, key)
+    exact = call.score.dot_is_exact
+    dot = call.score.as_dot(query, key) if exact or fused.are_finite(query, key) else None
     if dot is None:
         return None
     rows, keys, scale = dot
     rows = rows * scale
     keys = keys if keys.stride(1) == 0 else keys.contiguous()
-    if call.score.dot_is_exact:
+    if exact:
         return rows, keys, None
     first = call.score.pairs(query.double(), key[:, :, :1].double())  # (B, R, n, 1): the constant is that of any key
     return rows, keys, first - rows.double() @ keys[:, :, :1].double().mT

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard import Dot, Kernel, Softmax, causal, keep, lengths, segments, summarize, weights, window
+from regard import Dot, Kernel, Separable, Softmax, causal, keep, lengths, segments, summarize, weights, window
 from regard.attention import Summary, numbers, tiling
 from tests.attention.cases import (
     CUTS,
@@ -178,22 +178,32 @@ def test_nothing_to_summarize(shape, normalizer):
         assert_log_sum_exp(summary, torch.empty(shape, dtype=torch.float64), case.normalizer)
 
 
-@pytest.mark.parametrize("score", ["dot", "dot-softcap", "additive", "kernel-gaussian", "kernel-tricube"])
+@pytest.mark.parametrize("size", CUTS)
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_what_may_not_be_attended_does_not_matter_and_a_nan_that_may_is_not_hidden(score, broken):
-    case = table_case(score, shape=Shape(2, 1, 7, 7))
-    mask = causal() & keep(torch.arange(7)[None] != 2)
+@pytest.mark.parametrize("score", ["dot", "dot-softcap", "additive", "separable", "kernel-gaussian", "kernel-tricube"])
+def test_what_may_not_be_attended_does_not_matter_and_a_nan_that_may_is_not_hidden(monkeypatch, score, broken, size):
+    cut(monkeypatch, size)
+    case = table_case(score, shape=Shape(2, 1, 11, 11))
+    mask = window(2, 0) & keep(torch.arange(11)[None] != 4)
     plain = summarize(case.query, case.key, score=case.score, mask=mask)
     key = case.key.clone()
-    key[..., 2, :] = broken  # which nothing may attend to
+    key[..., 4, :] = broken  # which nothing may attend to
     same(summarize(case.query, key, score=case.score, mask=mask), plain, 1e-12, 1e-12)
-    key[..., 5, :] = math.nan  # which the last two rows may
+    key[..., 0, :] = math.nan  # which the first three rows may
     spoilt = summarize(case.query, key, score=case.score, mask=mask)
     for name in ("log_sum_exp", "entropy", "width", "top_weights"):
         actual, expected = getattr(spoilt, name), getattr(plain, name)
-        torch.testing.assert_close(actual[:, :, :5], expected[:, :, :5], rtol=1e-12, atol=1e-12)
-        assert actual[:, :, 5:].isnan().all(), name
-    assert spoilt.received[..., 5].isnan().all()
+        torch.testing.assert_close(actual[:, :, 3:], expected[:, :, 3:], rtol=1e-12, atol=1e-12)
+        assert actual[:, :, :3].isnan().all() or name == "top_weights", name
+    assert spoilt.top_weights[:, :, :3, 0].isnan().all()
+    assert spoilt.received[..., 0].isnan().all()
+
+
+def test_a_key_that_nothing_may_attend_to_may_be_one_that_the_score_refuses():
+    score, query, key = Separable(lambda rows: rows), torch.rand(7, 3), torch.rand(11, 3)
+    key[4] = -1
+    mask = keep(torch.arange(11)[None] != 4)
+    assert_summary(summarize(query, key, score=score, mask=mask), weights(query, key, score=score, mask=mask), 5, 1e-5)
 
 
 def test_a_nan_among_many_keys_is_not_hidden():
@@ -234,6 +244,14 @@ def test_gaussian_rows_far_from_0_have_the_log_sum_exp_of_their_scores():
     score = Kernel("gaussian", 0.7)
     summary = summarize(query, key, score=score)
     assert_log_sum_exp(summary, score(query.double(), key.double()), tolerance=1e-5)
+
+
+def test_what_many_queries_give_adds_up(monkeypatch):
+    """In float64, however many tiles there are."""
+    monkeypatch.setattr(tiling, "STREAMED", 16)
+    query, key = Draw(5).normal(10_007, 2).float(), Draw(6).normal(3, 2).float()
+    exact = summarize(query.double(), key.double()).received
+    torch.testing.assert_close(summarize(query, key).received.double(), exact, rtol=1.5e-7, atol=0)
 
 
 def test_there_are_no_gradients():
