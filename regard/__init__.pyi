@@ -5,7 +5,7 @@ from .attention.dense_masks import (
     drop as drop,
     keep as keep,
 )
-from .attention.formula import (
+from .attention.api import (
     attend as attend,
     masked_softmax as masked_softmax,
     weights as weights,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from regard.attention import Dot, Mask, Softmax, attend, bias, causal, keep, segments, window
-from regard.attention.formula import attend_in
+from regard.attention.api import attend_in
 from regard.attention.tracing import is_traced
 
 try:

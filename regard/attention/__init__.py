@@ -1,8 +1,8 @@
 """The formula: scores, masks, attend, and the engines that make it fast."""
 
 from regard.attention.additive import Additive
+from regard.attention.api import attend, masked_softmax, weights
 from regard.attention.dense_masks import bias, drop, keep
-from regard.attention.formula import attend, masked_softmax, weights
 from regard.attention.kernels import Kernel
 from regard.attention.masks import Mask
 from regard.attention.mods import visible

@@ -62,8 +62,9 @@ class Additive(Score):
         return f"query_size={query}, key_size={self.key_weight.shape[1]}, hidden_size={hidden}"
 
     def check_query(self, query: Tensor) -> None:
-        check_features("query", query, self.query_weight.shape[1], "the score's query_size")
-        check_parameter(query, self.query_weight)
+        weight = self.query_weight  # nn.Module takes long to find it, and a decoder asks at every step
+        check_features("query", query, weight.shape[1], "the score's query_size")
+        check_parameter(query, weight)
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         check_features("key", key, self.key_weight.shape[1], "the score's key_size")

@@ -8,8 +8,6 @@ Without gradients each tile is solved and its output put in place. With gradient
 
 What the backward pass reads is saved through autograd, so PyTorch notices if it was changed in place meanwhile. Outputs
 and gradients are allocated before the loop: a small tensor that outlives its tile would keep the heap from shrinking.
-
-A `Call` is what formula.py hands in: how to solve a tile.
 """
 
 from __future__ import annotations
@@ -17,54 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention import fused
+from regard.attention.formula import Call, TileInput, is_foreign
 from regard.attention.layout import Tile
-from regard.attention.masks import BoundMask, additive_mask, zero_hidden
+from regard.attention.masks import additive_mask, zero_hidden
 from regard.attention.tiling import Tiles, full_precision, streamed_tiles
 from regard.attention.tracing import recorded, substituted
 
-__all__ = ["Call", "TileInput", "is_foreign", "solve_tiles"]
-
-
-class TileInput(NamedTuple):
-    """What one tile is solved from. Bias and per_head are those of the tile: leaves of the backward pass, else None."""
-
-    query: Tensor  # (B, R, n, size)
-    key: Tensor  # (B, R, m, size)
-    value: Tensor  # (B, R, m, value size)
-    bias: Tensor | None = None
-    per_head: Tensor | None = None
-
-
-class Call(Protocol):
-    """How a tile is solved, and what that reads."""
-
-    @property
-    def mask(self) -> BoundMask | None: ...
-    @property
-    def scale(self) -> float | None:
-        """The scores are scale · query · key; None: they are no dot product, or not normalised by a softmax."""
-
-    @property
-    def per_head(self) -> Tensor | None:
-        """The normaliser's number or numbers, (B or 1, R or 1, 1, 1)."""
-
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def score(self) -> nn.Module: ...
-    @property
-    def normalizer(self) -> nn.Module: ...
-    def tensors(self) -> list[Tensor]:
-        """What is read beside query, key, value, per_head and the mask's tensors."""
-
-    def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
-        """The output of a tile. live: rows that count, (B, R, n, 1); guarded: numbers may not be finite."""
+__all__ = ["solve_tiles"]
 
 
 def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool) -> Tensor:
@@ -402,8 +365,3 @@ class _State:
             finally:
                 for module, training in modes.items():
                     module.training = training
-
-
-def is_foreign(score: nn.Module) -> bool:
-    """Whether a module takes part that regard does not know."""
-    return any(not type(module).__module__.startswith("regard.") for module in score.modules())

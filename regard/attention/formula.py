@@ -4,218 +4,58 @@
 
 The way of a call, from `attend` to the kernel:
 
+    api.py      what users call
     layout.py   checks the shapes against each other and folds the leading dimensions to (B, R)
     masks.py    ties the mask to these shapes
+    routes.py   decides which way a call goes
     tiling.py   cuts the scores (B, R, n, m) into tiles that fit in cache
     engine.py   goes through the tiles, and through them again for gradients
     fused.py    solves a tile by PyTorch's fused kernel, where the score is a dot product
-    here        `_solve` solves any other tile by the formula as it stands above
-
-While a call is traced (compiled, exported, mapped …), it is one tile, and no tensor is asked for its value.
+    here        `solve` solves any other tile by the formula as it stands above
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch import softmax as softmax_over  # bound here: view/intercept.py must not take ours for a model's
 
-from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention import fused
 from regard.attention.custom import require_score
 from regard.attention.dropout import dropout
-from regard.attention.engine import TileInput, is_foreign, solve_tiles
-from regard.attention.layout import Layout, Tile, check_layout, prepare
-from regard.attention.masks import BoundMask, Mask, additive_mask, check_mask, zero_hidden
+from regard.attention.layout import Layout, Tile, prepare
+from regard.attention.masks import BoundMask, Mask, check_mask, zero_hidden
 from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
-from regard.attention.observers import notify
-from regard.attention.operators import dot_attention
 from regard.attention.scores import Score
-from regard.attention.tiling import full_precision, fused_tiles, reached_keys, size, streamed_tiles
+from regard.attention.tiling import reached_keys
 from regard.attention.tracing import is_traced
 
-__all__ = ["attend", "attend_in", "masked_softmax", "open_call", "weights"]
-
-
-@overload
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: nn.Module | None = ...,
-    mask: Mask | None = ...,
-    normalizer: nn.Module | None = ...,
-    dropout: float = ...,
-    need_weights: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: nn.Module | None = ...,
-    mask: Mask | None = ...,
-    normalizer: nn.Module | None = ...,
-    dropout: float = ...,
-    need_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: nn.Module | None = None,
-    mask: Mask | None = None,
-    normalizer: nn.Module | None = None,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
-    """For each query the average of the values, weighted by score(query, key), normalised over the keys.
-
-    query (…, n, query size) · key (…, m, key size) · value (…, m, value size) → output (…, n, value size), and with
-    need_weights=True also the weights (…, n, m), as they are before dropout. Leading dimensions broadcast; H query
-    heads may share G key heads (dimension −3, H a multiple of G). `score` defaults to Dot(), `normalizer` to Softmax().
-    `dropout` drops that share of the weights whenever it is positive: pass 0 outside training.
-
-    A query that may attend to nothing gets output 0 and weights 0, with finite gradients.
-
-    >>> import regard, torch
-    >>> query, key, value = torch.zeros(1, 4), torch.zeros(2, 4), torch.tensor([[1.0], [3.0]])
-    >>> regard.attend(query, key, value, need_weights=True)  # two equal keys share the weight
-    (tensor([[2.]]), tensor([[0.5000, 0.5000]]))
-    """
-    if not isinstance(need_weights, bool):
-        raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
-    result: Tensor | tuple[Tensor, Tensor] = _attend(query, key, value, score, mask, normalizer, dropout, need_weights)
-    notify(None, query, key, score, mask, normalizer)
-    return result
-
-
-def attend_in(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: nn.Module | None = None,
-    mask: Mask | None = None,
-    normalizer: nn.Module | None = None,
-    dropout: float = 0.0,
-    cross: bool | None = None,
-) -> Tensor:
-    """`attend` for a layer: observers get to know which module attends, and whether to another sequence (`cross`)."""
-    output: Tensor = _attend(query, key, value, score, mask, normalizer, dropout)
-    notify(module, query, key, score, mask, normalizer, cross=cross)
-    return output
-
-
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score: nn.Module | None,
-    mask: Mask | None,
-    normalizer: nn.Module | None,
-    dropout: float,
-    need_weights: bool = False,
-) -> Any:
-    """`attend`, without notifying observers."""
-    if normalizer is None and not need_weights and type(dropout) is float and not dropout:
-        output = fused.quick_attention(query, key, value, score, mask)
-        if output is not None:
-            return output
-    layout = check_layout(query, key, value)
-    call = _Call.of(layout, score, mask, normalizer, check_dropout(dropout))
-    call.score.check(query, key)
-    with full_precision(layout.device):
-        rows, keys = call.project(query, key)
-        values = layout.spread(prepare(value))
-        if need_weights:
-            output, weights = _with_weights(call, rows, keys, values)
-            return layout.unfold(output).to(query.dtype), layout.unfold(weights).to(query.dtype)
-        output = _traced(call, rows, keys, values) if is_traced(query) else _without_weights(call, rows, keys, values)
-        return layout.unfold(output).to(query.dtype)
-
-
-def weights(
-    query: Tensor,
-    key: Tensor,
-    *,
-    score: nn.Module | None = None,
-    mask: Mask | None = None,
-    normalizer: nn.Module | None = None,
-    rows: Sequence[int] | Tensor | None = None,
-    heads: Sequence[int] | Tensor | None = None,
-) -> Tensor:
-    """The weights (…, n, m) that `attend` gives to the keys.
-
-    `rows` (queries) and `heads` (dimension −3) choose some of them: only these are computed.
-
-    >>> import regard, torch
-    >>> query, key = torch.tensor([[2.0]]), torch.tensor([[1.0], [1.0], [0.0]])
-    >>> regard.weights(query, key)  # (1, 1) × (3, 1) → (1, 3)
-    tensor([[0.4683, 0.4683, 0.0634]])
-    """
-    layout = check_layout(query, key)
-    if rows is not None:
-        layout = replace(layout, positions=check_indices("rows", rows, layout.n))
-    if heads is not None:
-        if not layout.batch:
-            raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
-        chosen = check_indices("heads", heads, layout.batch[-1])
-        layout = replace(layout, heads=torch.tensor(chosen, dtype=torch.long, device=layout.device))
-    call = _Call.of(layout, score, mask, normalizer)
-    call.score.check(query, key)
-    with full_precision(layout.device):
-        projected_query, projected_key = call.project(query, key)
-        no_values = projected_key[..., :0]
-        return layout.unfold(_with_weights(call, projected_query, projected_key, no_values)[1]).to(query.dtype)
-
-
-def open_call(
-    query: Tensor, key: Tensor, score: nn.Module | None, mask: Mask | None, normalizer: nn.Module | None
-) -> tuple[_Call, Tensor, Tensor]:
-    """A call without values, and its projected queries and keys (B, R, rows, inner size); for summary.py."""
-    call = _Call.of(check_layout(query, key), score, mask, normalizer)
-    call.score.check(query, key)
-    with full_precision(call.layout.device):
-        return call, *call.project(query, key)
-
-
-def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
-    """softmax over the last dimension of scores (…, n, m), of the allowed keys only.
-
-    It is exactly 0 elsewhere, and a row with nothing allowed is all 0.
-
-    >>> import regard, torch
-    >>> scores = torch.zeros(2, 1, 4)  # a batch of two: one query and four keys each
-    >>> regard.masked_softmax(scores, regard.lengths([1, 2]))[:, 0]
-    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
-            [0.5000, 0.5000, 0.0000, 0.0000]])
-    """
-    check_tensor("scores", scores, "of shape (…, n, m)")
-    *batch, n, m = scores.shape
-    layout = Layout(tuple(batch), n, m, 1, scores.device)
-    call = _Call.of(layout, None, mask, None)
-    allowed, bias = call.restrictions(Tile.whole(layout.folded[0], n, m))
-    restricted = _restrict(layout.spread(prepare(scores)), allowed, bias)
-    return layout.unfold(_normalize(call.normalizer, restricted)).to(scores.dtype)
+__all__ = ["Call", "TileInput", "is_foreign", "normalize", "restrict", "solve", "solve_plainly"]
 
 
 # ------------------------------------------------------------------------------------------------------------ one call
+
+
+class TileInput(NamedTuple):
+    """What one tile is solved from. Bias and per_head are those of the tile: leaves of the backward pass, else None."""
+
+    query: Tensor  # (B, R, n, size)
+    key: Tensor  # (B, R, m, size)
+    value: Tensor  # (B, R, m, value size)
+    bias: Tensor | None = None
+    per_head: Tensor | None = None
 
 
 SOFTMAX = Softmax()
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """What all tiles of one call share."""
 
     layout: Layout
@@ -235,7 +75,7 @@ class _Call:
         mask: Mask | None,
         normalizer: nn.Module | None,
         dropout: float = 0.0,
-    ) -> _Call:
+    ) -> Call:
         bound = None if mask is None else check_mask("mask", mask).bound(layout)
         if normalizer is None:
             return cls(layout, require_score(score), bound, SOFTMAX, None, dropout)
@@ -297,15 +137,15 @@ class _Call:
 
     def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
         """The output of one tile, for engine.py."""
-        return _solve(self, tile, given, live=live, guarded=guarded, seed=seed)[0]
+        return solve(self, tile, given, live=live, guarded=guarded, seed=seed)[0]
 
     def restricted(self, tile: Tile, query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
         """The scores of a tile, or of some of its heads, restricted by what `restrictions` gave; for summary.py."""
-        return _restrict(self.scores(query, key, tile), allowed, bias)
+        return restrict(self.scores(query, key, tile), allowed, bias)
 
     def normalize(self, scores: Tensor, per_head: Tensor | None, may_be_empty: bool, out: Tensor | None) -> Tensor:
         """The weights of restricted scores, for summary.py; without a per_head, a softmax has no sink."""
-        return _normalize(self.normalizer, scores, per_head, may_be_empty, out)
+        return normalize(self.normalizer, scores, per_head, may_be_empty, out)
 
 
 def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
@@ -332,11 +172,16 @@ def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
 
 
+def is_foreign(score: nn.Module) -> bool:
+    """Whether a module takes part that regard does not know."""
+    return any(not type(module).__module__.startswith("regard.") for module in score.modules())
+
+
 # ------------------------------------------------------------------------------------------------- the formula itself
 
 
-def _solve(
-    call: _Call,
+def solve(
+    call: Call,
     tile: Tile,
     given: TileInput,
     *,
@@ -357,22 +202,38 @@ def _solve(
         scores, value, allowed = _scores_of_broken(call, query, key, value, tile, allowed, live)
     else:
         scores = call.scores(query, key, tile)
-    scores = _restrict(scores, allowed, bias)
+    scores = restrict(scores, allowed, bias)
     may_be_empty = call.score.may_exclude or allowed is not None or bias is not None
     per_head = given.per_head if given.per_head is not None else _of_batch(call.per_head, tile)
-    weights = _normalize(call.normalizer, scores, per_head, may_be_empty, out).to(value.dtype)
+    weights = normalize(call.normalizer, scores, per_head, may_be_empty, out).to(value.dtype)
     kept = dropout(weights, call.dropout, generator=_generator(seed)) if call.dropout else weights
     return (_average_of_broken(kept, value, scores) if guarded else kept @ value), weights
 
 
-def _restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
+def solve_plainly(query: Tensor, key: Tensor, value: Tensor, score: nn.Module | None) -> Tensor | None:
+    """The output of a small call without mask and gradients, by the formula and nothing else; None for other calls.
+
+    As `fused.quick_attention`, for any score of regard's.
+    """
+    if not isinstance(score, Score) or torch.is_grad_enabled() or score.has_positions:
+        return None
+    batch, n, m = query.shape[:-2], query.shape[-2], key.shape[-2]
+    if not batch == key.shape[:-2] == value.shape[:-2] or m != value.shape[-2] or batch.numel() * n * m > fused.SMALL:
+        return None
+    score.check(query, key)
+    scores = score.pairs(score.project_query(query), score.project_key(key))
+    output = normalize(SOFTMAX, scores, may_be_empty=False).to(value.dtype) @ value
+    return output if math.isfinite(output.min().item()) else None  # see `fused.is_trusted`
+
+
+def restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
     """Scores with the bias added and −inf where a key may not be attended, whatever stood there."""
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
 
 
-def _normalize(
+def normalize(
     normalizer: Normalizer,
     scores: Tensor,
     per_head: Tensor | None = None,
@@ -383,7 +244,7 @@ def _normalize(
     if may_be_empty and scores.shape[-1]:
         empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
         if is_traced(scores) or bool(empty.any()):
-            filled = _normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
+            filled = normalize(normalizer, scores.masked_fill(empty, 0), per_head, may_be_empty=False)
             return filled.masked_fill(scores == -torch.inf, 0)
     if isinstance(normalizer, Softmax) and per_head is None:
         fits = out is not None and out.dtype == scores.dtype and out.is_contiguous()
@@ -396,7 +257,7 @@ def _normalize(
 
 
 def _scores_of_broken(
-    call: _Call,
+    call: Call,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -442,158 +303,3 @@ def _of_batch(per_head: Tensor | None, tile: Tile) -> Tensor | None:
 
 def _generator(seed: int | None) -> torch.Generator | None:
     return None if seed is None else torch.Generator().manual_seed(seed)
-
-
-# --------------------------------------------------------------------------------------------------- which way it goes
-
-
-def _without_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """By the score's own average, by the fused kernel or by the formula: no (n × m) tensor is kept."""
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
-    needs_grad = call.needs_grad(query, key, value)
-    if not (call.score.is_dot and call.score.dot_is_exact):
-        key, value = call.without_hidden(key, value)
-    plain = not call.dropout and type(call.normalizer) is Softmax
-    if plain and query.numel() and key.numel() and value.numel():
-        if call.score.has_average and call.per_head is None and not call.learns_bias:
-            output = _averaged(call, query, key, value, whole, needs_grad)
-            if output is not None:
-                return output
-        if call.score.is_dot and call.uses_dot:
-            output = _by_dot(call, query, key, value, whole, needs_grad)
-            if output is not None:
-                return output
-    small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
-    # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
-    if (small and not needs_grad) or (needs_grad and call.is_foreign and any(True for _ in call.score.buffers())):
-        return _in_one_tile(call, query, key, value, whole, needs_grad)
-    tiles = streamed_tiles(whole, call.layout.sharing, call.mask)
-    return solve_tiles(call, tiles, query, key, value, needs_grad)
-
-
-def _in_one_tile(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor:
-    """By the formula as it stands, with PyTorch's own graph."""
-    given = TileInput(query, key, value)
-    if needs_grad:
-        return _solve(call, whole, given, guarded=not fused.are_finite(query, key, value))[0]
-    output = _solve(call, whole, given)[0]
-    return output if fused.are_finite(output) else _solve(call, whole, given, guarded=True)[0]
-
-
-def _by_dot(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:
-    """By the fused kernel; None where the numbers do not allow a dot product."""
-    dot = call.score.as_dot(query, key)
-    if dot is None:
-        return None
-    rows, keys, scale = dot
-    width, inner = value.shape[-1], max(rows.shape[-1], value.shape[-1])
-    rows, keys, values = fused.pad(rows, inner), fused.pad(keys, inner), fused.pad(value.to(rows.dtype), inner)
-    output = None
-    small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
-    if small and not needs_grad and call.per_head is None:
-        mask = None if call.mask is None else call.mask.added(rows.dtype, call.layout)
-        output = fused.attend_small(rows, keys, values, mask, scale)
-        if output is None and call.mask is not None:  # what nobody sees may be all that is in the way
-            allowed, _ = call.restrictions(whole)
-            keys, values = zero_hidden(allowed, keys, values)
-            output = fused.attend_small(rows, keys, values, mask, scale)
-    if output is None:
-        tiles = fused_tiles(whole, call.layout.sharing, call.mask)
-        output = solve_tiles(replace(call, scale=scale), tiles, rows, keys, values, needs_grad)
-    return (output if width == inner else output[..., :width]).to(value.dtype)
-
-
-def _averaged(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:
-    """By the score's own `average`, which visits no pairs; None where it has none."""
-    outputs = []
-    for row in fused_tiles(whole, call.layout.sharing, call.mask):
-        batch = row[0].batch
-        # Split, not sliced: the gradient of a slice is a whole tensor of zeros, that of a split is joined once.
-        parts = query[batch].split([size(tile.rows) for tile in row], -2)
-        solved = []
-        for tile, rows in zip(row, parts, strict=True):
-            output = _average_of_tile(
-                call, tile, rows, key[batch, :, tile.keys], value[batch, :, tile.keys], needs_grad
-            )
-            if output is None:
-                return None
-            solved.append(output)
-        outputs.append(torch.cat(solved, -2) if len(solved) > 1 else solved[0])
-    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
-
-
-def _average_of_tile(
-    call: _Call, tile: Tile, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool
-) -> Tensor | None:
-    mask = None if call.mask is None or call.mask.allows_all(tile) else call.mask
-    if mask is None:
-        return call.score.average(query, key, value, needs_grad=needs_grad)
-    if mask.is_causal(tile):
-        return call.score.average(query, key, value, causal=True, needs_grad=needs_grad)
-    if (blocks := mask.equal_blocks(tile)) > 1:  # of one shape, each of which attends to itself: as a batch
-        rows, keys, values = (
-            tensor.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
-        )  # (B, R, blocks · n, size) → (B · blocks, R, n, size)
-        output = call.score.average(rows, keys, values, needs_grad=needs_grad)
-        return None if output is None else output.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
-    if mask.by_row or mask.bias(tile) is not None:
-        return None
-    return call.score.average(query, key, value, visible=mask.allowed(tile), needs_grad=needs_grad)
-
-
-def _traced(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Without looking at a number: by one operator where the score is a dot product, else by the formula in one tile.
-
-    Keys that no query sees are blanked. A NaN that some rows see is kept from others only on the eager way.
-    """
-    whole = Tile.whole(query.shape[0], query.shape[2], key.shape[2])
-    if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
-        allowed, bias = call.restrictions(whole)
-        causal = call.mask is not None and call.mask.is_causal(whole)
-        key, value = zero_hidden(allowed, key, value)
-        rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
-        mask = None if causal else additive_mask(allowed, bias, rows.dtype)
-        output = dot_attention(rows * scale, keys, value, mask, call.per_head, causal)
-        if output is not None:
-            return output
-    return _traced_solve(call, query, key, value, whole)[0]
-
-
-def _traced_solve(call: _Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> tuple[Tensor, Tensor]:
-    allowed, _ = call.restrictions(whole)
-    return _solve(call, whole, TileInput(query, *zero_hidden(allowed, key, value)))
-
-
-def _with_weights(call: _Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Output and weights: in one tile where gradients keep the weights anyway, else tile by tile."""
-    (batch, sharing, n, _), m = query.shape, key.shape[2]
-    whole = Tile.whole(batch, n, m)
-    if is_traced(query):
-        return _traced_solve(call, query, key, value, whole)
-    key, value = call.without_hidden(key, value)
-    if call.needs_grad(query, key, value):
-        guarded = not fused.are_finite(query, key, value)
-        return _solve(call, whole, TileInput(query, key, value), guarded=guarded)
-    output, weights = query.new_empty(batch, sharing, n, value.shape[-1]), query.new_empty(batch, sharing, n, m)
-    tensors = [query, key, value, output, weights]
-    # Where nothing keeps heads together, a tile of whole heads is contiguous in memory.
-    if call.mask is None and call.per_head is None and not call.score.has_positions:
-        tensors = [tensor.flatten(0, 1).unsqueeze(1) for tensor in tensors]
-    _fill(call, *tensors)
-    return output, weights
-
-
-def _fill(call: _Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, weights: Tensor) -> None:
-    """Compute output and weights in place, tile by tile."""
-    batch, sharing, n, m = weights.shape
-    guarded = not fused.are_finite(query, key, value)
-    for tile in (tile for row in streamed_tiles(Tile.whole(batch, n, m), sharing, call.mask) for tile in row):
-        rows, keys = (tile.batch, slice(None), tile.rows), (tile.batch, slice(None), tile.keys)
-        rows_of_weights = weights[rows]
-        out = rows_of_weights[..., tile.keys]
-        given = TileInput(query[rows], key[keys], value[keys])
-        output[rows], solved = _solve(call, tile, given, guarded=guarded, out=out)
-        if solved is not out:
-            out.copy_(solved)
-        rows_of_weights[..., : tile.keys.start] = 0
-        rows_of_weights[..., tile.keys.stop :] = 0

@@ -31,6 +31,7 @@ __all__ = [
     "backward",
     "backward_with_bias",
     "forward",
+    "is_plain",
     "pad",
     "quick_attention",
     "summing_into",
@@ -50,22 +51,10 @@ def quick_attention(
     None for any other call, for a wrong one, and where the result cannot be trusted. A decoder makes this call for
     every layer of every token, with so few numbers that checking and folding would take longer than the kernel.
     """
-    if score is not None and (type(score) is not Dot or not score.is_dot):
-        return None
-    if torch.compiler.is_compiling() or not (type(query) is type(key) is type(value) is Tensor):
-        return None
-    if query.is_nested or key.is_nested or value.is_nested:
+    if (score is not None and (type(score) is not Dot or not score.is_dot)) or not is_plain(query, key, value):
         return None
     shape, key_shape, dtype = query.shape, key.shape, query.dtype
     if len(shape) != 4 or key_shape != value.shape or shape[0] != key_shape[0] or shape[3] != key_shape[3]:
-        return None
-    if not (dtype is key.dtype is value.dtype and (dtype is torch.float32 or dtype is torch.float64)):
-        return None
-    if not (query.is_cpu and key.is_cpu and value.is_cpu) or torch.is_autocast_enabled("cpu") or in_transform():
-        return None
-    if not (torch.strided is query.layout is key.layout is value.layout) or 0 in shape or 0 in key_shape:
-        return None
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         return None
     heads, grouped, added = shape[1], shape[1] != key_shape[1], None
     if grouped and heads % key_shape[1]:
@@ -86,6 +75,24 @@ def quick_attention(
         scale = (score or DEFAULT).scale_of(query)
         output = scaled_dot_product_attention(query, key, value, added, scale=scale, enable_gqa=grouped)
     return output if is_trusted(output, query, key, value, added is None) else None
+
+
+def is_plain(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether these are numbers of one dtype on a CPU that want no gradients, and nothing traces or converts them."""
+    if torch.compiler.is_compiling() or not (type(query) is type(key) is type(value) is Tensor):
+        return False
+    dtype = query.dtype
+    if not (dtype is key.dtype is value.dtype and (dtype is torch.float32 or dtype is torch.float64)):
+        return False
+    if query.is_nested or key.is_nested or value.is_nested:
+        return False
+    if not (query.is_cpu and key.is_cpu and value.is_cpu) or torch.is_autocast_enabled("cpu") or in_transform():
+        return False
+    if not (torch.strided is query.layout is key.layout is value.layout):
+        return False
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return False
+    return 0 not in query.shape and 0 not in key.shape and 0 not in value.shape
 
 
 def attend_small(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor | None:
@@ -189,9 +196,8 @@ def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmask
     not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves
     a finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
-    ordinary = isfinite(
-        output.min().item()
-    )  # NaN if there is one; +inf can only come of an infinite value that is seen
+    # min is NaN if there is one; +inf can only come of an infinite value that is seen.
+    ordinary = isfinite(output.min().item())
     if ordinary and (key.shape[-2] < VECTORISED or not unmasked):
         ordinary = output.count_nonzero().item() == output.numel()
     return ordinary or are_finite(query, key, value)

@@ -80,7 +80,7 @@ class AttentionCall:
         if self.known is not None:
             chosen = self.known if heads is None else self.known[:, list(heads)]
             return (chosen if queries is None else chosen[:, :, list(queries)]).clone()  # the model may write into it
-        from regard.attention.formula import weights  # which imports this module
+        from regard.attention.api import weights  # which imports this module
 
         has_heads = self.query.dim() > 3
         computed = weights(

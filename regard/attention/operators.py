@@ -130,11 +130,11 @@ def _by_formula(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sink: Tensor | None, causal: bool
 ) -> Tensor:
     """As an eager call computes it, whatever the numbers are."""
-    from regard.attention import dense_masks, formula, normalizers, position_masks, scores  # which import this module
+    from regard.attention import api, dense_masks, normalizers, position_masks, scores  # which import this module
 
     restricted = None if mask is None else dense_masks.bias(mask)
     if causal:
         rows_before = position_masks.causal(align="start")
         restricted = rows_before if restricted is None else restricted & rows_before
     normalizer = None if sink is None else normalizers.Softmax(sink.expand(-1, query.shape[1], 1, 1)[0].flatten())
-    return formula.attend(query, key, value, score=scores.Dot(scale=1.0), mask=restricted, normalizer=normalizer)
+    return api.attend(query, key, value, score=scores.Dot(scale=1.0), mask=restricted, normalizer=normalizer)

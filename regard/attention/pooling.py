@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.arguments import check_tensor
-from regard.attention.formula import attend
+from regard.attention.api import attend
 from regard.attention.layout import Tile, check_layout
 from regard.attention.masks import Mask, check_mask
 

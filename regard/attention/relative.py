@@ -26,6 +26,7 @@ from regard.attention.tracing import is_traced
 __all__ = ["alibi", "relative", "t5_buckets"]
 
 Buckets = Callable[[Tensor], Tensor]
+SHORT = 64  # so many rows are one piece, however few keys they have
 
 
 def alibi(slopes: Tensor | Sequence[float] | float, offset: int | None = None, align: Align | None = None) -> Mask:
@@ -187,9 +188,21 @@ class _BoundRelative(BoundDense):
         rows, keys = tile.rows.stop - tile.rows.start, tile.keys.stop - tile.keys.start
         if not rows:
             return vector.new_zeros(1, 1, 0, keys)
-        # `rows` copies, one behind the other, read in steps that are one shorter than a copy: each row begins one entry
-        # earlier than the row above. No index for each pair, and the gradient is a sum over rows.
-        start, width = tile.keys.start - tile.rows.stop + self.layout.n, rows + keys - 1
+        if is_traced(vector) or rows <= max(keys, SHORT):
+            return self._diagonals(vector, tile.rows.stop, rows, tile.keys.start, keys)
+        # A square at a time: the copies of more rows would be longer than they are wide.
+        ends = [*range(tile.rows.start + max(keys, SHORT), tile.rows.stop, max(keys, SHORT)), tile.rows.stop]
+        starts = [tile.rows.start, *ends[:-1]]
+        squares = zip(starts, ends, strict=True)
+        return torch.cat([self._diagonals(vector, b, b - a, tile.keys.start, keys) for a, b in squares], -2)
+
+    def _diagonals(self, vector: Tensor, stop: int, rows: int, first_key: int, keys: int) -> Tensor:
+        """The last `rows` rows before `stop`, (B or 1, R or 1, rows, keys).
+
+        `rows` copies, one behind the other, read in steps that are one shorter than a copy: each row begins one entry
+        earlier than the row above. No index for each pair, and the gradient is a sum over rows.
+        """
+        start, width = first_key - stop + self.layout.n, rows + keys - 1
         copies = vector[..., start : start + width + 1].expand(-1, -1, rows, -1).flatten(2)
         shifted: Tensor = copies[..., rows - 1 : rows - 1 + rows * width].unflatten(2, (rows, width))
         return shifted[..., :keys]

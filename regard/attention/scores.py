@@ -190,13 +190,12 @@ class _Projected(Score):
         if size not in self._inner_sizes:
             self._inner_sizes[size] = self.score.project_query(query[..., :0, :]).shape[-1]
         check_features("key", key, self._inner_sizes[size], "the size of projected keys")
-        if is_traced(key):
+        if torch.compiler.is_compiling():
             return
         owner = getattr(self.score.project_key, "__self__", self.score)  # it may be a score that this one is made of
-        if owner in _last_keys:
-            given, made = _last_keys[owner]
-            if given() is key is not made():
-                raise ValueError("key: expected keys that went through project_key, got those that it was given")
+        last = _last_keys.get(owner)
+        if last is not None and last[0]() is key is not last[1]():
+            raise ValueError("key: expected keys that went through project_key, got those that it was given")
 
 
 _DELEGATED = [

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.arguments import check_size
 from regard.attention import fused, tiling
-from regard.attention.formula import open_call
+from regard.attention.api import open_call
 from regard.attention.layout import Tile
 from regard.attention.masks import Mask, zero_hidden
 from regard.attention.normalizers import Softmax
@@ -29,7 +29,7 @@ from regard.attention.tiling import full_precision, size, streamed_tiles
 from regard.attention.tracing import is_traced
 
 if TYPE_CHECKING:
-    from regard.attention.formula import _Call
+    from regard.attention.formula import Call
 
 __all__ = ["Summary", "summarize"]
 
@@ -113,7 +113,7 @@ class _Parts(NamedTuple):
     top_weights: Tensor  # (B, R, n, top)
 
 
-def _in_one_tile(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     """While traced: no number is looked at, and all scores are made at once."""
     whole = Tile.whole(len(query), query.shape[2], key.shape[2])
     allowed, bias = call.restrictions(whole)
@@ -122,7 +122,7 @@ def _in_one_tile(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     return _of_scores(call, scores, call.per_head, top, None)
 
 
-def _by_tiles(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     (batch, sharing, n, _), m = query.shape, key.shape[2]
     parts = _of_no_keys(call, (batch, sharing, n, m), top, query.dtype)
     (key,) = call.without_hidden(key)
@@ -156,7 +156,7 @@ def _by_tiles(call: _Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     return parts._replace(received=parts.received.to(parts.entropy.dtype))
 
 
-def _of_no_keys(call: _Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> _Parts:
+def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> _Parts:
     """The summary before any key is seen; in float64 where n weights will add up."""
     batch, sharing, n, m = shape
     zeros = partial(torch.zeros, dtype=dtype, device=call.layout.device)
@@ -200,7 +200,7 @@ class _Scratch:
 # ---------------------------------------------------------------------------------------------------- scores of a tile
 
 
-def _as_dot(call: _Call, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
+def _as_dot(call: Call, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """Rows whose dot products are the scores, and what all scores of a row lack, if anything; None: there are none."""
     if not (call.score.is_dot and call.uses_dot and query.numel() and key.numel()):
         return None
@@ -233,7 +233,7 @@ def _restricted_products(
 # --------------------------------------------------------------------------------------------- what they amount to
 
 
-def _of_scores(call: _Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
     """The summary of restricted scores (B, R, n, m), of one key at least."""
     if type(call.normalizer) is Softmax:
         return _of_softmax(call, scores, per_head, top, scratch)
@@ -245,7 +245,7 @@ def _of_scores(call: _Call, scores: Tensor, per_head: Tensor | None, top: int, s
     return _Parts(scores.logsumexp(-1, keepdim=True), entropy, width, received, top_keys, top_weights)
 
 
-def _of_softmax(call: _Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
     out = [
         None if scratch is None else scratch.take(name, scores.shape, scores.dtype) for name in ("scores", "weights")
     ]

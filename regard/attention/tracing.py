@@ -16,14 +16,16 @@ from torch.utils._pytree import tree_iter, tree_map
 
 __all__ = ["captured_tensors", "in_transform", "is_traced", "recorded", "substituted"]
 
-PLAIN = (Tensor, nn.Parameter)
-
 
 def is_traced(*tensors: Tensor) -> bool:
     """Whether the values of these tensors must not be looked at: compiling, in a transform, fake, or not on the CPU."""
     if torch.compiler.is_compiling() or in_transform():
         return True
-    return any(type(tensor) not in PLAIN or not tensor.is_cpu for tensor in tensors)
+    for tensor in tensors:  # a decoder asks this at every step
+        kind = type(tensor)
+        if (kind is not Tensor and kind is not nn.Parameter) or not tensor.is_cpu:
+            return True
+    return False
 
 
 def in_transform() -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.arguments import check_choice, check_dropout, check_sizes, shape_text
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
-from regard.attention.formula import attend_in
+from regard.attention.api import attend_in
 from regard.models.cache import KVCache
 from regard.models.decode_kernels import Linear, product
 from regard.models.packing import SequenceInfo

@@ -30,10 +30,10 @@ from regard.arguments import (
 )
 from regard.attention import Mask
 from regard.attention import lengths as valid_lengths
+from regard.attention.api import attend_in
 from regard.attention.capture import AttentionMap, Recorder, by_layer
 from regard.attention.custom import require_score
 from regard.attention.dropout import dropout as apply_dropout
-from regard.attention.formula import attend_in
 from regard.attention.observers import notify, observe
 from regard.models.model import evaluated
 from regard.models.multihead import make_score

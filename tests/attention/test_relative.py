@@ -88,3 +88,19 @@ def test_half_precision_slopes_are_multiplied_in_full():
     slopes = torch.tensor([0.3, 0.7], dtype=torch.bfloat16)
     added = alibi(slopes, offset=0).bind(layout).bias(Tile.whole(1, 1, 1001))
     assert torch.equal(added[0, :, 0, -1], -slopes.float() * 1000)
+
+
+@pytest.mark.parametrize(("n", "m"), [(131, 3), (257, 101), (3, 131)])
+def test_many_rows_and_few_keys(n, m):
+    """Computed a square at a time: the same numbers and gradients,."""
+    table, query, key = random(7, 2, grad=True), random(2, n, 5), random(2, m, 5)
+
+    def bucket(steps):
+        return (steps + 3).clamp(0, 6)
+
+    found = weights(query, key, mask=relative(table, bucket, offset=0))
+    steps = torch.arange(m) - torch.arange(n)[:, None]
+    expected = torch.softmax(query @ key.mT / 5**0.5 + table[bucket(steps)].movedim(-1, 0), -1)
+    assert_near(found, expected, 1e-12)
+    slopes = (torch.autograd.grad(rows.square().sum(), table)[0] for rows in (found, expected))
+    assert_near(*slopes, 1e-12)

@@ -1,0 +1,190 @@
+"""The calls that users make: `attend`, `weights`, `masked_softmax`; and `attend_in` for the layers of models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
+from regard.attention import fused
+from regard.attention.formula import Call, normalize, restrict, solve_plainly
+from regard.attention.layout import Layout, Tile, check_layout, prepare
+from regard.attention.masks import Mask
+from regard.attention.observers import notify
+from regard.attention.routes import with_weights, without_weights
+from regard.attention.tiling import full_precision
+
+__all__ = ["attend", "attend_in", "masked_softmax", "open_call", "weights"]
+
+
+@overload
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = ...,
+    mask: Mask | None = ...,
+    normalizer: nn.Module | None = ...,
+    dropout: float = ...,
+    need_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = ...,
+    mask: Mask | None = ...,
+    normalizer: nn.Module | None = ...,
+    dropout: float = ...,
+    need_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    normalizer: nn.Module | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """For each query the average of the values, weighted by score(query, key), normalised over the keys.
+
+    query (…, n, query size) · key (…, m, key size) · value (…, m, value size) → output (…, n, value size), and with
+    need_weights=True also the weights (…, n, m), as they are before dropout. Leading dimensions broadcast; H query
+    heads may share G key heads (dimension −3, H a multiple of G). `score` defaults to Dot(), `normalizer` to Softmax().
+    `dropout` drops that share of the weights whenever it is positive: pass 0 outside training.
+
+    A query that may attend to nothing gets output 0 and weights 0, with finite gradients.
+
+    >>> import regard, torch
+    >>> query, key, value = torch.zeros(1, 4), torch.zeros(2, 4), torch.tensor([[1.0], [3.0]])
+    >>> regard.attend(query, key, value, need_weights=True)  # two equal keys share the weight
+    (tensor([[2.]]), tensor([[0.5000, 0.5000]]))
+    """
+    if not isinstance(need_weights, bool):
+        raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
+    result: Tensor | tuple[Tensor, Tensor] = _attend(query, key, value, score, mask, normalizer, dropout, need_weights)
+    notify(None, query, key, score, mask, normalizer)
+    return result
+
+
+def attend_in(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    normalizer: nn.Module | None = None,
+    dropout: float = 0.0,
+    cross: bool | None = None,
+) -> Tensor:
+    """`attend` for a layer: observers get to know which module attends, and whether to another sequence (`cross`)."""
+    output: Tensor = _attend(query, key, value, score, mask, normalizer, dropout)
+    notify(module, query, key, score, mask, normalizer, cross=cross)
+    return output
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: nn.Module | None,
+    mask: Mask | None,
+    normalizer: nn.Module | None,
+    dropout: float,
+    need_weights: bool = False,
+) -> Any:
+    """`attend`, without notifying observers."""
+    if normalizer is None and not need_weights and type(dropout) is float and not dropout:
+        output = fused.quick_attention(query, key, value, score, mask)
+        if output is None and mask is None and fused.is_plain(query, key, value):
+            output = solve_plainly(query, key, value, score)
+        if output is not None:
+            return output
+    layout = check_layout(query, key, value)
+    call = Call.of(layout, score, mask, normalizer, check_dropout(dropout))
+    call.score.check(query, key)
+    with full_precision(layout.device):
+        rows, keys = call.project(query, key)
+        values = layout.spread(prepare(value))
+        if need_weights:
+            output, weights = with_weights(call, rows, keys, values)
+            return layout.unfold(output).to(query.dtype), layout.unfold(weights).to(query.dtype)
+        output = without_weights(call, rows, keys, values)
+        return layout.unfold(output).to(query.dtype)
+
+
+def weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    score: nn.Module | None = None,
+    mask: Mask | None = None,
+    normalizer: nn.Module | None = None,
+    rows: Sequence[int] | Tensor | None = None,
+    heads: Sequence[int] | Tensor | None = None,
+) -> Tensor:
+    """The weights (…, n, m) that `attend` gives to the keys.
+
+    `rows` (queries) and `heads` (dimension −3) choose some of them: only these are computed.
+
+    >>> import regard, torch
+    >>> query, key = torch.tensor([[2.0]]), torch.tensor([[1.0], [1.0], [0.0]])
+    >>> regard.weights(query, key)  # (1, 1) × (3, 1) → (1, 3)
+    tensor([[0.4683, 0.4683, 0.0634]])
+    """
+    layout = check_layout(query, key)
+    if rows is not None:
+        layout = replace(layout, positions=check_indices("rows", rows, layout.n))
+    if heads is not None:
+        if not layout.batch:
+            raise ValueError(f"heads: expected a query (…, heads, n, size), got shape {shape_text(query)}")
+        chosen = check_indices("heads", heads, layout.batch[-1])
+        layout = replace(layout, heads=torch.tensor(chosen, dtype=torch.long, device=layout.device))
+    call = Call.of(layout, score, mask, normalizer)
+    call.score.check(query, key)
+    with full_precision(layout.device):
+        projected_query, projected_key = call.project(query, key)
+        no_values = projected_key[..., :0]
+        return layout.unfold(with_weights(call, projected_query, projected_key, no_values)[1]).to(query.dtype)
+
+
+def open_call(
+    query: Tensor, key: Tensor, score: nn.Module | None, mask: Mask | None, normalizer: nn.Module | None
+) -> tuple[Call, Tensor, Tensor]:
+    """A call without values, and its projected queries and keys (B, R, rows, inner size); for summary.py."""
+    call = Call.of(check_layout(query, key), score, mask, normalizer)
+    call.score.check(query, key)
+    with full_precision(call.layout.device):
+        return call, *call.project(query, key)
+
+
+def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
+    """softmax over the last dimension of scores (…, n, m), of the allowed keys only.
+
+    It is exactly 0 elsewhere, and a row with nothing allowed is all 0.
+
+    >>> import regard, torch
+    >>> scores = torch.zeros(2, 1, 4)  # a batch of two: one query and four keys each
+    >>> regard.masked_softmax(scores, regard.lengths([1, 2]))[:, 0]
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000, 0.0000]])
+    """
+    check_tensor("scores", scores, "of shape (…, n, m)")
+    *batch, n, m = scores.shape
+    layout = Layout(tuple(batch), n, m, 1, scores.device)
+    call = Call.of(layout, None, mask, None)
+    allowed, bias = call.restrictions(Tile.whole(layout.folded[0], n, m))
+    restricted = restrict(layout.spread(prepare(scores)), allowed, bias)
+    return layout.unfold(normalize(call.normalizer, restricted)).to(scores.dtype)
