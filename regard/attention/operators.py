@@ -45,15 +45,16 @@ def _forward(
     """Output and lse."""
     solved = fused.forward(query, key, value, mask, causal, 1.0, sink) if key.shape[2] and query.numel() else None
     if solved is None:
-        return _by_formula(query, key, value, mask, sink, causal), query.new_full(query.shape[:-1], torch.nan)
-    return solved[0].contiguous(), solved[1].contiguous()
+        output = _by_formula(query, key, value, mask, sink, causal)
+        return _as_kernel(output), query.new_full(query.shape[:-1], torch.nan)
+    return _as_kernel(solved[0]), solved[1].contiguous()
 
 
 @_forward.register_fake
 def _(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sink: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    return query.new_empty(*query.shape[:-1], value.shape[-1]), query.new_empty(query.shape[:-1])
+    return _like_kernel(query), query.new_empty(query.shape[:-1])
 
 
 @torch.library.custom_op("regard::dot_attention_backward", mutates_args=(), device_types="cpu")
@@ -70,23 +71,24 @@ def _backward(
     mask_learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of query, key, value, mask and sink; empty tensors where there is none."""
-    nothing = query.new_empty(0)
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
         inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
         with torch.enable_grad():
             solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg]
         sources = [x for x in inputs if x is not None]
         gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
-        return tuple(nothing if x is None else next(gradients).contiguous() for x in inputs)  # type: ignore[return-value]
-    by_sink = nothing
+        found = [query.new_empty(0) if x is None else next(gradients).contiguous() for x in inputs]
+        return *map(_as_kernel, found[:3]), *found[3:]  # type: ignore[return-value]
+    by_sink = query.new_empty(0)
     if sink is not None:  # a key of value 0, whose weight is e^{sink − lse}
         by_sink = (-(sink.squeeze(-1) - lse).exp() * (grad * output).sum(-1)).unsqueeze(-1).sum_to_size(sink.shape)
     if mask is None or not mask_learned:
         parts = fused.backward(grad, query, key, value, output, lse, mask, causal, 1.0)
-        return *(part.contiguous() for part in parts), nothing, by_sink  # type: ignore[return-value]
+        return *map(_as_kernel, parts), query.new_empty(0), by_sink  # type: ignore[return-value]
     by_mask = torch.zeros_like(mask)
     parts = fused.backward_with_bias(grad, query, key, value, output, lse, mask, 1.0, fused.summing_into(by_mask))
-    return *parts, by_mask, by_sink
+    return *map(_as_kernel, parts), by_mask, by_sink  # type: ignore[return-value]
 
 
 @_backward.register_fake
@@ -102,10 +104,19 @@ def _(
     causal: bool,
     mask_learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    nothing = query.new_empty(0)
-    by_mask = nothing if mask is None or not mask_learned else mask.new_empty(mask.shape)
-    by_sink = nothing if sink is None else sink.new_empty(sink.shape)
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape), by_mask, by_sink
+    by_mask = query.new_empty(0) if mask is None or not mask_learned else mask.new_empty(mask.shape)
+    by_sink = query.new_empty(0) if sink is None else sink.new_empty(sink.shape)
+    return *map(_like_kernel, (query, key, value)), by_mask, by_sink  # type: ignore[return-value]
+
+
+def _as_kernel(rows: Tensor) -> Tensor:
+    """(B, R, n, size), laid out as the kernel does it: R behind n, as the layer has it that joins the heads."""
+    return rows.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _like_kernel(rows: Tensor) -> Tensor:
+    batch, sharing, n, size = rows.shape
+    return rows.new_empty(batch, n, sharing, size).transpose(1, 2)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -117,9 +128,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 def _gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     *saved, mask, sink = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
-    *parts, by_mask, by_sink = torch.ops.regard.dot_attention_backward(
-        grad.contiguous(), *saved, mask, sink, ctx.causal, learned
-    )
+    *parts, by_mask, by_sink = torch.ops.regard.dot_attention_backward(grad, *saved, mask, sink, ctx.causal, learned)
     return *parts, by_mask if learned else None, None if sink is None else by_sink, None
 
 

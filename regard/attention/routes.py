@@ -128,10 +128,12 @@ def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)
-        key, value = zero_hidden(allowed, key, value)
+        if not (causal and key.shape[2] <= query.shape[2]):  # there the last row sees all
+            key, value = zero_hidden(allowed, key, value)
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
         mask = None if causal else additive_mask(allowed, bias, rows.dtype)
-        output = dot_attention(rows * scale, keys, value, mask, call.per_head, causal)
+        sink = None if call.per_head is None else call.per_head.to(rows.dtype)
+        output = dot_attention(rows * scale, keys, value, mask, sink, causal)
         if output is not None:
             return output
     return _traced_solve(call, query, key, value, whole)[0]

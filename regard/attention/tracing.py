@@ -30,9 +30,7 @@ def is_traced(*tensors: Tensor) -> bool:
 
 def in_transform() -> bool:
     """Whether torch.func (vmap, grad, jvp …) or forward-mode differentiation is at work."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return True
-    return bool(torch.autograd.forward_ad._current_level >= 0)
+    return torch._C._are_functorch_transforms_active() or bool(torch.autograd.forward_ad._current_level >= 0)
 
 
 def captured_tensors(function: Callable[..., Any], *arguments: Any) -> list[Tensor]:

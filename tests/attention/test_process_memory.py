@@ -1,6 +1,6 @@
-"""What a long call costs the process, freed blocks that the heap cannot give back included: each in a process of its own.
+"""What a long call costs the process, freed blocks that the heap cannot give back included: a process for each.
 
-    python -m tests.attention.test_process_memory additive keep     prints the megabytes above the inputs
+python -m tests.attention.test_process_memory additive keep     prints the megabytes above the inputs
 """
 
 import subprocess

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from functorch.compile import aot_module_simplified, make_boxed_func
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -116,6 +117,28 @@ def test_compiled_through_autograd(names):
 def test_compiled_in_every_way(score, mask, normalizer):
     for function, backend in itertools.product((call, call_with_weights), (None, "aot_eager")):
         check_compiled(function, (score, mask, normalizer), backend)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("mask", [None, regard.causal(), regard.lengths([3, 7]), regard.window(2, 0)])
+@pytest.mark.parametrize("normalizer", [None, Softmax(sink=0.3)])
+def test_a_compiled_dot_product_is_one_operator(mask, normalizer):
+    """Not a softmax of (n × m) numbers, forward or backward."""
+    graphs = []
+
+    def backend(graph, inputs):
+        return aot_module_simplified(graph, inputs, fw_compiler=keep_graph, bw_compiler=keep_graph)
+
+    def keep_graph(graph, inputs):
+        graphs.append(str(graph.graph))
+        return make_boxed_func(graph.forward)
+
+    inputs = [torch.randn(2, 3, 7, 5, requires_grad=True) for _ in range(3)]
+    torch.compile(attend, backend=backend, fullgraph=True)(*inputs, mask=mask, normalizer=normalizer).sum().backward()
+    forward, backward = graphs
+    assert "regard.dot_attention.default" in forward
+    assert "regard.dot_attention_backward.default" in backward
+    assert not any(name in graph for graph in graphs for name in ("bmm", "matmul", "softmax", "exp.default"))
 
 
 @pytest.mark.usefixtures("fresh_compiler")
