@@ -183,14 +183,20 @@ def _distance(query: Tensor, key: Tensor) -> Tensor:
 
 def _squared_distance(query: Tensor, key: Tensor) -> Tensor:
     """‖q − k‖² for a few queries, without gradients. PyTorch's cdist sums up many squares less exactly."""
-    if query.shape[-1] < 32:
+    if query.shape[-1] < 32 or query.shape[:-2] != key.shape[:-2]:
         return _distance(query, key).square_()
-    rows, ones = query.unsqueeze(-2), query.new_ones(query.shape[-1])
     step = max(1, IN_CACHE * key.shape[-2] // (key.numel() * query.shape[-2]))
-    parts = key.unsqueeze(-3).split(step, -2)
-    return torch.cat(
-        [(part - rows).square_() @ ones for part in parts], -1
-    )  # (…, n, step, d) → (…, n, step) → (…, n, m)
+    # Repeated for a whole part of the keys: subtracting a short row from each key would take three times as long.
+    rows = query.unsqueeze(-2).expand(*query.shape[:-1], min(step, key.shape[-2]), -1).contiguous()
+    ones, memory = (
+        query.new_ones(query.shape[-1]),
+        torch.empty_like(rows),
+    )  # the same for all parts, so it stays in cache
+    squares = []
+    for part in key.unsqueeze(-3).split(step, -2):
+        here = (..., slice(part.shape[-2]), slice(None))
+        squares.append(torch.sub(part, rows[here], out=memory[here]).square_() @ ones)  # (…, n, step)
+    return torch.cat(squares, -1)
 
 
 def _check_widths(width: float | Sequence[float] | Tensor) -> Tensor:
