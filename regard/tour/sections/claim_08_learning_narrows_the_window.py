@@ -86,7 +86,8 @@ def judge(numbers: Numbers) -> Criteria:
     """From w = 1 the window must get narrower in every seed; what happens from 30 corrects the claim."""
     yield numbers.criterion(
         numbers.narrower == numbers.seeds and numbers.effective_from_1[1] < numbers.effective_from_1[0],
-        "From w = 1 the window must get narrower in each of {seeds} seeds, and the weights more concentrated: it does in "
+        "From w = 1 the window must get narrower in each of {seeds} seeds, and the weights more concentrated: it does "
+        "in "
         "{narrower}; 90 % of the weight lie within {window_from_1[0]} before and {window_from_1[1]} after, and the "
         "effective number of samples goes from {effective_from_1[0]} to {effective_from_1[1]}.",
         "从 w = 1 出发，{seeds} 个种子中每一个的窗口都应变窄、权重更集中：实际有 {narrower} 个；含 90% 权重的区间由 "
@@ -94,8 +95,10 @@ def judge(numbers: Numbers) -> Criteria:
     )
     yield numbers.correction(
         numbers.wider == numbers.seeds,
-        "If what is learned is the width that predicts, narrower or wider, the window must get wider from w = 30: it does "
-        "in {wider} of {seeds} seeds, {window_from_30[0]} before and {window_from_30[1]} after. w ends at {w_from_1} and at {w_from_30}; the error "
+        "If what is learned is the width that predicts, narrower or wider, the window must get wider from w = 30: it "
+        "does "
+        "in {wider} of {seeds} seeds, {window_from_30[0]} before and {window_from_30[1]} after. w ends at {w_from_1} "
+        "and at {w_from_30}; the error "
         "on new samples at {error_from_1[1]} and {error_from_30[1]}.",
         "如果学到的是适合预测的带宽，可窄可宽，那么从 w = 30 出发窗口应变宽：{seeds} 个种子中有 {wider} 个如此，由 "
         "{window_from_30[0]} 变为 {window_from_30[1]}。w 最终为 {w_from_1} 和 {w_from_30}；新样本上的误差为 "
@@ -117,7 +120,8 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(
         [*panels, Panel(curves, x="x", y="y", share=1.4)],
         caption=Text(
-            "The weights of fifty queries over fifty samples, with w = 1 and with the learned w, in the same shades; and the "
+            "The weights of fifty queries over fifty samples, with w = 1 and with the learned w, in the same shades; "
+            "and the "
             "curve that each of them gives.",
             "五十个查询对五十个样本的权重：w = 1 时与学习之后，用同样的深浅；以及两者给出的曲线。",
         ),
@@ -129,15 +133,19 @@ SECTION = Section(
     notes=(Passage("000", 84, 86), Passage("000", 136, 138)),
     title=Text("Learning w narrows the window", "学习 w 使窗口变窄"),
     claim=Text(
-        "With a learnable parameter w the window becomes smaller, and nearly all the weight is concentrated on the samples "
+        "With a learnable parameter w the window becomes smaller, and nearly all the weight is concentrated on the "
+        "samples "
         "around the query.",
         "引入可学习的参数 w 之后，窗口变小，权重几乎都集中到查询周围的样本上。",
     ),
     idea=Text(
-        "w multiplies the distance: the larger it is, the nearer a sample has to be in order to count, so w is 1/width. It "
-        "goes down the gradient of the squared error with which every sample is predicted from the others. From the others, "
+        "w multiplies the distance: the larger it is, the nearer a sample has to be in order to count, so w is "
+        "1/width. It "
+        "goes down the gradient of the squared error with which every sample is predicted from the others. From the "
+        "others, "
         "because a sample that may look at itself would learn an endless w, and repeat its own noise.",
-        "w 乘在距离上：w 越大，样本必须离得越近才算数，所以 w 就是 1/带宽。它沿着平方误差的梯度下降，误差来自用其余样本预测"
+        "w 乘在距离上：w 越大，样本必须离得越近才算数，所以 w 就是 1/带宽。它沿着平方误差的梯度下降，误差来自用其余样"
+        "本预测"
         "每一个样本。必须是其余样本：如果样本可以看自己，学到的 w 会趋于无穷，只会重复自身的噪声。",
     ),
     formula=r"f(x) = \sum_i \mathrm{softmax}_i\!\left(-\tfrac12 \left((x - x_i)\,w\right)^2\right) y_i",
