@@ -17,16 +17,12 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
 
 @click.command("tour")
 @click.option("--out", metavar="DIR", type=PATH, default="regard-tour", help="Folder to write into.")
-@click.option(
-    "--language", type=click.Choice(["en", "zh"]), help="Language of the page; by default that of the locale."
-)
+@click.option("--language", type=click.Choice(["en", "zh"]), help="Of the page; by default that of the locale.")
 @click.option("--only", metavar="N,N…", default="", callback=_numbers, help="Numbers of claims to run, such as 17,18.")
 @click.option("--full", is_flag=True, help="More seeds, longer training and larger data: some hours.")
 @click.option("--no-cache", is_flag=True, help="Ignore the results of earlier tours.")
 @click.option("--notes", metavar="DIR", type=PATH, help="Folder of the course notes: the page shows what it judges.")
-@click.option(
-    "--code", metavar="DIR", type=PATH, help="Write the plain code of all claims into a folder, and run nothing."
-)
+@click.option("--code", metavar="DIR", type=PATH, help="Write the plain code of all claims, and run nothing.")
 @json_flag
 def command(
     out: Path,
@@ -45,5 +41,4 @@ def command(
         for path in tour.write_code(code, only=only):
             click.echo(path)
         return 0
-    options = {"full": full, "no_cache": no_cache, "as_json": as_json, "notes": notes}
-    return tour.run(out, language=language, only=only, **options)
+    return tour.run(out, language=language, only=only, full=full, no_cache=no_cache, notes=notes, as_json=as_json)

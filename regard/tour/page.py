@@ -1,4 +1,4 @@
-"""The page of a tour: one HTML file for each language, which loads nothing; served by `regard explore`, the same is live."""
+"""The page of a tour: one HTML file for each language, which loads nothing. Served by `regard explore`, it is live."""
 
 from __future__ import annotations
 
@@ -172,9 +172,8 @@ def _control(control: Control, language: Language) -> str:
     elif isinstance(control.values, Choice):
         kind = {"kind": "choice", "values": control.values.values}
     default = json.loads(value) if not value.startswith("'") else value.strip("'")
-    return json.dumps(
-        {"variable": name, "name": control.name.to(language), "value": default, **kind}, ensure_ascii=False
-    )
+    whole = {"variable": name, "name": control.name.to(language), "value": default, **kind}
+    return json.dumps(whole, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def highlight(source: str) -> str:

@@ -1,13 +1,13 @@
 """What a section of the tour is, and how a verdict comes out of numbers. All that the author of a section needs.
 
-A section is one file of sections/, which ends in SECTION = Section(…), and one number in CHAPTERS (sections/__init__.py).
-On the page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, the
-picture of the cell, what was measured with its picture, the verdict, the exercises, and the measuring code, folded.
+A section is one file of sections/, which ends in SECTION = Section(…), and one number in CHAPTERS (its __init__.py). On
+the page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, the
+picture of the cell, what was measured with its picture, the exercises, and the measuring code, folded.
 
 - `plain` is the code that the notes lack: at most 25 lines of PyTorch. It runs after the cells of the claims in `uses`.
 - `short` is the same with regard, and ends in a comparison with the plain cell's numbers.
 - `show` draws the variables of the plain cell. Where the section has `controls`, it is drawn again for other values.
-- `run` measures, with several seeds where chance matters; `judge` turns its numbers into criteria, and nothing else does.
+- `run` measures, with several seeds where chance matters; `judge` alone turns its numbers into criteria.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "verdict",
 ]
 
-# ---------------------------------------------------------------------------------------------------- from numbers to a verdict
+# ------------------------------------------------------------------------------------------ from numbers to a verdict
 
 
 class Outcome(StrEnum):
@@ -143,7 +143,7 @@ class _Shown:
 Measured = tuple[Numbers, Chart | None]
 Criteria = Iterator[Criterion]
 
-# ----------------------------------------------------------------------------------------------------- what a section has
+# ---------------------------------------------------------------------------------------------------- what a section has
 
 
 class Passage(NamedTuple):
@@ -157,8 +157,8 @@ class Passage(NamedTuple):
 class Exercise(NamedTuple):
     """One line of the plain cell that is changed, a question, and an answer with numbers.
 
-    change: the line as it stands, without its indent, and what takes its place. answer: its braces read the variables of
-    the cell, `was` before and `now` after: {now.w:.2f}.
+    change: the line as it stands, without its indent, and what takes its place. answer: its braces read the variables
+    of the cell, `was` before and `now` after: {now.w:.2f}.
     """
 
     change: tuple[str, str]
@@ -243,7 +243,7 @@ class Section:
         return f"claim-{self.number:02}"
 
 
-# --------------------------------------------------------------------------------------------------- numbers for readers
+# -------------------------------------------------------------------------------------------------- numbers for readers
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

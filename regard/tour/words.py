@@ -21,9 +21,7 @@ LANGUAGE_NAMES = Text("English", "中文")
 LANGUAGE_CODES = Text("en", "zh-Hans")
 
 TITLE = Text("A tour of attention", "注意力机制之旅")
-COURSE = Text(
-    "Attention, from the first line to the last: plain PyTorch", "注意力机制：从第一行到最后一行的 PyTorch 代码"
-)
+COURSE = Text("Attention in plain PyTorch, from the first line to the last", "用 PyTorch 从头写注意力机制")
 LEAD = Text(
     "Course notes on attention make claims, and lack the code. Here is the code, a few lines for each claim; it is "
     "run, "
@@ -34,7 +32,7 @@ LEAD = Text(
     "字算出。"
     "从头到尾只有一个公式，换的只是评分函数、掩蔽和归一化方式：",
 )
-FORMULA = r"\mathrm{output}_i = \sum_j \mathrm{normalize}_j\bigl(\mathrm{score}(q_i, k_j)\ \mathrm{restricted\ by\ mask}\bigr)\, v_j"
+FORMULA = r"o_i = \sum_j \mathrm{normalize}_j\left(\mathrm{score}(q_i, k_j)\ \mathrm{restricted\ by\ mask}\right) v_j"
 CONTENTS = Text("Claims and verdicts", "论断与结论")
 CHAPTERS = Text("Chapters", "章节")
 CLAIM = Text("claim", "论断")

@@ -1,11 +1,12 @@
 """Charts as SVG: real text in either language, colours of the page it stands in, light or dark.
 
-A chart is data: panels, each with marks (lines, dots, bands, bars, a heat map). `svg` draws it, `table` has its numbers.
+A chart is data: panels, each with marks (lines, dots, bands, bars, a heat map). `svg` draws it, `table` has its
+numbers.
 
     Chart([Panel([Line(x, y, "truth"), Dots(xs, ys, Text("samples", "样本"))], x="x", y="y")], caption=…)
 
-Colours are names of the page's variables (chart.css): truth, samples, attention, pooled, other, ink. The browser sets the
-text, so a chart needs no fonts.
+Colours are names of the page's variables (chart.css): truth, samples, attention, pooled, other, ink. The browser sets
+the text, so a chart needs no fonts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["LANGUAGES", "Band", "Bars", "Chart", "Dots", "Heat", "Language", "Line", "Note", "Panel", "Text"]
+__all__ = ["LANGUAGES", "Band", "Bars", "Chart", "Dots", "Heat", "Language", "Line", "Mark", "Note", "Panel", "Text"]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -38,6 +39,7 @@ class Text(NamedTuple):
 Label = str | Text
 SERIES = ("truth", "attention", "samples", "pooled", "other", "ink")  # colours of marks that name none, in turn
 DASHES = {"solid": "", "dashed": "6 4", "dotted": "1.5 4"}
+NOTHING = Text("", "")
 LEVELS = 24  # shades of a heat map
 CELLS = 72  # a larger map is drawn by the largest weight of each block
 WIDTH, GAP = 720, 26
@@ -145,7 +147,7 @@ class Chart:
     """Panels side by side, or in several rows."""
 
     panels: Sequence[Panel]
-    caption: Text = Text("", "")
+    caption: Text = NOTHING
     height: int = 260
     columns: int | None = None  # panels in a row; None: all
 
@@ -206,7 +208,7 @@ class Chart:
         matrix, _ = _pooled(heat)
         left, bottom = _room(panel, heat, language)
         cell = min((width - left) / max(matrix.shape[1], 1), 46)
-        return min(max(matrix.shape[0] * cell, 60) + 34 + bottom, 2 * self.height)
+        return float(min(max(matrix.shape[0] * cell, 60) + 34 + bottom, 2 * self.height))
 
 
 def _labelled(panels: Iterable[Panel]) -> Iterator[Any]:
@@ -270,9 +272,8 @@ class _PanelDrawing:
     def _range(self, axis: Literal["x", "y"], log: bool) -> tuple[float, float]:
         if axis == "x" and self.bars:
             return -0.6, max(len(mark.names) for mark in self.bars) - 0.4
-        numbers = np.concatenate(
-            [_numbers(values) for mark in self.panel.marks for values in _values(mark, axis)] or [[]]
-        )
+        values = [_numbers(part) for mark in self.panel.marks for part in _values(mark, axis)]
+        numbers = np.concatenate([np.empty(0), *values])
         numbers = numbers[np.isfinite(numbers) & ((numbers > 0) | (not log))]
         if not numbers.size:
             return (0.1, 1.0) if log else (0.0, 1.0)
@@ -315,9 +316,8 @@ class _PanelDrawing:
             parts.append(_text(self.outer_left, self.top - 10, words(panel.title, self.language), "start", "title"))
         middle = (self.left + self.right) / 2
         if panel.x:
-            parts.append(
-                _text(middle, self.bottom + self._below() + 16, words(panel.x, self.language), "middle", "axis")
-            )
+            below = self.bottom + self._below() + 16
+            parts.append(_text(middle, below, words(panel.x, self.language), "middle", "axis"))
         if panel.y:
             x, y = self.outer_left + 12, (self.top + self.bottom) / 2
             turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"'
@@ -428,11 +428,8 @@ def _room(panel: Panel, heat: Heat | None, language: Language) -> tuple[float, f
     bottom = 22.0 + (20 if panel.x else 0)
     if heat is not None and heat.rows:
         left = max(_width(words(name, language)) for name in heat.rows) + 10 + (18 if panel.y else 0)
-    names = (
-        heat.columns
-        if heat is not None
-        else max((m.names for m in panel.marks if isinstance(m, Bars)), key=len, default=())
-    )
+    bars = [mark.names for mark in panel.marks if isinstance(mark, Bars)]
+    names = heat.columns if heat is not None else max(bars, key=len, default=())
     if names:
         longest = max(_width(words(name, language)) for name in names)
         crowded = longest * len(names) > 0.8 * WIDTH * panel.share / 2
@@ -542,6 +539,7 @@ LONGEST = 60  # rows of a table; longer ones are thinned out
 def _table(panel: Panel, mark: Mark, language: Language) -> str:
     name = words(getattr(mark, "label", "") or panel.title or "", language)
     x, y = words(panel.x or "x", language), words(panel.y or "y", language)
+    columns: list[Any]
     match mark:
         case Line() | Dots():
             heads, columns = [x, y], [_numbers(mark.x), _numbers(mark.y)]
@@ -549,17 +547,15 @@ def _table(panel: Panel, mark: Mark, language: Language) -> str:
             heads, columns = [x, f"{y} ↓", f"{y} ↑"], [_numbers(mark.x), _numbers(mark.low), _numbers(mark.high)]
         case Bars():
             names = [words(name, language) for name in mark.names]
-            columns = [names, _numbers(mark.heights)]
-            heads = [x, y]
+            heads, columns = [x, y], [names, _numbers(mark.heights)]
             if mark.spread is not None:
                 heads, columns = [*heads, "±"], [*columns, _numbers(mark.spread)]
         case Heat():
             matrix = np.asarray(_array(mark.matrix), dtype=float)[:24, :16]
             sides = [words(side, language) for side in mark.rows] or [str(i) for i in range(len(matrix))]
             tops = [words(top, language) for top in mark.columns] or [str(i) for i in range(matrix.shape[1])]
-            return _html_table(
-                name, ["", *tops[:16]], [[s, *map(_cell, row)] for s, row in zip(sides, matrix, strict=False)]
-            )
+            lines = [[side, *map(_cell, row)] for side, row in zip(sides, matrix, strict=False)]
+            return _html_table(name, ["", *tops[:16]], lines)
         case _:
             return ""
     every = max(1, math.ceil(len(columns[0]) / LONGEST))

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard import Kernel, KernelRegressor, attend, drop
 from regard.data import curve
 from regard.tour.section import Criteria, Exercise, Measured, Numbers, Passage, Section, Text
-from regard.view.chart import Chart, Dots, Heat, Line, Panel
+from regard.view.chart import Chart, Dots, Heat, Line, Mark, Panel
 
 PLAIN = """
 x = torch.sort(5 * torch.rand(50)).values  # 50 samples of 2 sin x + x^0.8, with noise
@@ -112,7 +112,7 @@ def draw(cell: SimpleNamespace) -> Chart:
     maps = ((cell.before, "w = 1"), (cell.after, f"w = {cell.w.item():.2f}"))
     largest = float(max(cell.before.max(), cell.after.max()))
     panels = [Panel([Heat(weights, largest=largest)], x=sample, y=query, title=title) for weights, title in maps]
-    curves = [
+    curves: list[Mark] = [
         Dots(cell.x, cell.y, Text("50 noisy samples", "50 个带噪样本"), "samples"),
         Line(cell.x, cell.before @ cell.y, "w = 1", "pooled", style="dashed"),
         Line(cell.x, cell.after @ cell.y, Text("learned w", "学到的 w"), "attention"),
