@@ -48,7 +48,7 @@ class Notes:
         return [section.number for section in sections if section.notes and not self.passages(section)]
 
     def coverage(self, sections: Sequence[Section]) -> dict[str, list[tuple[str, list[int] | None]]]:
-        """Each line of each set with the claims that judge it; [] where it claims nothing, None where it is forgotten."""
+        """Each line of each set with the claims that judge it; [] where it claims nothing, None where forgotten."""
         return {
             file: [(text, treated(file, number, text, sections)) for number, text in enumerate(lines, 1)]
             for file, lines in self.lines.items()

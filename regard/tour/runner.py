@@ -1,11 +1,13 @@
 """Running sections, several at once; one that fails does not stop the others."""
 
+from __future__ import annotations
+
 import multiprocessing
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -56,7 +58,7 @@ def _one_thread() -> Iterator[None]:
 
 def run_sections(
     sections: Sequence[Section], *, full: bool = False, no_cache: bool = False, processes: int | None = None
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """The results as they come; those of an earlier tour first.
 
     full: with more seeds, longer training and larger data.

@@ -143,7 +143,7 @@ class _Shown:
 Measured = tuple[Numbers, Chart | None]
 Criteria = Iterator[Criterion]
 
-# ---------------------------------------------------------------------------------------------------- what a section has
+# --------------------------------------------------------------------------------------------------- what a section has
 
 
 class Passage(NamedTuple):

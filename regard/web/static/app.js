@@ -97,15 +97,13 @@ function show() {
   root.replaceChildren();
   root.setAttribute("aria-label", TABS[name][0]);
   document.title = `${TABS[name][0]} · regard`;
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+  for (const link of document.querySelectorAll("#rail a[data-place]")) {
+    if (link.dataset.place === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   TABS[name][1](root, pageOf(name, values));
 }
 
-document.querySelector("nav").append(
-  ...Object.entries(TABS).map(([name, [title]]) => element("a", { href: `#/${name}` }, title)),
-);
+addEventListener("hashchange", show);
 addEventListener("popstate", show);
 show();
