@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pygments
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from latex2mathml.converter import convert
 from markupsafe import Markup
 from pygments.formatters import HtmlFormatter
@@ -111,7 +111,7 @@ def page(
 
 def fragment(section: Section, result: Result, language: Language) -> str:
     """What stands on the page in the place of a section that is being run."""
-    body = _template("page.html").module.body  # type: ignore[attr-defined]
+    body = _template("section.html").module.body  # type: ignore[attr-defined]
     return str(body(section, result, Notes(), True, _common(language)))
 
 
@@ -125,7 +125,9 @@ def _common(language: Language) -> dict[str, Any]:
 @cache
 def _template(name: str) -> Template:
     home = Path(__file__).parent
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(home), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.globals |= {
         "css": Markup(static("chart.css") + (home / "page.css").read_text(encoding="utf-8")),
         "js": Markup((home / "page.js").read_text(encoding="utf-8")),
@@ -145,7 +147,7 @@ def _template(name: str) -> Template:
         "changed": _changed,
         "svg": Markup,
     }
-    return environment.from_string((home / name).read_text(encoding="utf-8"))
+    return environment.get_template(name)
 
 
 @cache

@@ -468,7 +468,9 @@ def _array(values: Any) -> Any:
 
 
 def _numbers(values: Any) -> np.ndarray:
-    return np.asarray(_array(values), dtype=float).reshape(-1)
+    """Numbers in a row; those that are not finite are NaN, and are not drawn."""
+    numbers = np.asarray(_array(values), dtype=float).reshape(-1)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 def _scaled(value: float, given: tuple[float, float], wanted: tuple[float, float], log: bool) -> float:

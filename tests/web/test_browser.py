@@ -42,7 +42,7 @@ def until(page, expression):
 
 def go(page, server, place):
     page.goto("about:blank")
-    page.goto(f"{server.address}/#/{place}")
+    page.goto(f"{server.address}/laboratory#/{place}")
 
 
 def screenshot(page, name):
