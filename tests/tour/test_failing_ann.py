@@ -1,7 +1,15 @@
 """Claims that do not hold in another setting, measured by the code of their sections."""
 
 from regard.tour.section import Outcome, verdict
-from regard.tour.sections import claim_03_distance_follows_the_trend as claim_03
+from regard.tour.sections import (
+    claim_01_pooling_ignores_the_question as claim_01,
+)
+from regard.tour.sections import (
+    claim_02_average_is_flat as claim_02,
+)
+from regard.tour.sections import (
+    claim_03_distance_follows_the_trend as claim_03,
+)
 
 
 def outcome(section, measured):
@@ -10,3 +18,11 @@ def outcome(section, measured):
 
 def test_claim_3_a_window_without_end_follows_no_trend():
     assert outcome(claim_03, claim_03.measure(width=100.0)) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_1_a_query_drowned_in_noise_is_not_answered():
+    assert outcome(claim_01, claim_01.measure(noise=10.0)) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_2_a_line_that_reads_x_is_not_flat():
+    assert outcome(claim_02, claim_02.measure("gaussian")) is Outcome.DID_NOT_HOLD
