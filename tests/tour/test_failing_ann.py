@@ -10,6 +10,9 @@ from regard.tour.sections import (
 from regard.tour.sections import (
     claim_03_distance_follows_the_trend as claim_03,
 )
+from regard.tour.sections import (
+    claim_35_the_query_is_the_difference as claim_35,
+)
 
 
 def outcome(section, measured):
@@ -26,3 +29,7 @@ def test_claim_1_a_query_drowned_in_noise_is_not_answered():
 
 def test_claim_2_a_line_that_reads_x_is_not_flat():
     assert outcome(claim_02, claim_02.measure("gaussian")) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_35_a_query_that_says_nothing_makes_no_difference():
+    assert outcome(claim_35, claim_35.measure(noise=100.0, seeds=2, steps=30)) is Outcome.DID_NOT_HOLD
