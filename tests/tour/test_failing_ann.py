@@ -11,6 +11,12 @@ from regard.tour.sections import (
     claim_03_distance_follows_the_trend as claim_03,
 )
 from regard.tour.sections import (
+    claim_04_enough_data_find_the_curve as claim_04,
+)
+from regard.tour.sections import (
+    claim_07_rows_look_near_their_own_x as claim_07,
+)
+from regard.tour.sections import (
     claim_35_the_query_is_the_difference as claim_35,
 )
 
@@ -33,3 +39,11 @@ def test_claim_2_a_line_that_reads_x_is_not_flat():
 
 def test_claim_35_a_query_that_says_nothing_makes_no_difference():
     assert outcome(claim_35, claim_35.measure(noise=100.0, seeds=2, steps=30)) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_4_a_narrow_window_is_not_too_smooth():
+    assert outcome(claim_04, claim_04.measure(width=0.05, counts=(50, 200))) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_7_weights_without_distance_are_not_dark_near_their_own_x():
+    assert outcome(claim_07, claim_07.measure("constant")) is Outcome.DID_NOT_HOLD
