@@ -1,5 +1,6 @@
 """Claims that do not hold in another setting, measured by the code of their sections."""
 
+import regard
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import (
     claim_01_pooling_ignores_the_question as claim_01,
@@ -14,10 +15,16 @@ from regard.tour.sections import (
     claim_04_enough_data_find_the_curve as claim_04,
 )
 from regard.tour.sections import (
+    claim_06_weights_are_a_distribution as claim_06,
+)
+from regard.tour.sections import (
     claim_07_rows_look_near_their_own_x as claim_07,
 )
 from regard.tour.sections import (
     claim_35_the_query_is_the_difference as claim_35,
+)
+from regard.tour.sections import (
+    claim_39_any_kernel_is_a_score as claim_39,
 )
 
 
@@ -47,3 +54,12 @@ def test_claim_4_a_narrow_window_is_not_too_smooth():
 
 def test_claim_7_weights_without_distance_are_not_dark_near_their_own_x():
     assert outcome(claim_07, claim_07.measure("constant")) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_6_sigmoid_weights_are_no_distribution_and_without_far_queries_the_claim_holds():
+    assert outcome(claim_06, claim_06.measure(normalizer=regard.Sigmoid())) is Outcome.DID_NOT_HOLD
+    assert outcome(claim_06, claim_06.measure(far=0.0)) is Outcome.HELD
+
+
+def test_claim_39_softmax_of_the_kernel_itself_is_another_one():
+    assert outcome(claim_39, claim_39.measure(scored=lambda kernel: kernel)) is Outcome.DID_NOT_HOLD

@@ -100,13 +100,13 @@ class Dense(nn.Module):
 
 # 530 parameters each, as nearly as whole units allow.
 LAYERS: dict[Text, Callable[[], nn.Module]] = {
-    Text("average pooling", "平均汇聚"): lambda: Pool(31, 1, lambda features: features.mean(-1)),
-    Text("max pooling", "最大汇聚"): lambda: Pool(31, 1, lambda features: features.amax(-1)),
+    Text("average pool", "平均汇聚"): lambda: Pool(31, 1, lambda features: features.mean(-1)),
+    Text("max pool", "最大汇聚"): lambda: Pool(31, 1, lambda features: features.amax(-1)),
     Text("convolution", "卷积"): lambda: Pool(13, 3, lambda features: features.amax(-1)),
-    Text("fully connected", "全连接"): lambda: Dense(7, asks=False),
-    Text("attention, no query", "无查询的注意力"): lambda: Attend(57, asks=False),
+    Text("dense", "全连接"): lambda: Dense(7, asks=False),
+    Text("attention − q", "注意力 − q"): lambda: Attend(57, asks=False),
     Text("attention", "注意力"): lambda: Attend(32, asks=True),
-    Text("fully connected + query", "全连接加查询"): lambda: Dense(6, asks=True),
+    Text("dense + q", "全连接 + q"): lambda: Dense(6, asks=True),
 }
 
 
@@ -157,9 +157,9 @@ def measure(noise: float = 0.2, seeds: int = 3, steps: int = 300) -> Measured:
         [-0.5, 6.5], [ceiling] * 2, Text("best possible without a query", "没有查询时的上限"), "ink", style="dashed"
     )
     caption = Text(
-        "Accuracy on new tasks after training, of layers with about as many parameters each; whiskers: spread over "
-        "the seeds.",
-        "训练后在新任务上的准确率，各层参数量大致相同；须线为种子间的波动。",
+        "Accuracy on new tasks after training, of layers with about as many parameters each; − q: without the query, "
+        "+ q: with it; whiskers: spread over the seeds.",
+        "训练后在新任务上的准确率，各层参数量大致相同；− q：去掉查询，+ q：加上查询；须线为种子间的波动。",
     )
     return numbers, Chart([Panel([bars, line], y=Text("accuracy", "准确率"), y_limits=(0, 1.05))], caption)
 
