@@ -253,6 +253,6 @@ SECTION = Section(
     deciding="kept_unscaled",
     run=run,
     full=partial(measure, range(10)),
-    rehearsal=partial(measure, range(1)),
+    rehearsal=partial(measure, range(2)),
     judge=judge,
 )

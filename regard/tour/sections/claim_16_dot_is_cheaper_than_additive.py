@@ -126,8 +126,8 @@ NAMES = (
 def draw_costs(numbers: Numbers) -> Chart:
     """Bars of time and of memory."""
     panels = [
-        Panel([Bars(NAMES, numbers.milliseconds, colour="attention")], title=Text("milliseconds", "毫秒")),
-        Panel([Bars(NAMES, numbers.megabytes, colour="truth")], title=Text("megabytes", "内存（MB）")),
+        Panel([Bars(NAMES, numbers.milliseconds, colour="attention")], title=Text("milliseconds", "毫秒"), y_log=True),
+        Panel([Bars(NAMES, numbers.megabytes, colour="truth")], title=Text("megabytes", "内存（MB）"), y_log=True),
     ]
     return Chart(
         panels,
