@@ -1,0 +1,27 @@
+"""Claims 25–30, 37 and 38 can fail: the same code, in a setting in which they do not hold."""
+
+import torch
+from torch import nn
+
+from regard.tour.section import Outcome, verdict
+from regard.tour.sections import claim_25_several_heads as heads
+from regard.tour.sections import claim_27_only_attention_mixes_vectors as mixing
+from regard.tour.sections import claim_37_residual_connections as residuals
+
+
+def outcome(section, measured):
+    return verdict(list(section.judge(measured[0])))
+
+
+def test_fewer_heads_are_not_better():
+    torch.manual_seed(0)
+    assert outcome(heads, heads.run(range(2), 25, heads=(4, 1))) is Outcome.DID_NOT_HOLD
+
+
+def test_a_norm_over_all_vectors_mixes_them_too():
+    torch.manual_seed(0)
+    assert outcome(mixing, mixing.run(nn.LayerNorm((mixing.COUNT, mixing.SIZE)))) is Outcome.DID_NOT_HOLD
+
+
+def test_a_connection_of_no_weight_is_none():
+    assert outcome(residuals, residuals.run(range(2), 10, (1, 2), residual=0.0)) is Outcome.DID_NOT_HOLD
