@@ -81,7 +81,7 @@ def read_notes(folder: Path) -> Notes:
             if name is None:
                 notes.problems.append(f"{path.name}: not one of the five sets of notes, or changed since")
             else:
-                notes.lines[name] = content.decode("utf-8").splitlines()
+                notes.lines[name] = [line.rstrip("\r") for line in content.decode("utf-8").split("\n")]
         except OSError as error:
             notes.problems.append(f"{path.name}: {error.strerror or error}")
     missing = [name for name in DIGESTS if name not in notes.lines]

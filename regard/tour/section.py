@@ -12,9 +12,11 @@ picture of the cell, what was measured with its picture, the exercises, and the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -241,6 +243,22 @@ class Section:
     def anchor(self) -> str:
         """Its place in the page, and the name of its files."""
         return f"claim-{self.number:02}"
+
+    def __reduce__(self) -> tuple[Callable[..., Section], tuple[Any, ...]]:
+        """To another process goes the name of its file: that has functions without a name in it."""
+        module = self.judge.__module__
+        if getattr(sys.modules.get(module), "SECTION", None) is self:
+            return _from_file, (module,)
+        return _from_fields, (vars(self),)
+
+
+def _from_file(module: str) -> Section:
+    section: Section = import_module(module).SECTION
+    return section
+
+
+def _from_fields(fields: dict[str, Any]) -> Section:
+    return Section(**fields)
 
 
 # -------------------------------------------------------------------------------------------------- numbers for readers
