@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,7 +28,7 @@ from regard.tour.section import LANGUAGES, Choice, Control, Language, Outcome, S
 from regard.tour.sections import CHAPTERS
 from regard.view.page import static
 
-__all__ = ["fragment", "page", "write_folder", "write_pages"]
+__all__ = ["fragment", "measuring_code", "page", "write_folder", "write_pages"]
 
 MARKS = {
     Outcome.HELD: "✓",
@@ -140,7 +142,7 @@ def _template(name: str) -> Template:
     environment.filters |= {
         "show": show,
         "code": lambda source: Markup(highlight(source)),
-        "source": lambda section: inspect.getsource(section.run),
+        "source": measuring_code,
         "file": lambda section: f"regard/tour/sections/{Path(inspect.getfile(section.judge)).name}",
         "mathml": _mathml,
         "slug": lambda text: re.sub(r"\W+", "-", text.lower()),
@@ -148,6 +150,21 @@ def _template(name: str) -> Template:
         "svg": Markup,
     }
     return environment.get_template(name)
+
+
+def measuring_code(section: Section) -> str:
+    """The code of a section's file, without its first line and without the cells and texts, which stand above."""
+    module = sys.modules[section.judge.__module__]
+    if getattr(module, "SECTION", None) is not section:
+        return inspect.getsource(section.run)
+    lines = inspect.getsource(module).splitlines()
+    first, *statements = ast.parse("\n".join(lines)).body
+    hidden = set(range(first.end_lineno or 0))
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("PLAIN", "SHORT", "SECTION"):
+            hidden |= set(range(statement.lineno - 1, statement.end_lineno or 0))
+    shown = "\n".join(line for number, line in enumerate(lines) if number not in hidden)
+    return re.sub(r"\n{4,}", "\n\n\n", shown).strip()
 
 
 @cache

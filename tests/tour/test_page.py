@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from regard.tour import report, words
-from regard.tour.page import highlight
+from regard.tour.page import highlight, measuring_code
 from regard.tour.section import LANGUAGES, Outcome, show
 from tests.browsing import minded
 
@@ -119,7 +119,9 @@ def test_the_code_that_is_shown_is_the_code_that_ran(page, finished):
         section = result.section
         assert shown[0] == section.plain.strip()
         assert shown[1] == section.short.strip()
-        assert shown[-1] == inspect.getsource(section.run).strip()
+        assert shown[-1] == measuring_code(section)
+        assert inspect.getsource(section.judge).strip() in shown[-1]
+        assert section.plain.strip() not in shown[-1]
         for exercise, lines in zip(section.exercises, shown[2:-1], strict=True):
             assert [line.split("  #")[0].strip() for line in lines.splitlines()] == list(exercise.change)
 
