@@ -21,6 +21,9 @@ from regard.tour.sections import (
     claim_07_rows_look_near_their_own_x as claim_07,
 )
 from regard.tour.sections import (
+    claim_09_w_can_be_a_vector as claim_09,
+)
+from regard.tour.sections import (
     claim_10_the_choice_of_kernel as claim_10,
 )
 from regard.tour.sections import (
@@ -77,3 +80,8 @@ def test_claim_10_the_constant_kernel_is_no_choice():
 
 def test_claim_36_needs_no_correction_where_the_values_are_distributions():
     assert outcome(claim_36, claim_36.measure(classes=True)) is Outcome.BY_DEFINITION
+
+
+def test_claim_9_an_inner_product_does_not_pay_where_there_is_no_direction():
+    measured = claim_09.measure(direction=claim_09.both_features, seeds=3, steps=40)
+    assert outcome(claim_09, measured) is Outcome.DID_NOT_HOLD
