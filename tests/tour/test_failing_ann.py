@@ -21,7 +21,16 @@ from regard.tour.sections import (
     claim_07_rows_look_near_their_own_x as claim_07,
 )
 from regard.tour.sections import (
+    claim_09_w_can_be_a_vector as claim_09,
+)
+from regard.tour.sections import (
+    claim_10_the_choice_of_kernel as claim_10,
+)
+from regard.tour.sections import (
     claim_35_the_query_is_the_difference as claim_35,
+)
+from regard.tour.sections import (
+    claim_36_weights_not_values_are_probabilities as claim_36,
 )
 from regard.tour.sections import (
     claim_39_any_kernel_is_a_score as claim_39,
@@ -45,7 +54,7 @@ def test_claim_2_a_line_that_reads_x_is_not_flat():
 
 
 def test_claim_35_a_query_that_says_nothing_makes_no_difference():
-    assert outcome(claim_35, claim_35.measure(noise=100.0, seeds=2, steps=30)) is Outcome.DID_NOT_HOLD
+    assert outcome(claim_35, claim_35.measure(noise=100.0, seeds=2, steps=10)) is Outcome.DID_NOT_HOLD
 
 
 def test_claim_4_a_narrow_window_is_not_too_smooth():
@@ -63,3 +72,16 @@ def test_claim_6_sigmoid_weights_are_no_distribution_and_without_far_queries_the
 
 def test_claim_39_softmax_of_the_kernel_itself_is_another_one():
     assert outcome(claim_39, claim_39.measure(scored=lambda kernel: kernel)) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_10_the_constant_kernel_is_no_choice():
+    assert outcome(claim_10, claim_10.measure(("gaussian", "constant"))) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_36_needs_no_correction_where_the_values_are_distributions():
+    assert outcome(claim_36, claim_36.measure(classes=True)) is Outcome.BY_DEFINITION
+
+
+def test_claim_9_an_inner_product_does_not_pay_where_there_is_no_direction():
+    measured = claim_09.measure(direction=claim_09.both_features, seeds=3, steps=40)
+    assert outcome(claim_09, measured) is Outcome.DID_NOT_HOLD

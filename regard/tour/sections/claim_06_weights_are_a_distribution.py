@@ -98,7 +98,7 @@ def draw(cell: SimpleNamespace) -> Chart:
         line = Line(cell.x_i, weights, colour="attention", dots=True)
         panels.append(Panel([line, total], title=name, x_limits=(0, 5), y_limits=(0, top)))
     caption = Text(
-        f"The weights of fifty samples for the query x = {cell.query:g}, by six kernels of width {cell.width:g}; Σ: their sum.",
+        f"Weights of fifty samples for x = {cell.query:g}, by six kernels of width {cell.width:g}; Σ: their sum.",
         f"六种带宽为 {cell.width:g} 的核在查询 x = {cell.query:g} 时分给五十个样本的权重及其总和。",
     )
     return Chart(panels, caption, height=150, columns=3)
