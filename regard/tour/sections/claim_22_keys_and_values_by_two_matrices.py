@@ -169,10 +169,13 @@ def draw_accuracy(mean: Tensor, spread: Tensor) -> Chart:
 
 def draw(cell: SimpleNamespace) -> Chart:
     """The weights of five queries over five inputs, with one matrix and with two; and every balance of the one."""
-    inputs = [f"{name} → {content}" for name, content in zip(cell.names[0], cell.contents[0], strict=True)]
-    queries = [f"{name} ?" for name in cell.names[0].tolist()]
+    astray = (cell.one_weights.argmax(-1) != torch.arange(INPUTS)).sum(-1)
+    chosen = int(astray.argmax())  # a look-up in which one matrix leads astray, where there is one
+    names, contents = cell.names[chosen].tolist(), cell.contents[chosen].tolist()
+    inputs = [f"{name} → {content}" for name, content in zip(names, contents, strict=True)]
+    queries = [f"{name} ?" for name in names]
     panels = [
-        Panel([Heat(weights[0], rows=queries, columns=inputs, largest=1.0)], title=title)
+        Panel([Heat(weights[chosen], rows=queries, columns=inputs, largest=1.0)], title=title)
         for title, weights in ((KINDS["one"], cell.one_weights), (KINDS["two"], cell.two_weights))
     ]
     balances = torch.linspace(0, 1, 41).tolist()

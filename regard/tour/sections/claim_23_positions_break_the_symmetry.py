@@ -20,7 +20,7 @@ def positional_encoding(n, size):  # (n, size): sines and cosines of growing wav
     return torch.stack([torch.sin(angles), torch.cos(angles)], -1).flatten(1)
 
 
-n, size = 12, 32
+n, size = 20, 24
 x = torch.randn(n, size)
 order = torch.randperm(n)
 positions = positional_encoding(n, size)
@@ -178,9 +178,9 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(
         panels,
         caption=Text(
-            "The encoding of twelve positions, from −1 (light) to 1 (dark); and the difference between the outputs for "
+            "The encoding of twenty positions, from −1 (light) to 1 (dark); and the difference between the outputs for "
             "shuffled inputs and the shuffled outputs, without positions and with them, in the same shades.",
-            "十二个位置的编码，由 −1（浅）到 1（深）；以及“打乱输入的输出”与“打乱的输出”之差，没有与有位置编码，用同样"
+            "二十个位置的编码，由 −1（浅）到 1（深）；以及“打乱输入的输出”与“打乱的输出”之差，没有与有位置编码，用同样"
             "的深浅。",
         ),
     )

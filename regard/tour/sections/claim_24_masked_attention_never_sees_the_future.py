@@ -125,8 +125,8 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(
         panels,
         caption=Text(
-            f"Left, the masked weights of sixteen tokens. Then, for each token and feature, whether the output changed when "
-            f"the tokens from {cell.now} on did.",
+            "Left, the masked weights of sixteen tokens. Then, for each token and feature, whether the output changed "
+            f"when the tokens from {cell.now} on did.",
             f"左：十六个词元的掩蔽权重。另两图：第 {cell.now} 个及以后的词元改变时，各词元、各特征的输出是否改变。",
         ),
     )
