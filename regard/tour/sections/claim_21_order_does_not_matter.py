@@ -114,7 +114,7 @@ def accuracy(attends: bool, seed: int, steps: int) -> tuple[float, float]:
     return float((answer == labels[test]).double().mean()), float((other != answer).double().mean())
 
 
-def measure(steps: int = 300, readers: dict[str, Callable[..., Tensor]] | None = None) -> Measured:
+def measure(steps: int = 200, readers: dict[str, Callable[..., Tensor]] | None = None) -> Measured:
     """Shuffle under five scores, and learn to read digits from their patches. readers: instead of these scores."""
     sized = regard.Bilinear(7, 7).double(), regard.Additive(7, 7, 11).double()
     scores = (regard.Dot(), regard.Cosine(), regard.Kernel(), *sized)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import regard
-from regard.tour.section import Criteria, Exercise, Measured, Numbers, Passage, Section, Text
-from regard.view.chart import Bars, Chart, Heat, Panel
+from regard.tour.section import Control, Criteria, Exercise, Measured, Numbers, Passage, Section, Slider, Text
+from regard.view.chart import Bars, Chart, Dots, Heat, Line, Panel
 
 SEEDS, NAMES, INPUTS = 3, 8, 5
 
@@ -26,32 +26,32 @@ class SelfAttention(nn.Module):
 names, contents = torch.rand(500, 8).argsort(-1)[:, :5], torch.randint(8, (500, 5))
 x = torch.cat([F.one_hot(names, 8), F.one_hot(contents, 8)], -1).float()  # (500, 5, 16): a name and a content
 queries = x[..., :8]  # all five names are asked for, at once
+keep_name, keep_content = 30 * torch.eye(16)[:, :8], 30 * torch.eye(16)[:, 8:]  # (16, 8)
 
 
-def learn(W_k, W_v):
-    optimizer = torch.optim.Adam(nn.ModuleList([W_k, W_v]).parameters(), lr=0.1)
-    for step in range(100):
-        output, weights = dot_product_attention(queries, W_k(x), W_v(x))  # what is the content of that name?
-        optimizer.zero_grad()
-        F.cross_entropy(output.mT, contents).backward()
-        optimizer.step()
-    return (output.argmax(-1) == contents).float().mean(), weights.detach()
+def look_up(W_k, W_v):
+    output, weights = dot_product_attention(queries, x @ W_k, x @ W_v)  # what is the content of that name?
+    return (output.argmax(-1) == contents).float().mean(), weights
 
 
-W, W_k, W_v = (nn.Linear(16, 8, bias=False) for _ in range(3))
-(one_matrix, shared_weights), (two_matrices, weights) = learn(W, W), learn(W_k, W_v)
+balance = 0.6
+W = (1 - balance) * keep_name + balance * keep_content
+one_matrix, one_weights = look_up(W, W)
+two_matrices, two_weights = look_up(keep_name, keep_content)
 """
 
 SHORT = """
 import regard
 
 layer = regard.Attention(source_size=16, key_size=8, value_size=8)
-layer.key.weight.data, layer.value.weight.data = W_k.weight.data, W_v.weight.data
-torch.testing.assert_close(layer(queries, x), dot_product_attention(queries, W_k(x), W_v(x))[0])
+layer.key.weight.data, layer.value.weight.data = keep_name.T, keep_content.T
+ours = (layer(queries, x).argmax(-1) == contents).float().mean()
+torch.testing.assert_close(ours, two_matrices)
+torch.testing.assert_close(regard.weights(queries, layer.key(x)).detach(), two_weights)
 """
 
 
-def look_up(count: int, own_content: bool) -> tuple[Tensor, Tensor, Tensor]:
+def look_ups(count: int, own_content: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs (count, 5, 16) of a name and a content, queries (count, 5, 8) and the contents asked for (count, 5).
 
     own_content: whether a name says itself what is asked for; then keys can be values.
@@ -84,13 +84,13 @@ def accuracy(kind: str, seed: int, steps: int, own_content: bool) -> float:
     model = Layer(kind)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(steps):
-        x, query, contents = look_up(64, own_content)
+        x, query, contents = look_ups(64, own_content)
         loss = functional.cross_entropy(model(query, x).mT, contents)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        x, query, contents = look_up(1000, own_content)
+        x, query, contents = look_ups(1000, own_content)
         return float((model(query, x).argmax(-1) == contents).double().mean())
 
 
@@ -168,27 +168,31 @@ def draw_accuracy(mean: Tensor, spread: Tensor) -> Chart:
 
 
 def draw(cell: SimpleNamespace) -> Chart:
-    """The weights of five queries over five inputs, with one matrix and with two."""
-    inputs = [f"{name} → {content}" for name, content in zip(cell.names[0], cell.contents[0], strict=True)]
-    queries = [f"{name} ?" for name in cell.names[0].tolist()]
+    """The weights of five queries over five inputs, with one matrix and with two; and every balance of the one."""
+    astray = (cell.one_weights.argmax(-1) != torch.arange(INPUTS)).sum(-1)
+    chosen = int(astray.argmax())  # a look-up in which one matrix leads astray, where there is one
+    names, contents = cell.names[chosen].tolist(), cell.contents[chosen].tolist()
+    inputs = [f"{name} → {content}" for name, content in zip(names, contents, strict=True)]
+    queries = [f"{name} ?" for name in names]
     panels = [
-        Panel(
-            [Heat(weights[0], rows=queries, columns=inputs, largest=1.0)],
-            x=Text("input: name → content", "输入：名称 → 内容"),
-            y=Text("query", "查询"),
-            title=Text(f"{title.en}: {share:.0%} right", f"{title.zh}：正确 {share:.0%}"),
-        )
-        for title, weights, share in (
-            (KINDS["one"], cell.shared_weights, cell.one_matrix),
-            (KINDS["two"], cell.weights, cell.two_matrices),
-        )
+        Panel([Heat(weights[chosen], rows=queries, columns=inputs, largest=1.0)], title=title)
+        for title, weights in ((KINDS["one"], cell.one_weights), (KINDS["two"], cell.two_weights))
     ]
+    balances = torch.linspace(0, 1, 41).tolist()
+    matrices = [(1 - balance) * cell.keep_name + balance * cell.keep_content for balance in balances]
+    curves: list[Line | Dots] = [
+        Line((0, 1), [cell.two_matrices] * 2, KINDS["two"], "other"),
+        Line(balances, [cell.look_up(matrix, matrix)[0] for matrix in matrices], KINDS["one"], "attention"),
+        Dots([cell.balance], [cell.one_matrix], colour="attention", size=5),
+    ]
+    right = Panel(curves, x=Text("balance", "比重"), y=Text("share right", "正确率"), share=1.3)
     return Chart(
-        panels,
+        [*panels, right],
         caption=Text(
-            "Five queries look up five names; the one that is asked for is on the diagonal. After training, with one "
-            "matrix for keys and values, and with two.",
-            "五个查询查找五个名称；所问的在对角线上。训练之后：键与值共用一个矩阵，以及用两个矩阵。",
+            "Five queries look up five names; the input that is asked for, name → content, is on the diagonal. Right: "
+            "how many look-ups succeed, if one matrix keeps the name in part and the content in part.",
+            "五个查询查找五个名称；所问的输入（名称 → 内容）在对角线上。右：一个矩阵同时保留一部分名称和一部分内容时，"
+            "查找成功的比例。",
         ),
     )
 
@@ -215,7 +219,25 @@ SECTION = Section(
     short=SHORT,
     uses=(14,),
     show=draw,
+    controls=(
+        Control(
+            "balance = 0.6",
+            Text("what one matrix keeps: name 0, content 1", "一个矩阵保留什么：名称 0，内容 1"),
+            Slider(0, 1),
+        ),
+    ),
     exercises=(
+        Exercise(
+            (
+                "two_matrices, two_weights = look_up(keep_name, keep_content)",
+                "two_matrices, two_weights = look_up(keep_content, keep_name)",
+            ),
+            Text("Swap the two matrices: what is looked up then?", "交换两个矩阵：这时查找的是什么？"),
+            Text(
+                "{now.two_matrices:.1%} are right; before {was.two_matrices:.1%}.",
+                "正确的占 {now.two_matrices:.1%}；原来为 {was.two_matrices:.1%}。",
+            ),
+        ),
         Exercise(
             (
                 "names, contents = torch.rand(500, 8).argsort(-1)[:, :5], torch.randint(8, (500, 5))",
@@ -230,14 +252,6 @@ SECTION = Section(
                 "{was.one_matrix:.1%} and {was.two_matrices:.1%}.",
                 "一个矩阵的正确率为 {now.one_matrix:.1%}，两个为 {now.two_matrices:.1%}；原来为 {was.one_matrix:.1%} "
                 "和 {was.two_matrices:.1%}。",
-            ),
-        ),
-        Exercise(
-            ("for step in range(100):", "for step in range(400):"),
-            Text("Four times as many steps: does one matrix catch up?", "训练四倍的步数：一个矩阵能赶上吗？"),
-            Text(
-                "One matrix is right for {now.one_matrix:.1%} instead of {was.one_matrix:.1%}.",
-                "一个矩阵的正确率为 {now.one_matrix:.1%}，原来为 {was.one_matrix:.1%}。",
             ),
         ),
     ),
