@@ -5,6 +5,7 @@ from torch import nn
 
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_25_several_heads as heads
+from regard.tour.sections import claim_26_three_ways_of_reading_a_sequence as ways
 from regard.tour.sections import claim_27_only_attention_mixes_vectors as mixing
 from regard.tour.sections import claim_28_layer_norm_does_not_see_the_batch as norms
 from regard.tour.sections import claim_37_residual_connections as residuals
@@ -17,6 +18,13 @@ def outcome(section, measured):
 def test_fewer_heads_are_not_better():
     torch.manual_seed(0)
     assert outcome(heads, heads.run(range(2), 25, heads=(4, 1))) is Outcome.DID_NOT_HOLD
+
+
+def test_attention_that_sees_its_neighbours_alone_does_not_reach_far():
+    numbers, _ = ways.run(range(1), 10, attention=ways.Convolutions)
+    far, *_ = ways.judge(numbers)
+    assert not far.met
+    assert outcome(ways, (numbers, None)) is Outcome.DID_NOT_HOLD
 
 
 def test_a_norm_over_all_vectors_mixes_them_too():

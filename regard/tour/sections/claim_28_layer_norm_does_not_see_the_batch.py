@@ -139,7 +139,7 @@ def judge(numbers: Numbers) -> Criteria:
         numbers.gaps[0] > numbers.spreads[0],
         "Small batches: trained with batches of {batches[0]}, a Transformer with batch norm must lose more, by more "
         "than the spread over {seeds} seeds: {batch_losses[0]} against {layer_losses[0]}, a difference of {gaps[0]} ± "
-        "{spreads[0]}.",
+        "{spreads[0]}; with batches of {batches[-1]} it is {gaps[-1]} ± {spreads[-1]}.",
         "小批次：用大小为 {batches[0]} 的批次训练时，批量归一化的 Transformer 损失应更大，超过 {seeds} 个种子间的散"
         "布：{batch_losses[0]} 与 {layer_losses[0]}，相差 {gaps[0]} ± {spreads[0]}（批次大小为 {batches[-1]} 时为 "
         "{gaps[-1]} ± {spreads[-1]}）。",
