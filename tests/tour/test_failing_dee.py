@@ -5,7 +5,9 @@ from torch import nn
 
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_25_several_heads as heads
+from regard.tour.sections import claim_26_three_ways_of_reading_a_sequence as ways
 from regard.tour.sections import claim_27_only_attention_mixes_vectors as mixing
+from regard.tour.sections import claim_28_layer_norm_does_not_see_the_batch as norms
 from regard.tour.sections import claim_37_residual_connections as residuals
 
 
@@ -18,9 +20,21 @@ def test_fewer_heads_are_not_better():
     assert outcome(heads, heads.run(range(2), 25, heads=(4, 1))) is Outcome.DID_NOT_HOLD
 
 
+def test_attention_that_sees_its_neighbours_alone_does_not_reach_far():
+    numbers, _ = ways.run(range(1), 10, attention=ways.Convolutions)
+    far, *_ = ways.judge(numbers)
+    assert not far.met
+    assert outcome(ways, (numbers, None)) is Outcome.DID_NOT_HOLD
+
+
 def test_a_norm_over_all_vectors_mixes_them_too():
     torch.manual_seed(0)
     assert outcome(mixing, mixing.run(nn.LayerNorm((mixing.COUNT, mixing.SIZE)))) is Outcome.DID_NOT_HOLD
+
+
+def test_batch_norm_in_the_place_of_layer_norm_sees_the_batch():
+    measured = norms.run(range(2), ((1, 20), (4, 20)), layer=norms.BatchNorm)
+    assert outcome(norms, measured) is Outcome.DID_NOT_HOLD
 
 
 def test_a_connection_of_no_weight_is_none():
