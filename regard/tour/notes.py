@@ -22,9 +22,15 @@ DIGESTS = {
     "003": "e7be5b6af72cc09790e644562fdd9403",
     "004": "d4ec48282afb69fa8522dbc00c77eeff",
 }
-# Lines that say something and claim nothing: titles, pictures, definitions of words, questions, remarks on the notes
-# themselves. Lines without a letter need no entry.
-OTHER_LINES: dict[str, tuple[tuple[int, int], ...]] = {"000": (), "001": (), "002": (), "003": (), "004": ()}
+# Lines that say something and claim nothing: definitions of words, steps of a computation, sources, remarks on the notes
+# themselves. Titles, pictures and lines without a letter need no entry.
+OTHER_LINES: dict[str, tuple[tuple[int, int], ...]] = {
+    "000": ((1, 1), (35, 35), (61, 61), (85, 86), (140, 140)),
+    "001": ((7, 13), (27, 34), (37, 37), (40, 43), (48, 51)),
+    "002": ((20, 37), (118, 120)),
+    "003": ((13, 13), (19, 19), (38, 38), (46, 66), (92, 92)),
+    "004": ((3, 6), (34, 44), (66, 68), (101, 101), (124, 124)),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ def treated(file: str, number: int, text: str, sections: Sequence[Section]) -> l
         for section in sections
         if any(p.file == file and p.first <= number <= p.last for p in section.notes)
     ]
-    is_other = any(first <= number <= last for first, last in OTHER_LINES[file]) or not any(map(str.isalpha, text))
+    is_other = text.lstrip().startswith(("#", "![", "<div")) or not any(map(str.isalpha, text))
+    is_other = is_other or any(first <= number <= last for first, last in OTHER_LINES[file])
     return claims if claims or is_other else None
 
 

@@ -130,7 +130,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 
 SECTION = Section(
     number=8,
-    notes=(Passage("000", 132, 132),),
+    notes=(Passage("000", 132, 132), Passage("003", 42, 44)),
     title=Text("Learning w narrows the window", "学习 w 使窗口变窄"),
     claim=Text(
         "With a learnable parameter w the window becomes smaller, and nearly all the weight is concentrated on the "
