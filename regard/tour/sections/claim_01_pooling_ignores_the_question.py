@@ -147,7 +147,13 @@ def draw(cell: SimpleNamespace) -> Chart:
 
 SECTION = Section(
     number=1,
-    notes=(Passage("000", 5, 6), Passage("000", 14, 14), Passage("000", 24, 27), Passage("003", 7, 9)),
+    notes=(
+        Passage("000", 5, 6),
+        Passage("000", 14, 14),
+        Passage("000", 24, 27),
+        Passage("002", 94, 101),
+        Passage("003", 7, 9),
+    ),
     title=Text("Pooling ignores what is asked", "汇聚不理会查询"),
     claim=Text(
         "Convolution and pooling layers take what is brightest, and fully connected layers too use involuntary cues "
