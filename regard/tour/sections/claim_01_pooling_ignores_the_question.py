@@ -169,7 +169,7 @@ SECTION = Section(
         "桌上有五样东西：每样都有值（看起来怎样）和键（能用来做什么）。前四种层只是值的函数，问题无处可入。注意力先拿"
         "查询与键比较，然后才去读值。",
     ),
-    formula=r"\max_i v_i, \quad \frac1n \sum_i v_i, \quad \sum_i W_i v_i \qquad \text{;} \qquad "
+    formula=r"\max_i v_i, \quad \frac1n \sum_i v_i, \quad \sum_i W_i v_i \qquad\qquad "
     r"\sum_i \mathrm{softmax}_i(q \cdot k_i)\, v_i",
     plain=PLAIN,
     short=SHORT,

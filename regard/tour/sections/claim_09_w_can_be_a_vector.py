@@ -189,7 +189,7 @@ SECTION = Section(
         "有两个特征时，x − xᵢ 是向量，向量 w 作用于它有两种方式。内积给出一个数，即沿 w 方向的距离，于是查询看的是整条"
         "带；每个特征一个 w 则保留两个距离，看的是一个椭圆。哪个更好取决于 y 由什么决定，所以两者都在两种数据上拟合。",
     ),
-    formula=r"-\frac12 \langle w, x - x_i \rangle^2 \qquad \text{;} \qquad "
+    formula=r"-\frac12 \langle w, x - x_i \rangle^2 \qquad\qquad "
     r"-\frac12 \sum_k \left(w_k (x_k - x_{ik})\right)^2",
     plain=PLAIN,
     short=SHORT,

@@ -124,13 +124,13 @@ def train(layers: nn.ModuleList, noise: float, steps: int) -> list[float]:
         return [float((layer(query, items).argmax(-1) == colour).float().mean()) for layer in layers]
 
 
-def best_without(count: int = 5000) -> float:
+def best_without(count: int = 50_000) -> float:
     """The share that the most frequent colour of the six would get: nothing that knows no query can do better."""
     _, items, colour = make_task(count, 0.0)
     return float((items[..., SIZE:].sum(1).argmax(-1) == colour).float().mean())
 
 
-def measure(noise: float = 0.2, seeds: int = 3, steps: int = 300) -> Measured:
+def measure(noise: float = 0.2, seeds: int = 3, steps: int = 200) -> Measured:
     """Train all layers on the same kind of task, with about as many parameters each."""
     accuracies = []
     for seed in range(seeds):

@@ -90,7 +90,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 SECTION = Section(
     number=36,
     notes=(Passage("000", 59, 59),),
-    title=Text("The weights are probabilities, f(x) is their mean", "权重是概率，f(x) 是均值"),
+    title=Text("f(x) as a probability distribution", "f(x) 与概率分布"),
     claim=Text(
         "f(x) amounts to a normalisation of every output, and in the end outputs a probability distribution.",
         "f(x) 相当于对每个输出做归一化，最终输出一个概率分布。",
