@@ -42,7 +42,7 @@ DASHES = {"solid": "", "dashed": "6 4", "dotted": "1.5 4"}
 NOTHING = Text("", "")
 LEVELS = 24  # shades of a heat map
 CELLS = 72  # a larger map is drawn by the largest weight of each block
-WIDTH, GAP = 720, 26
+WIDTH, GAP, CELL = 720, 26, 46  # pixels; CELL: the largest of a heat map
 LETTER = 6.6  # pixels of a Latin letter at 12 px; a Chinese one is twice as wide
 
 
@@ -206,9 +206,10 @@ class Chart:
             return self.height
         width = _widths(row)[row.index(panel)]
         matrix, _ = _pooled(heat)
-        left, bottom = _room(panel, heat, language)
-        cell = min((width - left) / max(matrix.shape[1], 1), 46)
-        return float(min(max(matrix.shape[0] * cell, 60) + 34 + bottom, 2 * self.height))
+        room = _Room.of(panel, heat, width, language)
+        cell = min((width - room.left - 14) / max(matrix.shape[1], 1), CELL)
+        below = room.below + (20 if panel.x else 0)
+        return float(min(max(matrix.shape[0] * cell, 60) + 34 + below, 2 * self.height))
 
 
 def _labelled(panels: Iterable[Panel]) -> Iterator[Any]:
@@ -245,9 +246,10 @@ class _PanelDrawing:
     ) -> None:
         self.panel, self.language, self.colours = panel, language, colours
         self.heat = next((mark for mark in panel.marks if isinstance(mark, Heat)), None)
-        room, bottom = _room(panel, self.heat, language)
-        self.left, self.right = left + room, left + width - 14
-        self.top, self.bottom = top + (24 if panel.title else 10), top + height - bottom
+        self.room = _Room.of(panel, self.heat, width, language)
+        self.left, self.right = left + self.room.left, left + width - 14
+        self.top = top + (24 if panel.title else 10)
+        self.bottom = top + height - self.room.below - (26 if panel.x else 6)
         self.outer_left = left
         self.bars = [mark for mark in panel.marks if isinstance(mark, Bars)]
         if self.heat is not None:
@@ -316,7 +318,7 @@ class _PanelDrawing:
             parts.append(_text(self.outer_left, self.top - 10, words(panel.title, self.language), "start", "title"))
         middle = (self.left + self.right) / 2
         if panel.x:
-            below = self.bottom + self._below() + 16
+            below = self.bottom + self.room.below + 16
             parts.append(_text(middle, below, words(panel.x, self.language), "middle", "axis"))
         if panel.y:
             x, y = self.outer_left + 12, (self.top + self.bottom) / 2
@@ -339,20 +341,8 @@ class _PanelDrawing:
         low, high = self.x_range if axis == "x" else self.y_range
         return [(value, _short(value)) for value in (_log_ticks(low, high) if log else _ticks(low, high))]
 
-    @property
-    def _turned(self) -> bool:
-        """Whether names below the panel are longer than their place."""
-        named = (self.heat is not None and self.heat.columns) or self.bars
-        names = [name for _, name in self._ticks("x")] if named else []
-        place = (self.right - self.left) / max(len(names), 1)
-        return any(_width(name) > place for name in names)
-
-    def _below(self) -> float:
-        names = [name for _, name in self._ticks("x")] if self._turned else []
-        return min(max((_width(name) for name in names), default=0) * 0.75 + 8, 90) if names else 16
-
     def _tick_below(self, x: float, name: str) -> str:
-        if not self._turned:
+        if not self.room.turned:
             return _text(x, self.bottom + 16, name, "middle")
         y = self.bottom + 12
         return _text(x + 3, y, name, "end", turn=f' transform="rotate(-48 {x:.1f} {y:.1f})"')
@@ -422,19 +412,27 @@ class _PanelDrawing:
         return "".join(parts)
 
 
-def _room(panel: Panel, heat: Heat | None, language: Language) -> tuple[float, float]:
-    """What the texts left of a panel and below it take."""
-    left = 44.0 + (18 if panel.y else 0)
-    bottom = 22.0 + (20 if panel.x else 0)
-    if heat is not None and heat.rows:
-        left = max(_width(words(name, language)) for name in heat.rows) + 10 + (18 if panel.y else 0)
-    bars = [mark.names for mark in panel.marks if isinstance(mark, Bars)]
-    names = heat.columns if heat is not None else max(bars, key=len, default=())
-    if names:
-        longest = max(_width(words(name, language)) for name in names)
-        crowded = longest * len(names) > 0.8 * WIDTH * panel.share / 2
-        bottom += min(longest * 0.75, 78) if crowded else 0
-    return left, bottom
+class _Room(NamedTuple):
+    """What the texts around a panel take."""
+
+    left: float
+    below: float  # the names below it, without its label
+    turned: bool  # whether these are longer than their place
+
+    @classmethod
+    def of(cls, panel: Panel, heat: Heat | None, width: float, language: Language) -> _Room:
+        """Of a panel so many pixels wide."""
+        left = 44.0
+        if heat is not None and heat.rows:
+            left = max(_width(words(name, language)) for name in heat.rows) + 10
+        left += 18 if panel.y else 0
+        bars = [mark.names for mark in panel.marks if isinstance(mark, Bars)]
+        names = heat.columns if heat is not None else max(bars, key=len, default=())
+        longest = max((_width(words(name, language)) for name in names), default=0)
+        cells = _pooled(heat)[0].shape[1] if heat is not None else len(names)
+        place = min((width - left - 14) / max(cells, 1), CELL if heat is not None else WIDTH)
+        turned = longest > place
+        return cls(left, longest * 0.75 + 10 if turned else 16.0, turned)
 
 
 def _pooled(heat: Heat) -> tuple[np.ndarray, int]:
