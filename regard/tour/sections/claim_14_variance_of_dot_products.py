@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -211,5 +212,6 @@ SECTION = Section(
     },
     deciding="off_size",
     run=run,
+    rehearsal=partial(measure, ENTRIES, 20_000),
     judge=judge,
 )

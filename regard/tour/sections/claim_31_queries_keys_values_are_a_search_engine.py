@@ -288,14 +288,15 @@ def draw_ranks(ranked: Tensor, weights: Tensor) -> Chart:
                 share=1.4,
             ),
         ],
-        height=300,
+        columns=1,
+        height=210,
         caption=Text(
-            "Left, how high the document that answers stands, 1 for always first. Questions and documents were "
+            "Above, how high the document that answers stands, 1 for always first. Questions and documents were "
             "written for this test, half of the questions so as to avoid the words of their document, which is hard "
-            "on BM25. Right, the weights of Chinese questions over the documents, in which the right one is on the "
+            "on BM25. Below, the weights of Chinese questions over the documents, in which the right one is on the "
             "diagonal.",
-            "左：能回答的文档排得多靠前，总是第一则为 1。问题和文档都是为这一检验写的，其中一半问题有意避开文档的用"
-            "词，这对 BM25 不利。右：中文问题对各文档的权重，正确的文档在对角线上。",
+            "上：能回答的文档排得多靠前，总是第一则为 1。问题和文档都是为这一检验写的，其中一半问题有意避开文档的用"
+            "词，这对 BM25 不利。下：中文问题对各文档的权重，正确的文档在对角线上。",
         ),
     )
 
