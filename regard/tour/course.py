@@ -46,7 +46,7 @@ def script(sections: Sequence[Section], language: Language) -> str:
     parts = [f'"""{words.COURSE.to(language)}"""\n\n{PRELUDE}\n']
     for section in with_earlier(sections):
         title = f"{words.CLAIM.to(language)} {section.number}: {section.title.to(language)}"
-        parts.append(f"# {'-' * 100}\n# {title}\n\ntorch.manual_seed(0)\n{section.plain.strip()}\n")
+        parts.append(f"# {'-' * 100}\n# {title}\n\n{_seeded(section.plain)}\n")
     return "\n\n".join(parts)
 
 
@@ -72,7 +72,7 @@ def _cells(section: Section, language: Language) -> Iterator[Cell]:
         f"**{words.NOTES_CLAIM.to(language)}** {section.claim.to(language)}\n\n{section.idea.to(language)}\n\n"
         f"$${section.formula_in(language)}$$"
     )
-    yield _code(f"torch.manual_seed(0)\n{section.plain.strip()}")
+    yield _code(_seeded(section.plain))
     yield _text(f"**{words.WITH_REGARD.to(language)}**")
     yield _code(section.short.strip())
     if section.show is not None:
@@ -81,8 +81,13 @@ def _cells(section: Section, language: Language) -> Iterator[Cell]:
         yield _text(f"**{words.EXERCISE.to(language)}** {exercise.question.to(language)}")
         old, new = exercise.change
         comment = f"# {words.CHANGED.to(language)} {old}"
-        cell = changed(section.plain.strip(), (old, f"{new}  {comment}"))
-        yield _code(f"torch.manual_seed(0)\n{cell}")
+        yield _code(_seeded(changed(section.plain, (old, f"{new}  {comment}"))))
+
+
+def _seeded(cell: str) -> str:
+    """A cell that begins with the same random numbers wherever it runs."""
+    cell = cell.strip()
+    return f"torch.manual_seed(0)\n{'\n\n' if cell.startswith(('def ', 'class ', '@')) else ''}{cell}"
 
 
 _DRAW = """from regard.tour import draw

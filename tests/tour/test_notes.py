@@ -33,9 +33,10 @@ def test_a_passage_is_found_by_its_digest(folder):
 
 
 def test_each_line_is_a_claim_or_none_or_forgotten(folder, monkeypatch):
-    monkeypatch.setitem(notes.OTHER_LINES, "000", ((1, 1),))
     treated = [claims for _, claims in read_notes(folder).coverage([small.section(3)])["000"]]
-    assert treated == [[], [], [3], [3], None]
+    assert treated == [[], [], [3], [3], None, []]  # a title, nothing, …
+    monkeypatch.setitem(notes.OTHER_LINES, "000", ((5, 5),))
+    assert read_notes(folder).coverage([small.section(3)])["000"][4][1] == []
 
 
 def test_other_files_and_wrong_encodings_are_told(folder, tmp_path):

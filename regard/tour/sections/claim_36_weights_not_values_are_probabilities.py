@@ -93,7 +93,7 @@ SECTION = Section(
     title=Text("f(x) as a probability distribution", "f(x) 与概率分布"),
     claim=Text(
         "f(x) amounts to a normalisation of every output, and in the end outputs a probability distribution.",
-        "f(x) 相当于对每个输出做归一化，最终输出一个概率分布。",
+        "f(x) 等于把各个输出都归一化，结果是一个概率分布。",
     ),
     idea=Text(
         "Two steps are in f(x): the kernels are divided by their sum, which makes weights, and the weights average "
