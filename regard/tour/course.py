@@ -87,7 +87,8 @@ def _cells(section: Section, language: Language) -> Iterator[Cell]:
 def _seeded(cell: str) -> str:
     """A cell that begins with the same random numbers wherever it runs."""
     cell = cell.strip()
-    return f"torch.manual_seed(0)\n{'\n\n' if cell.startswith(('def ', 'class ', '@')) else ''}{cell}"
+    gap = "\n\n" if cell.startswith(("def ", "class ", "@")) else ""
+    return f"torch.manual_seed(0)\n{gap}{cell}"
 
 
 _DRAW = """from regard.tour import draw

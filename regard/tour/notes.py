@@ -22,8 +22,8 @@ DIGESTS = {
     "003": "e7be5b6af72cc09790e644562fdd9403",
     "004": "d4ec48282afb69fa8522dbc00c77eeff",
 }
-# Lines that say something and claim nothing: definitions of words, steps of a computation, sources, remarks on the notes
-# themselves. Titles, pictures and lines without a letter need no entry.
+# Lines that say something and claim nothing: definitions of words, steps of a computation, sources, remarks on the
+# notes themselves. Titles, pictures and lines without a letter need no entry.
 OTHER_LINES: dict[str, tuple[tuple[int, int], ...]] = {
     "000": ((1, 1), (35, 35), (61, 61), (85, 86), (140, 140)),
     "001": ((7, 13), (27, 34), (37, 37), (40, 43), (48, 51)),
