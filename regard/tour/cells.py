@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -109,8 +109,3 @@ def _literal(name: str, control: Control, value: Any) -> str:
             if not isinstance(value, str) or not 0 < len(value) <= longest:
                 raise CellError(f"{name}: expected a text of at most {longest} letters")
             return repr(value)
-
-
-def numbered(sections: Sequence[Section]) -> list[tuple[int, str]]:
-    """The plain cells of these sections, by their numbers."""
-    return [(section.number, section.plain.strip()) for section in sections]
