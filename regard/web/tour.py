@@ -30,7 +30,7 @@ class Tour:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Run them in the background, one at a time: the page has to answer, too. Those of an earlier tour come first."""
+        """Run them in the background, one at a time, since the page has to answer, too; cached ones come first."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def stop(self) -> None:
