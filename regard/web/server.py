@@ -29,7 +29,7 @@ from regard.web.training import RECIPES, Trainer
 
 __all__ = ["FILES", "VIEW_FILES", "application", "free_socket", "serve"]
 
-FILES = ("app.js", "charts.js", "curve.js", "formula.js", "image.js", "model.js", "offer.js", "style.css")
+FILES = ("app.js", "charts.js", "curve.js", "formula.js", "image.js", "model.js", "offer.js", "style.css", "words.js")
 VIEW_FILES = ("maps.js", "maps.css", "chart.css")  # of regard/view: pages of one file are made of them, too
 TOUR_FILES = ("page.js", "page.css")  # of regard/tour
 TYPES = {".js": "text/javascript", ".css": "text/css"}
