@@ -8,6 +8,7 @@ from regard.tour.sections import claim_25_several_heads as heads
 from regard.tour.sections import claim_26_three_ways_of_reading_a_sequence as ways
 from regard.tour.sections import claim_27_only_attention_mixes_vectors as mixing
 from regard.tour.sections import claim_28_layer_norm_does_not_see_the_batch as norms
+from regard.tour.sections import claim_29_pretraining_then_few_labels as pretraining
 from regard.tour.sections import claim_37_residual_connections as residuals
 from regard.tour.sections import claim_38_head_size_and_number_of_heads as sizes
 
@@ -36,6 +37,10 @@ def test_a_norm_over_all_vectors_mixes_them_too():
 def test_batch_norm_in_the_place_of_layer_norm_sees_the_batch():
     measured = norms.run(range(2), ((1, 20), (4, 20)), layer=norms.BatchNorm)
     assert outcome(norms, measured) is Outcome.DID_NOT_HOLD
+
+
+def test_a_model_that_has_read_nothing_is_not_ahead():
+    assert outcome(pretraining, pretraining.run(range(2), pretrain_steps=0, tune_steps=5)) is Outcome.DID_NOT_HOLD
 
 
 def test_a_connection_of_no_weight_is_none():
