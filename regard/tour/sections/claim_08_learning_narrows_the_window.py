@@ -39,6 +39,9 @@ torch.testing.assert_close(learned, after, rtol=1e-4, atol=1e-6)
 """
 
 
+STARTS = (1.0, 30.0)  # of w
+
+
 def learned_width(x: Tensor, y: Tensor, start: float) -> float:
     """Where the gradient leads from there, as in the plain cell; but by factors, so that it gets far."""
     kernel, others = Kernel("gaussian", start, learnable=True).double(), drop(torch.eye(len(x)) > 0)
@@ -53,12 +56,11 @@ def learned_width(x: Tensor, y: Tensor, start: float) -> float:
 
 def run() -> Measured:
     """Let the gradient find w from 1 and from 30, and look at the window and at the error on new samples."""
-    starts, quantities = (1.0, 30.0), 4
-    measured = torch.zeros(len(curve.SEEDS), len(starts), 2, quantities).double()  # (seeds, from, before or after, …)
+    measured = torch.zeros(len(curve.SEEDS), len(STARTS), 2, 4).double()  # (seeds, from, before or after, quantities)
     for seed in curve.SEEDS:
         x, y = curve.samples(50, seed)
         new_x, new_y = curve.samples(1000, 100 + seed)
-        for index, start in enumerate(starts):
+        for index, start in enumerate(STARTS):
             fixed = KernelRegressor(bandwidth=1 / start).fit(x, y)
             learned = KernelRegressor(bandwidth=learned_width(x, y, 1 / start)).fit(x, y)
             for time, model in enumerate((fixed, learned)):
@@ -70,7 +72,7 @@ def run() -> Measured:
     return Numbers(
         w_from_1=mean[0, 1, 0],
         w_from_30=mean[1, 1, 0],
-        w_spread=measured[:, 0, 1, 0].std(),
+        w_spread=measured[:, 0, 1, 0].std(correction=0),
         window_from_1=mean[0, :, 1],
         window_from_30=mean[1, :, 1],
         effective_from_1=mean[0, :, 2],

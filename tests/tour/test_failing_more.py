@@ -1,0 +1,21 @@
+"""Claims 8 and 34 through the same code, with settings in which they fail."""
+
+from regard.data import curve
+from regard.tour.section import Outcome, verdict
+from regard.tour.sections import claim_08_learning_narrows_the_window as claim_08
+from regard.tour.sections import claim_34_trained_by_backpropagation as claim_34
+
+
+def test_8_where_the_first_width_is_too_narrow_already(monkeypatch):
+    """From w = 200 on, the window gets wider: the same samples, another start."""
+    monkeypatch.setattr(claim_08, "STARTS", (200.0, 30.0))
+    monkeypatch.setattr(curve, "SEEDS", range(1))
+    numbers, _ = claim_08.run()
+    assert verdict(list(claim_08.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_34_where_no_gradient_reaches_the_attention():
+    numbers, _ = claim_34.measure(seeds=1, count=3, steps=3, broken=True)
+    criteria = list(claim_34.judge(numbers))
+    assert [criterion.met for criterion in criteria] == [False, False]
+    assert verdict(criteria) is Outcome.DID_NOT_HOLD
