@@ -1,9 +1,13 @@
-"""Claims 8 and 34 through the same code, with settings in which they fail."""
+"""Claims 8, 34 and 40 through the same code, with settings in which they fail."""
+
+import torch
 
 from regard.data import curve
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_08_learning_narrows_the_window as claim_08
 from regard.tour.sections import claim_34_trained_by_backpropagation as claim_34
+from regard.tour.sections import claim_40_weights_as_explanations as claim_40
+from regard.tour.translators import Training, encoded
 
 
 def test_8_where_the_first_width_is_too_narrow_already(monkeypatch):
@@ -19,3 +23,12 @@ def test_34_where_no_gradient_reaches_the_attention():
     criteria = list(claim_34.judge(numbers))
     assert [criterion.met for criterion in criteria] == [False, False]
     assert verdict(criteria) is Outcome.DID_NOT_HOLD
+
+
+def test_40_where_the_weights_are_those_of_another_sentence():
+    def shuffled(model, pairs):
+        source, _, given, _ = encoded(model, pairs)
+        return torch.rand(*given.shape, source.shape[1])
+
+    numbers, _ = claim_40.measure(Training(3, range(3), 30), shuffled, sentences=11)
+    assert verdict(list(claim_40.judge(numbers))) is Outcome.DID_NOT_HOLD
