@@ -9,6 +9,7 @@ from regard.tour.sections import claim_26_three_ways_of_reading_a_sequence as wa
 from regard.tour.sections import claim_27_only_attention_mixes_vectors as mixing
 from regard.tour.sections import claim_28_layer_norm_does_not_see_the_batch as norms
 from regard.tour.sections import claim_29_pretraining_then_few_labels as pretraining
+from regard.tour.sections import claim_30_vision_transformer_and_resnet as vision
 from regard.tour.sections import claim_37_residual_connections as residuals
 from regard.tour.sections import claim_38_head_size_and_number_of_heads as sizes
 
@@ -41,6 +42,11 @@ def test_batch_norm_in_the_place_of_layer_norm_sees_the_batch():
 
 def test_a_model_that_has_read_nothing_is_not_ahead():
     assert outcome(pretraining, pretraining.run(range(2), pretrain_steps=0, tune_steps=5)) is Outcome.DID_NOT_HOLD
+
+
+def test_a_resnet_in_the_place_of_the_vit_is_not_behind():
+    measured = vision.run("digits", range(2), 60, (60,), kinds=(vision.resnet, vision.vit))
+    assert outcome(vision, measured) is Outcome.DID_NOT_HOLD
 
 
 def test_a_connection_of_no_weight_is_none():
