@@ -49,7 +49,7 @@ class Training(NamedTuple):
 
 SHORT = Training(350, range(3), 400)
 LONG = Training(1_500, range(5), 600)
-REHEARSAL = Training(3, range(2), 30)
+REHEARSAL = Training(3, range(2), 80)
 
 # ----------------------------------------------------------------------------------------------------- a small language
 
