@@ -1,10 +1,11 @@
-"""Claims 8, 33, 34 and 40 through the same code, with settings in which they fail."""
+"""Claims 8, 20, 33, 34 and 40 through the same code, with settings in which they fail."""
 
 import torch
 
 from regard.data import curve
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_08_learning_narrows_the_window as claim_08
+from regard.tour.sections import claim_20_other_similarities_work_too as claim_20
 from regard.tour.sections import claim_33_values_are_the_keys as claim_33
 from regard.tour.sections import claim_34_trained_by_backpropagation as claim_34
 from regard.tour.sections import claim_40_weights_as_explanations as claim_40
@@ -38,3 +39,8 @@ def test_40_where_the_weights_are_those_of_another_sentence():
 def test_33_where_the_translators_have_not_learned():
     numbers, _ = claim_33.run(Training(3, range(2), 30))
     assert verdict(list(claim_33.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_20_where_the_translators_have_not_learned():
+    numbers, _ = claim_20.run(Training(3, range(2), 30))
+    assert verdict(list(claim_20.judge(numbers))) is Outcome.DID_NOT_HOLD
