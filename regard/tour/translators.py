@@ -34,7 +34,7 @@ from regard.training.tasks.translate import translate_all
 SIZE, HIDDEN = 32, 64
 BATCH = 32  # sentences of all lengths: batches of one length each take longer to learn from
 LEARNING_RATES = {"none": 2e-2}  # of the others 1e-2; each learns best with its own
-PATIENCE = 3  # a translator without attention gets so many times the steps
+PATIENCE = 2  # a translator without attention gets so many times the steps
 SENTENCES = 6_000  # to train on
 LONGEST = 14  # English words
 
@@ -47,7 +47,7 @@ class Training(NamedTuple):
     pairs: int  # of the test
 
 
-SHORT = Training(350, range(3), 400)
+SHORT = Training(400, range(3), 400)
 LONG = Training(1_500, range(5), 600)
 REHEARSAL = Training(3, range(2), 80)
 
