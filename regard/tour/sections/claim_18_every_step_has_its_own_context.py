@@ -148,7 +148,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 
 SECTION = Section(
     number=18,
-    notes=(Passage("004", 25, 27),),
+    notes=(Passage("004", 16, 27), Passage("001", 54, 54)),
     title=Text("Every step of the decoder has its own context", "解码的每一步有自己的上下文"),
     claim=Text(
         "At each step the decoder's state is compared with all hidden states of the encoder, softmax makes weights of "

@@ -199,7 +199,7 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(
         [Panel([Bars(names, cell.weights, colour="attention")], y=Text("weight", "权重"))],
         caption=Text(
-            f"What “{cell.word}” looks at, if the vector of a word is how often it has which neighbours, in nine sentences.",
+            f"What “{cell.word}” looks at, if a word's vector is how often it has which neighbours, in nine sentences.",
             f"“{cell.word}” 所看的词；词向量由九个短句中的邻词计数得到。",
         ),
         height=220,
