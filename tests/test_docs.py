@@ -6,8 +6,13 @@ from pathlib import Path
 import numpy
 import pytest
 
+from regard.tour.words import TERMS
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if "```python\n" in page.read_text(encoding="utf-8")]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+CHINESE = [page for page in DOCS if page.name.endswith(".zh.md")]  # whose code is that of the English pages
+PAGES = [page for page in DOCS if page not in CHINESE and "```python\n" in page.read_text(encoding="utf-8")]
+EXAMPLES = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -15,9 +20,39 @@ PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if "```python\n" 
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, page.name, "exec"), scope)
-    assert capsys.readouterr().out
+    printed = ""
+    for program, promised in EXAMPLES.findall(page.read_text(encoding="utf-8")):
+        exec(compile(program, page.name, "exec"), scope)
+        output = capsys.readouterr().out
+        assert promised.strip() in ("", output.strip())
+        printed += output
+    assert printed
+
+
+def blocks(page):
+    """Code in fences and indented, without the comments of the latter, which are prose."""
+    text = page.read_text(encoding="utf-8")
+    fenced = re.findall(r"```\w+\n.*?```", text, re.DOTALL)
+    indented = re.findall(r"^    (?=\S).*", re.sub(r"```\w+\n.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return fenced, [line.partition(" # ")[0].rstrip() for line in indented]
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_a_chinese_page_has_the_code_links_and_tables_of_the_english_one(page):
+    english = page.with_name(page.name.replace(".zh", ""))
+    assert blocks(page) == blocks(english)
+    texts = [each.read_text(encoding="utf-8") for each in (page, english)]
+    for pattern in (r"^#+ ", r"^\|.*\|$", r"^- "):  # headings, rows, points
+        chinese, other = (len(re.findall(pattern, text, re.MULTILINE)) for text in texts)
+        assert chinese == other, pattern
+    links = [sorted(link.replace(".zh", "") for link in re.findall(r"\]\(([\w./-]+)", text)) for text in texts]
+    assert links[0] == links[1]
+    assert re.search(r"\]\(" + re.escape(page.name), texts[1]), "the English page has no link to it"
+
+
+def test_the_glossary_has_the_terms_of_the_tour():
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (\d+) \|", (ROOT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE)
+    assert [(english, chinese, int(number)) for english, chinese, number in rows] == list(TERMS)
 
 
 def test_what_the_kernel_page_says_of_its_data():

@@ -103,8 +103,10 @@ def test_readme_examples_print_what_they_promise(document):
             assert printed.getvalue().strip() == promised.strip()
 
 
-def test_readme_tree_is_the_real_one():
-    tree = re.search(r"```text\n(regard/\n.*?)```", README, flags=re.DOTALL).group(1)
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_readme_tree_is_the_real_one(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    tree = re.search(r"```text\n(regard/\n.*?)```", text, flags=re.DOTALL).group(1)
     drawn = {("regard/" if line[0] == " " else "") + line.split()[0] for line in tree.splitlines()} - {"regard/"}
     rooms = {f"regard/{path.parent.name}/" for path in ROOT.glob("regard/*/__init__.py")}
     files = {f"regard/{path.name}" for path in ROOT.glob("regard/*.py") if not path.name.startswith("__")}
@@ -123,6 +125,13 @@ def test_readme_tables_are_lines_of_what_commands_made(document):
     tables = [line for line in lines if line.startswith("| ") and line.count("|") > 3]
     assert len(tables) > 10
     assert [line for line in tables if line not in made[0] + made[1]] == []
+
+
+def test_readmes_have_the_same_tables_headings_and_commands():
+    texts = [README, (ROOT / "README.zh.md").read_text(encoding="utf-8")]
+    for pattern in (r"^\| `[a-z]+=", r"^\| .*\|.*\|.*\|", r"^##", r"^    (make|regard) [^#\n]*"):
+        english, chinese = (len(re.findall(pattern, text, re.MULTILINE)) for text in texts)
+        assert english == chinese > 0
 
 
 def test_tables_of_the_readme_follow_what_is_measured():

@@ -17,15 +17,28 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
 
 @click.command("tour")
 @click.option("--out", metavar="DIR", type=PATH, default="regard-tour", help="Folder to write into.")
-@click.option("--language", type=click.Choice(["en", "zh"]), default="en", help="Language of the page.")
+@click.option("--language", type=click.Choice(["en", "zh"]), help="Of the page; by default that of the locale.")
 @click.option("--only", metavar="N,N…", default="", callback=_numbers, help="Numbers of claims to run, such as 17,18.")
 @click.option("--full", is_flag=True, help="More seeds, longer training and larger data: some hours.")
 @click.option("--no-cache", is_flag=True, help="Ignore the results of earlier tours.")
+@click.option("--notes", metavar="DIR", type=PATH, help="Folder of the course notes: the page shows what it judges.")
+@click.option("--code", metavar="DIR", type=PATH, help="Write the plain code of all claims, and run nothing.")
 @json_flag
 def command(
-    out: Path, language: Literal["en", "zh"], only: tuple[int, ...], full: bool, no_cache: bool, as_json: bool
+    out: Path,
+    language: Literal["en", "zh"] | None,
+    only: tuple[int, ...],
+    full: bool,
+    no_cache: bool,
+    notes: Path | None,
+    code: Path | None,
+    as_json: bool,
 ) -> int:
-    """Run every idea of the course notes, with its picture and whether its claim held."""
+    """Run every claim of the course notes: the code they lack, its picture, and whether the claim held."""
     from regard import tour
 
-    return tour.run(out, language=language, only=only, full=full, no_cache=no_cache, as_json=as_json)
+    if code is not None:
+        for path in tour.write_code(code, only=only):
+            click.echo(path)
+        return 0
+    return tour.run(out, language=language, only=only, full=full, no_cache=no_cache, notes=notes, as_json=as_json)

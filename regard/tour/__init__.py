@@ -1,67 +1,91 @@
-"""The course notes, idea by idea: the code that runs it, its picture, and whether its claim held."""
+"""The course notes, claim by claim: the code that they lack, its picture, and whether the claim held."""
 
 from __future__ import annotations
 
 import io
+import locale
+import os
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.tour.section import Language
+    from regard.tour.section import Language, Section
 
-__all__ = ["TourError", "run"]
+__all__ = ["TourError", "default_language", "draw", "run", "write_code"]
 
 
 class TourError(RegardError, ValueError):
     """A tour that cannot be made as asked for."""
 
 
+def default_language() -> Language:
+    """Chinese where the locale is, else English."""
+    name = next((os.environ[key] for key in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(key)), "")
+    return "zh" if (name or locale.getlocale()[0] or "").startswith(("zh", "Chinese")) else "en"
+
+
 def run(
     out: Path,
     *,
-    language: Language = "en",
+    language: Language | None = None,
     only: Sequence[int] = (),
     full: bool = False,
     no_cache: bool = False,
     as_json: bool = False,
+    notes: Path | None = None,
 ) -> int:
     """Run the sections, write their page into a folder, print the verdicts, and return the exit code.
 
-    out: the folder of the page, made if it is not there.
-    language: of what is printed, and of index.html.
+    out: the folder of the page, made if it is not there; the page fills while the sections run.
+    language: of what is printed, and of index.html; None: that of the locale.
     only: numbers of claims; none: all of them.
     full: with more seeds, longer training and larger data.
     no_cache: compute also what an earlier tour has computed.
     as_json: print the results for a program to read.
+    notes: the folder of the course notes; the page then shows the passages that it judges.
 
     Exit code 0: every section ran, whatever its verdict. 1: one failed. A TourError says what cannot be done.
     """
     from regard.tour import page, report, words
+    from regard.tour.notes import Notes, read_notes
+    from regard.tour.result import Result
     from regard.tour.runner import run_sections
     from regard.tour.section import Outcome
-    from regard.tour.sections import load
 
+    language = language or default_language()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write ⁻¹ is no reason to stop
-    sections = {section.number: section for section in load()}
-    for number in only:
-        if number not in sections:
-            raise TourError(f"--only: expected claims from {min(sections)} to {max(sections)}, got {number}")
-    chosen = [section for number, section in sections.items() if not only or number in only]
+    chosen = _chosen(only)
+    known = Notes() if notes is None else read_notes(notes)
+    for problem in known.problems:
+        print(f"--notes: {problem}", file=sys.stderr)
+    missing = known.without_passage(chosen) if notes is not None else []
+    if missing:
+        print(f"--notes: no passage for claims {', '.join(map(str, missing))}", file=sys.stderr)
     with _writing(out):  # better found out now than after the work
         out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=out).close()
-    coming = report.with_progress(run_sections(chosen, full=full, no_cache=no_cache), len(chosen), language)
-    results = sorted(coming, key=lambda result: result.section.number)
+    results: list[Result] = []
+    written = 0.0
+    for result in report.with_progress(run_sections(chosen, full=full, no_cache=no_cache), len(chosen), language):
+        results.append(result)
+        if not result.cached and time.monotonic() - written > 3:
+            with _writing(out):
+                page.write_pages(chosen, results, language, out, known)
+            written = time.monotonic()
+    order = [section.number for section in chosen]
+    results.sort(key=lambda result: order.index(result.section.number))
     with _writing(out):
-        page.write_folder(results, language, out)
+        page.write_folder(chosen, results, language, out, known)
     if as_json:
         print(report.as_json(results, language), end="")
     else:
@@ -70,12 +94,51 @@ def run(
     return 1 if any(result.outcome is Outcome.FAILED for result in results) else 0
 
 
+def write_code(folder: Path, *, only: Sequence[int] = ()) -> list[Path]:
+    """Write the plain cells of the sections as scripts and notebooks into a folder; nothing is run."""
+    from regard.tour import course
+
+    with _writing(folder, "--code"):
+        return course.write_code(_chosen(only), folder)
+
+
+def draw(number: int, variables: Mapping[str, Any], language: Language = "en") -> Drawn:
+    """The picture of a section's plain cell, from the variables that it has left behind; for notebooks."""
+    (section,) = _chosen([number])
+    if section.show is None:
+        raise TourError(f"claim {number} has no picture of its cell")
+    return Drawn(section.show(SimpleNamespace(**variables)).svg(language))
+
+
+class Drawn:
+    """A picture that a notebook shows."""
+
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
+
+    def _repr_html_(self) -> str:
+        from regard.view.page import static
+
+        return f"<style>{static('chart.css')}</style>{self.svg}"
+
+
+def _chosen(only: Sequence[int]) -> list[Section]:
+    from regard.tour.sections import load
+
+    sections = load()
+    numbers = [section.number for section in sections]
+    for number in only:
+        if number not in numbers:
+            raise TourError(f"--only: expected claims from {min(numbers)} to {max(numbers)}, got {number}")
+    return [section for section in sections if not only or section.number in only]
+
+
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def _writing(out: Path, option: str = "--out") -> Iterator[None]:
     """Errors of the file system say that the folder cannot be written, and why."""
     try:
         yield
     except OSError as error:
         in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
         reason = "there is a file in the way of that folder" if in_the_way else error.strerror or error
-        raise TourError(f"--out: cannot write into {out}: {reason}") from None
+        raise TourError(f"{option}: cannot write into {out}: {reason}") from None

@@ -15,8 +15,8 @@ import regard
 from regard.data.fetching import cache as cache_folder
 from regard.files import new_folder
 from regard.models.model import Model
-from regard.tour.result import VARIANTS, Result, Variant
-from regard.tour.section import Numbers, Section
+from regard.tour.result import Picture, Result
+from regard.tour.section import Numbers, Section, Text
 
 __all__ = ["code_digest", "model_folder", "read_result", "write_result"]
 
@@ -31,7 +31,7 @@ def code_digest() -> str:
     for path in sorted(HOME.rglob("*.py")):
         if not any(path.is_relative_to(folder) for folder in WITHOUT):
             digest.update(path.read_bytes())
-    for name in ("torch", "numpy", "matplotlib", "scikit-learn"):
+    for name in ("torch", "numpy", "scikit-learn"):
         digest.update(f"{name} {version(name)}".encode())
     digest.update(f"{platform.python_version()} {platform.machine()}".encode())
     return digest.hexdigest()
@@ -51,9 +51,10 @@ def read_result(section: Section, *, full: bool) -> Result | None:
     """What an earlier tour has computed, if it is complete."""
     folder = _result_folder(section, full=full)
     try:
-        record = json.loads((folder / "numbers.json").read_text(encoding="utf-8"))
-        pictures = {variant: (folder / _file_name(variant)).read_bytes() for variant in VARIANTS}
-        return Result(section, record["seconds"], Numbers(**record["numbers"]), pictures, cached=True)
+        record = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        pictures = [Picture(*(Text(*text) for text in picture)) for picture in record["pictures"]]
+        answers = [Text(*answer) for answer in record["answers"]]
+        return Result(section, record["seconds"], Numbers(**record["numbers"]), pictures, answers, cached=True)
     except (OSError, ValueError, KeyError, TypeError):
         return None  # there is none, or it was changed: it is computed again
 
@@ -64,10 +65,9 @@ def write_result(result: Result, *, full: bool) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
         with new_folder(folder) as beside:
-            record = {"numbers": vars(result.numbers), "seconds": result.seconds}
-            (beside / "numbers.json").write_text(json.dumps(record), encoding="utf-8")
-            for variant, content in result.pictures.items():
-                (beside / _file_name(variant)).write_bytes(content)
+            fields = ("seconds", "pictures", "answers")
+            record = {"numbers": vars(result.numbers), **{name: getattr(result, name) for name in fields}}
+            (beside / "result.json").write_text(json.dumps(record), encoding="utf-8")
     except OSError:
         return
 
@@ -85,7 +85,3 @@ def _folder(name: str, *dependencies: object) -> Path:
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)
     return folder
-
-
-def _file_name(variant: Variant) -> str:
-    return f"{'-'.join(variant)}.png"

@@ -23,7 +23,7 @@ def fit(
         inputs, targets = batch(step)
         return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten(), ignore_index=IGNORE_INDEX)
 
-    return _fit(model, loss, steps, learning_rate)
+    return train(model, loss, steps=steps, learning_rate=learning_rate)
 
 
 def fit_task(task: Task, *, steps: int, learning_rate: float, seed: int) -> Model:
@@ -36,10 +36,11 @@ def fit_task(task: Task, *, steps: int, learning_rate: float, seed: int) -> Mode
         batch = task.batch(batches[step], generator)
         return task.loss(task.model, batch) / batch.count
 
-    return _fit(task.model, loss, steps, learning_rate)
+    return train(task.model, loss, steps=steps, learning_rate=learning_rate)
 
 
-def _fit(model: Module, loss: Callable[[int], Tensor], steps: int, learning_rate: float) -> Module:
+def train(model: Module, loss: Callable[[int], Tensor], *, steps: int, learning_rate: float) -> Module:
+    """Go down the gradient of `loss(step)`, as often as there are steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01, fused=True)
     warmup = 1 + steps // 10  # the rate rises for a tenth of the steps, and falls for the others
     schedule = torch.optim.lr_scheduler.LambdaLR(

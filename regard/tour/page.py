@@ -1,70 +1,204 @@
-"""The folder of a tour: a page for each language, one HTML file that loads nothing but the pictures next to it."""
+"""The page of a tour: one HTML file for each language, which loads nothing. Served by `regard explore`, it is live."""
 
+from __future__ import annotations
+
+import ast
 import inspect
+import json
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pygments
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from latex2mathml.converter import convert
+from markupsafe import Markup
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, Token
 
-from regard.tour import report, words
-from regard.tour.notebook import notebook
+from regard.tour import course, report, words
+from regard.tour.cells import changed
+from regard.tour.notes import Notes
 from regard.tour.result import Result
-from regard.tour.section import LANGUAGES, Language, Outcome, Text, show
+from regard.tour.section import LANGUAGES, Choice, Control, Language, Outcome, Section, Slider, Text, show
+from regard.tour.sections import CHAPTERS
+from regard.view.page import static
 
-MARKS = {Outcome.HELD: "✓", Outcome.PARTLY: "◐", Outcome.DID_NOT_HOLD: "✗", Outcome.FAILED: "!"}
+__all__ = ["fragment", "measuring_code", "page", "write_folder", "write_pages"]
+
+MARKS = {
+    Outcome.HELD: "✓",
+    Outcome.PARTLY: "◐",
+    Outcome.DID_NOT_HOLD: "✗",
+    Outcome.BY_DEFINITION: "≡",
+    Outcome.IMPRECISE: "≈",
+    Outcome.NOT_TESTABLE: "?",
+    Outcome.FAILED: "!",
+}
+# What the laboratory has: address and name.
+LABORATORY = (
+    ("curve", Text("Curve", "曲线")),
+    ("formula", Text("Formula", "公式")),
+    ("translate", Text("Translate", "翻译")),
+    ("language", Text("Write", "写作")),
+    ("image", Text("Image", "图像")),
+    ("model", Text("Your models", "你的模型")),
+)
 
 
-def write_folder(results: Sequence[Result], language: Language, out: Path) -> None:
-    """Write pages, pictures, notebooks and results.json. index.html is the page in the chosen language."""
-    files: dict[str, str | bytes] = {f"{other}.html": page(results, other) for other in LANGUAGES}
-    files |= {"index.html": files[f"{language}.html"], "results.json": report.as_json(results, language)}
-    for result in results:
-        files |= {result.picture_name(*variant): picture for variant, picture in result.pictures.items()}
-        files |= {result.notebook_name(other): notebook(result.section, other) for other in LANGUAGES}
-    for name, content in files.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).write_bytes(content.encode() if isinstance(content, str) else content)
+def write_folder(
+    sections: Sequence[Section], results: Sequence[Result], language: Language, out: Path, notes: Notes
+) -> None:
+    """Write pages, results.json, the course as scripts and notebooks, and with notes the page of their lines."""
+    write_pages(sections, results, language, out, notes)
+    (out / "results.json").write_text(report.as_json(results, language), encoding="utf-8")
+    course.write_code(sections, out)
+    for section in sections:
+        for other in LANGUAGES:
+            path = out / "notebooks" / other / f"{section.anchor}.ipynb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(course.notebook([section], other), encoding="utf-8")
+    for other in LANGUAGES if notes.lines else ():
+        lines = notes.coverage(sections)
+        content = _template("coverage.html").render(_common(other), coverage=lines, sections=sections)
+        (out / f"notes.{other}.html").write_text(content, encoding="utf-8")
 
 
-def page(results: Sequence[Result], language: Language) -> str:
-    """The whole page in one language."""
+def write_pages(
+    sections: Sequence[Section], results: Sequence[Result], language: Language, out: Path, notes: Notes
+) -> None:
+    """The page in each language, with what is there so far. index.html is the page in the chosen language."""
+    for other in LANGUAGES:
+        content = page(sections, results, other, notes=notes)
+        for name in [f"{other}.html", *(["index.html"] if other == language else [])]:
+            (out / name).write_text(content, encoding="utf-8")
 
-    def translate(text: Text) -> str:
-        return text.to(language)
 
-    return _template().render(
-        results=results,
-        language=language,
-        languages=LANGUAGES,
-        words=words,
-        t=translate,
-        marks=MARKS,
+def page(
+    sections: Sequence[Section],
+    results: Sequence[Result],
+    language: Language,
+    *,
+    notes: Notes | None = None,
+    token: str | None = None,
+    laboratory: bool = False,
+) -> str:
+    """The whole page in one language.
+
+    results: of some or all of the sections; a section without one is being run.
+    token: what the page has to send to its server; None: there is no server, and the page cannot compute.
+    laboratory: the laboratory's page, with the same frame.
+    """
+    found = {result.section.number: result for result in results}
+    chapters = {
+        title: [section for section in sections if section.number in numbers] for title, numbers in CHAPTERS.items()
+    }
+    return _template("page.html").render(
+        _common(language),
+        chapters={title: members for title, members in chapters.items() if members},
+        sections=sections,
+        found=found,
+        notes=notes or Notes(),
         tally=report.tally(results),
         versions=report.versions(),
         seconds=sum(result.seconds for result in results),
+        token=token,
+        laboratory=laboratory,
     )
 
 
+def fragment(section: Section, result: Result, language: Language) -> str:
+    """What stands on the page in the place of a section that is being run."""
+    body = _template("section.html").module.body  # type: ignore[attr-defined]
+    return str(body(section, result, Notes(), True, _common(language)))
+
+
+def _common(language: Language) -> dict[str, Any]:
+    def translate(text: Text | str) -> str:
+        return text if isinstance(text, str) else text.to(language)
+
+    return {"language": language, "t": translate}
+
+
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     home = Path(__file__).parent
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals["css"] = (home / "page.css").read_text(encoding="utf-8")
-    environment.filters["show"] = show
-    environment.filters["code"] = lambda function: highlight(inspect.getsource(function))
-    return environment.from_string((home / "page.html").read_text(encoding="utf-8"))
+    environment = Environment(
+        loader=FileSystemLoader(home), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {
+        "css": Markup(static("chart.css") + (home / "page.css").read_text(encoding="utf-8")),
+        "js": Markup((home / "page.js").read_text(encoding="utf-8")),
+        "words": words,
+        "marks": MARKS,
+        "languages": LANGUAGES,
+        "places": LABORATORY,
+        "control": _control,
+    }
+    environment.filters |= {
+        "show": show,
+        "code": lambda source: Markup(highlight(source)),
+        "source": measuring_code,
+        "file": lambda section: f"regard/tour/sections/{Path(inspect.getfile(section.judge)).name}",
+        "mathml": _mathml,
+        "slug": lambda text: re.sub(r"\W+", "-", text.lower()),
+        "changed": _changed,
+        "svg": Markup,
+    }
+    return environment.get_template(name)
+
+
+def measuring_code(section: Section) -> str:
+    """The code of a section's file, without its first line and without the cells and texts, which stand above."""
+    module = sys.modules[section.judge.__module__]
+    if getattr(module, "SECTION", None) is not section:
+        return inspect.getsource(section.run)
+    lines = inspect.getsource(module).splitlines()
+    first, *statements = ast.parse("\n".join(lines)).body
+    hidden = set(range(first.end_lineno or 0))
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("PLAIN", "SHORT", "SECTION"):
+            hidden |= set(range(statement.lineno - 1, statement.end_lineno or 0))
+    shown = "\n".join(line for number, line in enumerate(lines) if number not in hidden)
+    return re.sub(r"\n{4,}", "\n\n\n", shown).strip()
+
+
+@cache
+def _mathml(formula: str) -> Markup:
+    return Markup(convert(formula, display="block"))
+
+
+def _changed(section: Section, change: tuple[str, str]) -> Markup:
+    """The lines of a changed cell, the changed one marked."""
+    lines = highlight(section.plain).splitlines()
+    after = highlight(changed(section.plain, change)).splitlines()
+    for old, new in zip(lines, after, strict=True):
+        if old != new:
+            return Markup(f"<del>{old.strip()}</del>\n<ins>{new.strip()}</ins>")
+    raise ValueError(f"an exercise of claim {section.number} changes nothing")
+
+
+def _control(control: Control, language: Language) -> str:
+    """A control for the page's script, as JSON."""
+    name, value = (part.strip() for part in control.line.split("=", 1))
+    kind: dict[str, Any] = {"kind": "text", "longest": getattr(control.values, "longest", 0)}
+    if isinstance(control.values, Slider):
+        kind = {"kind": "slider", **control.values._asdict()}
+    elif isinstance(control.values, Choice):
+        kind = {"kind": "choice", "values": control.values.values}
+    default = json.loads(value) if not value.startswith("'") else value.strip("'")
+    whole = {"variable": name, "name": control.name.to(language), "value": default, **kind}
+    return json.dumps(whole, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def highlight(source: str) -> str:
     """Python source as HTML, with a class for keywords, strings, numbers, comments and what is called from regard."""
-    tokens = PythonLexer().get_tokens(source)
-    return str(pygments.format(_coloured(tokens), HtmlFormatter(nowrap=True))).strip()
+    tokens = PythonLexer().get_tokens(source.strip("\n"))
+    return str(pygments.format(_coloured(tokens), HtmlFormatter(nowrap=True))).rstrip()
 
 
 def _coloured(tokens: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:

@@ -24,13 +24,16 @@ STYLES = {
     Outcome.HELD: "green",
     Outcome.PARTLY: "yellow",
     Outcome.DID_NOT_HOLD: "red",
+    Outcome.BY_DEFINITION: "cyan",
+    Outcome.IMPRECISE: "yellow",
+    Outcome.NOT_TESTABLE: "dim",
     Outcome.FAILED: "bold red",
 }
 
 
 def versions() -> dict[str, str]:
     """What the numbers were made with."""
-    packages = {name: version(name) for name in ("torch", "numpy", "matplotlib")}
+    packages = {name: version(name) for name in ("torch", "numpy")}
     return {"regard": regard.__version__, "Python": platform.python_version(), **packages}
 
 
@@ -47,7 +50,7 @@ def with_progress(results: Iterator[Result], count: int, language: Language) -> 
             title = result.section.title.to(language)
             bar.update(done, count, title)
             if result.error:
-                bar.note(f"{result.anchor}: {result.error}")
+                bar.note(f"{result.section.anchor}: {result.error}")
             elif not bar.is_terminal:
                 elapsed = words.CACHED if result.cached else words.seconds(result.seconds)
                 claim = f"{words.CLAIM.to(language)} {result.section.number}"
@@ -91,10 +94,11 @@ def as_json(results: Sequence[Result], language: Language) -> str:
             "deciding": result.section.deciding,
             "numbers": {name: _finite(value) for name, _, value in result.labelled()},
             "criteria": [
-                {"met": criterion.met, "sentence": criterion.sentence.to(language)} for criterion in result.criteria
+                {"met": criterion.met, "kind": criterion.kind, "sentence": criterion.sentence.to(language)}
+                for criterion in result.criteria
             ],
             "error": result.error or None,
-            "pictures": [result.picture_name(*variant) for variant in result.pictures],
+            "answers": [answer.to(language) for answer in result.answers],
             "seconds": round(result.seconds, 3),
         }
         for result in results

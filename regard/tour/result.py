@@ -1,14 +1,28 @@
 """What came of one section."""
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from regard.tour.section import LANGUAGES, Criterion, Language, Numbers, Outcome, Section, Text, show, verdict
-from regard.view.pictures import THEMES
+from regard.tour.section import Criterion, Numbers, Outcome, Section, Text, show, verdict
+from regard.view.chart import LANGUAGES, Chart
 
-Variant = tuple[Language, str]  # of a picture: language and theme
-VARIANTS: list[Variant] = [(language, theme) for language in LANGUAGES for theme in THEMES]
+__all__ = ["Picture", "Result"]
+
+
+class Picture(NamedTuple):
+    """A chart in both languages: an <svg> element, what it shows, and its numbers as HTML."""
+
+    svg: Text
+    caption: Text
+    table: Text
+
+    @classmethod
+    def of(cls, chart: Chart) -> Picture:
+        """The picture of a chart."""
+        return cls(Text(*map(chart.svg, LANGUAGES)), chart.caption, Text(*map(chart.table, LANGUAGES)))
 
 
 @dataclass(frozen=True)
@@ -18,7 +32,8 @@ class Result:
     section: the claim.
     seconds: how long it took, with its share of what it needs.
     numbers: what it measured.
-    pictures: PNG files, in each language and theme.
+    pictures: of its plain cell, and of what was measured.
+    answers: of its exercises.
     error: why it failed.
     cached: whether it comes from an earlier tour.
     """
@@ -26,7 +41,8 @@ class Result:
     section: Section
     seconds: float
     numbers: Numbers | None = None
-    pictures: Mapping[Variant, bytes] = field(default_factory=dict)
+    pictures: Sequence[Picture] = ()
+    answers: Sequence[Text] = ()
     error: str = ""
     cached: bool = False
     criteria: list[Criterion] = field(init=False)  # what the section's `judge` says of the numbers
@@ -57,17 +73,3 @@ class Result:
             return "", Text(self.error, self.error)
         name = self.section.deciding
         return show(getattr(self.numbers, name)), self.section.meanings[name]
-
-    @property
-    def anchor(self) -> str:
-        """The section's place in the page."""
-        return f"claim-{self.section.number:02}"
-
-    def picture_name(self, language: Language, theme: str) -> str:
-        """The file of its picture: claim-17.png, claim-17-zh.png, claim-17-dark.png, claim-17-zh-dark.png."""
-        default = ("en", "light")
-        return "-".join([self.anchor, *(part for part in (language, theme) if part not in default)]) + ".png"
-
-    def notebook_name(self, language: Language) -> str:
-        """The file of its notebook."""
-        return f"notebooks/{language}/{self.anchor}.ipynb"

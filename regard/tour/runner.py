@@ -1,40 +1,45 @@
 """Running sections, several at once; one that fails does not stop the others."""
 
+from __future__ import annotations
+
 import multiprocessing
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from regard.tour import cells
 from regard.tour.cache import read_result, write_result
-from regard.tour.labels import in_chinese
-from regard.tour.result import VARIANTS, Result
+from regard.tour.result import Picture, Result
 from regard.tour.section import Need, Section
-from regard.view.pictures import png
 
 MAX_PROCESSES = 8  # each holds some hundred megabytes
 
 
 def run_section(section: Section, full: bool = False) -> Result:
-    """Run, judge and draw a section. It starts from the same seed, on one thread, whatever ran before it."""
+    """Run the cells of a section, its exercises and its measurement. All start from the same seed, on one thread."""
     start = time.perf_counter()
     run, _ = section.choose(full)
     try:
         with torch.random.fork_rng(devices=[]), _one_thread():
+            variables = cells.run_plain(section)
+            charts = [] if section.show is None else [section.show(SimpleNamespace(**variables))]
+            answers = [cells.answer(exercise, section, variables) for exercise in section.exercises]
+            cells.run_short(section, variables)
             torch.manual_seed(0)
-            numbers, drawing = run()
-            drawings = {"en": drawing, "zh": in_chinese(drawing)}
-            pictures = {(language, theme): png(drawings[language], theme) for language, theme in VARIANTS}
-            return Result(section, time.perf_counter() - start, numbers, pictures)
+            numbers, measured = run()
+            pictures = [Picture.of(chart) for chart in (*charts, measured) if chart is not None]
+            return Result(section, time.perf_counter() - start, numbers, pictures, answers)
     except Exception as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         return Result(section, time.perf_counter() - start, error=line)
@@ -53,7 +58,7 @@ def _one_thread() -> Iterator[None]:
 
 def run_sections(
     sections: Sequence[Section], *, full: bool = False, no_cache: bool = False, processes: int | None = None
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """The results as they come; those of an earlier tour first.
 
     full: with more seeds, longer training and larger data.

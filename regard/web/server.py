@@ -7,7 +7,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,29 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from regard.tour import default_language
+from regard.tour.section import Language
 from regard.view.page import static
 from regard.web import curve, formula, pictures, texts
 from regard.web.guard import BodyTooLargeError, Guard, read_json
 from regard.web.model_store import ModelStore
 from regard.web.params import Params
+from regard.web.tour import Tour
 from regard.web.training import RECIPES, Trainer
 
 __all__ = ["FILES", "VIEW_FILES", "application", "free_socket", "serve"]
 
-FILES = ("index.html", "app.js", "charts.js", "curve.js", "formula.js", "image.js", "model.js", "offer.js", "style.css")
-VIEW_FILES = ("maps.js", "maps.css")  # of regard/view: pages of one file are made of them, too
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+FILES = ("app.js", "charts.js", "curve.js", "formula.js", "image.js", "model.js", "offer.js", "style.css", "words.js")
+VIEW_FILES = ("maps.js", "maps.css", "chart.css")  # of regard/view: pages of one file are made of them, too
+TOUR_FILES = ("page.js", "page.css")  # of regard/tour
+TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
-def application(store: ModelStore, trainer: Trainer, token: str, port: int) -> Guard:
+def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, port: int) -> Guard:
     """The ASGI application behind its guard.
 
-    store: the models. trainer: trains others. token: what the page has to send with each request. port: of the server.
+    store: the models. trainer: trains others. tour: the sections. token: what the page has to send with each request.
+    port: of the server.
     """
     lock = threading.Lock()  # models and numba compute one thing at a time
     answers: dict[str, Callable[[Params], Any]] = {
@@ -48,15 +52,18 @@ def application(store: ModelStore, trainer: Trainer, token: str, port: int) -> G
         "examples": lambda params: pictures.examples(),
         "train": lambda params: trainer.start(params.choice("kind", list(RECIPES))),
         "training": lambda params: trainer.status(),
+        "section": tour.picture,
     }
 
     def compute(name: str, params: Params) -> Any:
+        if name == "tour":  # which only looks what is there
+            return tour.bodies(params)
         with lock:
             return answers[name](params)
 
     async def answer(request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in answers:
+        if name not in answers and name != "tour":
             return JSONResponse({"error": "there is no such question"}, 404)
         try:
             content = await run_in_threadpool(compute, name, Params(read_json(await request.body())))
@@ -69,20 +76,28 @@ def application(store: ModelStore, trainer: Trainer, token: str, port: int) -> G
         return JSONResponse(content)
 
     def file(request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        if name not in (*FILES, *VIEW_FILES):
+        name = request.path_params["name"]
+        if name in VIEW_FILES:
+            text = static(name)
+        elif name in TOUR_FILES:
+            text = files("regard.tour").joinpath(name).read_text(encoding="utf-8")
+        elif name in FILES:
+            text = files("regard.web").joinpath("static", name).read_text(encoding="utf-8")
+        else:
             return JSONResponse({"error": "there is no such page"}, 404)
-        text = (
-            static(name)
-            if name in VIEW_FILES
-            else files("regard.web").joinpath("static", name).read_text(encoding="utf-8")
-        )
-        if name == "index.html":
-            text = text.replace("{{token}}", escape(token))
         return Response(text, media_type=TYPES[Path(name).suffix])
 
+    def page(request: Request) -> Response:
+        chosen = request.query_params.get("language") or request.cookies.get("language") or default_language()
+        language: Language = "zh" if chosen == "zh" else "en"
+        text = tour.page(language, token, laboratory=request.url.path == "/laboratory")
+        response = Response(text, media_type="text/html")
+        response.set_cookie("language", language, samesite="strict")
+        return response
+
     routes = [
-        Route("/", file),
+        Route("/", page),
+        Route("/laboratory", page),
         Route("/static/{name}", file),
         Route("/api/{name}", answer, methods=["POST"]),
     ]
@@ -109,14 +124,16 @@ def serve(folders: Sequence[Path], port: int) -> None:
     """Serve until Ctrl-C. folders: of the models to explore. port: or the next free one."""
     import uvicorn
 
-    store, trainer = ModelStore(folders), Trainer()
+    store, trainer, tour = ModelStore(folders), Trainer(), Tour()
     listener = free_socket(port)
     number = listener.getsockname()[1]
-    app = application(store, trainer, secrets.token_urlsafe(24), number)
+    app = application(store, trainer, tour, secrets.token_urlsafe(24), number)
     config = uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False)
     print(f"http://127.0.0.1:{number}/", flush=True)
     print("regard: open that page; Ctrl-C ends", file=sys.stderr)
+    tour.start()
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         trainer.stop()
+        tour.stop()

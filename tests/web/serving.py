@@ -14,6 +14,7 @@ import regard
 from regard.data.tokens import train_tokenizer
 from regard.web.model_store import ModelStore
 from regard.web.server import application, free_socket
+from regard.web.tour import Tour
 from regard.web.training import Trainer
 
 TEXTS = ["the cat is on the mat", "a dog sees <b>the</b> cat", "tom & jerry", "le chat est sur le tapis"]
@@ -71,11 +72,11 @@ class Served:
 
 
 @contextmanager
-def serving(models=(), port=8_600):
+def serving(models=(), port=8_600, tour=None):
     """Within this block a server runs in this process."""
     listener, token, trainer = free_socket(port), secrets.token_urlsafe(8), Trainer()
     number = listener.getsockname()[1]
-    app = application(ModelStore(models), trainer, token, number)
+    app = application(ModelStore(models), trainer, tour or Tour(), token, number)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", server_header=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -42,7 +42,7 @@ def until(page, expression):
 
 def go(page, server, place):
     page.goto("about:blank")
-    page.goto(f"{server.address}/#/{place}")
+    page.goto(f"{server.address}/laboratory#/{place}")
 
 
 def screenshot(page, name):
@@ -198,6 +198,60 @@ def test_six_hundred_tokens(page, server):
     follow_a_token(page)
 
 
+# What is not a word of the page: names of kernels and models, what the reader typed, tokens, and module paths.
+DATA = (
+    "#kernel, #model, textarea, .maps-words b, .maps-words span, td, .translation, .aligned th, figcaption b, .next td"
+)
+TEXTS = """(data) => {
+  const nodes = document.createTreeWalker(document.getElementById("tab"), 5); // elements and texts
+  const found = [document.title];
+  for (let node = nodes.nextNode(); node; node = nodes.nextNode()) {
+    if (node.nodeType === 3 && !node.parentElement.closest(data)) found.push(node.data);
+    else if (node.nodeType === 1) found.push(...["aria-label", "title"].map((name) => node.getAttribute(name) ?? ""));
+  }
+  return found;
+}"""
+NAMES = {"regard", "softmax", "Shift", "ViT", "ResNet", "Python"}
+
+
+def english(page, names=()):
+    """Texts of the open tab with a Latin word that is not a name."""
+    texts = [re.sub(r"“.*?”|\w+\.[\w.]+", "", text) for text in page.evaluate(TEXTS, DATA)]  # tokens and paths
+    return [text for text in texts if set(re.findall(r"[A-Za-z]{3,}|to|of", text)) - NAMES - set(names)]
+
+
+@pytest.mark.parametrize("tab", ["curve", "formula", "translate", "language", "image", "model"])
+def test_in_chinese(page, server, tab):
+    page.goto(f"{server.address}/laboratory?language=zh#/{tab}")
+    until(page, "document.querySelectorAll('main canvas, main table.shown').length > 0")
+    if tab == "curve":
+        drawn(page)
+        page.get_by_text("图中的数据").click()
+        page.locator("details table tr").nth(10).wait_for()
+    elif tab == "image":
+        until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")
+        page.locator("#layer").select_option("1")
+    elif tab != "formula":
+        until(page, "document.querySelector('#maps h2').textContent !== ''")
+        assert english(page) == []  # before a row is chosen
+        follow_a_token(page)
+    assert english(page, ["vit", "resnet"] if tab == "image" else []) == []
+    screenshot(page, f"{tab}-zh")
+
+
+def test_words_of_the_pages_and_of_the_table_are_the_same():
+    """Every text that goes through t is in Chinese, and nothing else is."""
+    static = Path("regard/web/static")
+    sources = [path.read_text("utf-8") for path in static.glob("*.js") if path.name != "words.js"]
+    source = re.sub(r'"\s+\+ "', "", "".join([*sources, Path("regard/view/static/maps.js").read_text("utf-8")]))
+    table = re.sub(r'"\s+\+ "', "", (static / "words.js").read_text("utf-8"))
+    words = {quoted or plain for quoted, plain in re.findall(r'^  (?:\[?"(.+?)"\]?|(\w+)):', table, re.MULTILINE)}
+    assert len(words) > 80
+    assert set(re.findall(r'\bt\(\s*"(.+?)"', source)) <= words
+    from_python = {"self", "cross", "causal", "rollout", "class activation"}
+    assert [word for word in words - from_python if f'"{word}"' not in source] == []
+
+
 def test_two_tabs_at_once(browser, server):
     """Each has its own text, and weights that belong to it."""
     first, second = browser.new_page(), browser.new_page()
@@ -301,6 +355,11 @@ def test_without_a_model_one_is_trained_on_request(browser, monkeypatch, tmp_pat
         for tab in ("translate", "language", "model", "image"):
             go(page, server, tab)
             button.wait_for()
+        page.goto(f"{server.address}/laboratory?language=zh#/image")
+        page.get_by_role("button", name="现在训练").wait_for()
+        assert english(page) == []
+        page.goto(f"{server.address}/laboratory?language=en#/image")
+        button.wait_for()
         monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", str(tmp_path / "nowhere")]})
         button.click()
         page.get_by_text("nowhere").wait_for(timeout=120_000)

@@ -12,8 +12,11 @@ import pytest
 import torch
 
 import regard
+from regard.tour.runner import run_section
 from regard.web import training
-from regard.web.server import FILES, VIEW_FILES, free_socket
+from regard.web.server import FILES, TOUR_FILES, VIEW_FILES, free_socket
+from regard.web.tour import Tour
+from tests.tour import small
 from tests.web.serving import folders, serving
 
 SAMPLES = [[0.1, 1.0], [0.7, 2.0], [1.9, 0.5], [3.1, 1.5]]
@@ -97,7 +100,7 @@ def test_nothing_else_is_served(server, path):
     assert b"import" not in content
 
 
-@pytest.mark.parametrize("name", [*FILES, *VIEW_FILES])
+@pytest.mark.parametrize("name", [*FILES, *VIEW_FILES, *TOUR_FILES])
 def test_browsers_are_told_what_the_page_may_do(server, name):
     status, headers, content = server.send("GET", f"/static/{name}")
     assert status == 200
@@ -240,3 +243,64 @@ def test_training_imports_nothing_from_the_working_folder(monkeypatch, tmp_path)
         assert (status, answer["error"]) == (200, "")
         assert server.ask("models")[1]["models"] == [{"name": "embedded vit", "kind": "images"}]
     assert not (tmp_path / "run").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------- the tour
+
+
+@pytest.fixture(scope="module")
+def touring():
+    tour = Tour([small.section(3), small.section(5)])
+    tour.results[3] = run_section(tour.sections[0])
+    with serving(tour=tour) as served:
+        yield served
+
+
+def test_the_page_has_what_is_there_in_either_language(touring):
+    for language, title, code in (("en", "Title 3", b'lang="en"'), ("zh", "标题 3", b'lang="zh-Hans"')):
+        _, _, page = touring.send("GET", f"/?language={language}")
+        assert title.encode() in page
+        assert code in page
+        assert b'data-pending="5"' in page
+        assert b'data-pending="3"' not in page
+        assert b"<style>" not in page  # the policy allows files alone
+
+
+def test_the_language_is_kept(touring):
+    _, headers, _ = touring.send("GET", "/?language=zh")
+    cookie = headers["set-cookie"].split(";")[0]
+    assert b'lang="zh-Hans"' in touring.send("GET", "/laboratory", cookie=cookie)[2]
+
+
+def test_sections_arrive(touring):
+    status, answer = touring.ask("tour", numbers=[3, 5, 7, "3", None], language="zh")
+    assert status == 200
+    assert list(answer["bodies"]) == ["3"]
+    assert "标题 3" in answer["bodies"]["3"]
+
+
+def test_a_picture_follows_its_controls(touring):
+    status, first = touring.ask("section", number=3, values={}, language="en")
+    assert status == 200
+    assert first["svg"].startswith("<svg")
+    assert touring.ask("section", number=3, values={"width": 2, "count": 5}, language="en")[1] != first
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"number": 3, "values": {"width": 1e9}},
+        {"number": 3, "values": {"width": "__import__('os')"}},
+        {"number": 3, "values": {"total": 1}},
+        {"number": 3, "values": []},
+        {"number": 4, "values": {}},
+        {"number": "3", "values": {}},
+        {"values": {}},
+        {"number": 3, "values": {}, "language": "xx"},
+    ],
+    ids=str,
+)
+def test_other_values_are_refused(touring, fields):
+    status, answer = touring.ask("section", **fields)
+    assert status == 400
+    assert answer["error"]

@@ -1,103 +1,177 @@
-"""Claim 6: the weights of every kernel are a probability distribution."""
+"""Claim 6: for any query the weights are a probability distribution."""
 
-from functools import partial
+from types import SimpleNamespace
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 import regard
 from regard.attention.kernels import KERNELS
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text
-from regard.view import pictures
+from regard.tour.section import Control, Criteria, Exercise, Measured, Numbers, Passage, Section, Slider, Text
+from regard.view.chart import Chart, Line, Note, Panel
+
+PLAIN = """
+query = 2.5
+width = 1.0
+
+u = (query - x_i) / width  # (50 samples)
+weights_of, sum_of, smallest = {}, {}, 1.0
+for name, K in kernels.items():
+    weights_of[name] = torch.softmax(torch.log(K(u)), -1)
+    sum_of[name] = weights_of[name].sum().item()
+    smallest = min(smallest, weights_of[name].min().item())
+proper = [name for name, total in sum_of.items() if abs(total - 1) < 1e-5]  # 0/0 is nan, which is near nothing
+"""
+
+SHORT = """
+import regard
+
+for name, plain in weights_of.items():
+    ours = regard.weights(torch.tensor([[query]]), x_i[:, None], score=regard.Kernel(name, width))[0]
+    torch.testing.assert_close(ours, plain.nan_to_num(0.0))  # regard has zeros where nothing is in reach
+"""
+
+SEEDS = 5
 
 
-def run() -> Measured:
-    """Look for a weight below 0, or a row that does not sum to 1."""
-    key = torch.rand(200, 2, dtype=torch.float64)  # samples in the unit square
-    query = torch.rand(50, 2, dtype=torch.float64)
-    far = torch.full((1, 2), 100.0, dtype=torch.float64)  # no compact kernel reaches it
+def sums(name: str, query: Tensor, key: Tensor, normalizer: regard.Normalizer) -> tuple[float, float]:
+    """The smallest weight, and how far the sum of a row is from 1 at most."""
+    weights = regard.weights(query, key, score=regard.Kernel(name, width=0.3), normalizer=normalizer)
+    return float(weights.min()), float((weights.sum(-1) - 1).abs().max())
 
-    reached, unreached, shapes = [], [], {}
-    distance = torch.linspace(-2, 2, 401, dtype=torch.float64)[:, None]
-    for name, kernel in KERNELS.items():
-        score = regard.Kernel(name, width=0.3)
-        reached.append(regard.weights(query, key, score=score))
-        if kernel.compact:
-            unreached.append(regard.weights(far, key, score=score))
-        shapes[name] = regard.Kernel(name)(distance.new_zeros(1, 1), distance)[0].exp()
 
-    weights = torch.stack(reached)  # (kernels, queries, keys)
-    numbers = Numbers(
+def measure(far: float = 100.0, normalizer: regard.Normalizer | None = None) -> Measured:
+    """All kernels, for queries among the samples and for some far away from all of them."""
+    normalizer = normalizer or regard.Softmax()
+    endless = [name for name, kernel in KERNELS.items() if not kernel.compact]
+    compact = [name for name, kernel in KERNELS.items() if kernel.compact]
+    inside, outside, ended = [], [], []
+    for seed in range(SEEDS):
+        generator = torch.Generator().manual_seed(seed)
+        key = torch.rand(200, 2, generator=generator, dtype=torch.float64)  # in the unit square
+        near = torch.rand(50, 2, generator=generator, dtype=torch.float64)
+        inside += [sums(name, near, key, normalizer) for name in KERNELS]
+        outside += [sums(name, near + far, key, normalizer) for name in endless]
+        ended += [sums(name, near + far, key, normalizer) for name in compact]
+    return Numbers(
         kernels=len(KERNELS),
-        smallest=weights.min(),
-        off_one=(weights.sum(-1) - 1).abs().max(),
-        out_of_reach=torch.stack(unreached).sum(-1).abs().max(),
-    )
-    return numbers, partial(draw, distance[:, 0], shapes)
+        endless=len(endless),
+        compact=len(compact),
+        far=far,
+        smallest=min(low for low, _ in inside + outside + ended),
+        off_inside=max(off for _, off in inside),
+        off_outside=max(off for _, off in outside),
+        off_compact=max(off for _, off in ended),
+    ), None
 
 
 def judge(numbers: Numbers) -> Criteria:
-    """Not negative, and summing to 1."""
+    """Not negative, and summing to 1: near the samples, far from them, and where a kernel has ended."""
     yield numbers.criterion(
-        numbers.smallest >= 0 and numbers.off_one <= 1e-12,
-        "For all {kernels} kernels no weight may be negative and every row must sum to 1, to 10⁻¹²: the smallest "
-        "weight is {smallest}, the worst sum is off by {off_one}.",
-        "对全部 {kernels} 个核函数，权重不得为负，每行之和应为 1（容差 10⁻¹²）：最小权重为 {smallest}，行和的最大偏差"
-        "为 {off_one}。",
+        numbers.smallest >= 0 and numbers.off_inside <= 1e-12,
+        "For queries among the samples, the weights of all {kernels} kernels must be ≥ 0 and sum to 1, to 10⁻¹²: the "
+        "smallest weight is {smallest}, and sums are off by {off_inside} at most.",
+        "查询在样本之间时，全部 {kernels} 种核的权重都应非负且总和为 1，误差不超过 10⁻¹²：最小的权重为 {smallest}，总"
+        "和最多偏离 {off_inside}。",
     )
     yield numbers.criterion(
-        numbers.out_of_reach == 0,
-        "A query that no compact kernel reaches has nothing to share out, and must get zeros instead of NaN: its "
-        "weights sum to {out_of_reach}.",
-        "紧支撑核够不到任何键时无权重可分，应得到 0 而不是 NaN：其权重之和为 {out_of_reach}。",
+        numbers.off_outside <= 1e-12,
+        "For any query, so for queries {far} away from the samples too: with the {endless} kernels that have no end, "
+        "sums are off by {off_outside} at most.",
+        "对任何查询都应如此，离样本 {far} 远的查询也不例外：没有尽头的 {endless} 种核，总和最多偏离 {off_outside}。",
+    )
+    yield numbers.criterion(
+        numbers.off_compact <= 1e-12,
+        "The same with the {compact} kernels that end at one width: sums are off by {off_compact} at most. Where none "
+        "of the samples is in reach, the formula says 0/0, and regard gives weights of 0.",
+        "在一个带宽处终止的 {compact} 种核也应如此：总和最多偏离 {off_compact}。当一个样本也够不到时，公式为 0/0，"
+        "regard 给出的权重为 0。",
     )
 
 
-def draw(distance: Tensor, shapes: dict[str, Tensor]) -> Figure:
-    """The shape of each kernel."""
-    figure = pictures.figure(height=2.9)
-    panels = figure.subplots(2, 5, sharex=True, sharey=True)
-    for axes, (name, shape) in zip(panels.flat, shapes.items(), strict=True):
-        axes.fill_between(distance, shape, color=pictures.ATTENTION, alpha=0.2, linewidth=0)
-        axes.plot(distance, shape, color=pictures.ATTENTION, linewidth=1.6)
-        axes.set_title(name)
-        axes.set(ylim=(0, 1.12), xlim=(-2, 2), xticks=(-1, 0, 1), yticks=(0, 1))
-    figure.supxlabel("distance from the query, in widths", fontsize=9)
-    return figure
+def draw(cell: SimpleNamespace) -> Chart:
+    """The weights of each kernel for this query, with their sum."""
+    top = 1.25 * max(float(weights.nan_to_num(0.0).max()) for weights in cell.weights_of.values())
+    panels = []
+    for name, weights in cell.weights_of.items():
+        total = Note(2.5, 0.9 * top, f"Σ = {cell.sum_of[name]:.3f}".replace("nan", "0/0"))
+        line = Line(cell.x_i, weights, colour="attention", dots=True)
+        panels.append(Panel([line, total], title=name, x_limits=(0, 5), y_limits=(0, top)))
+    caption = Text(
+        f"Weights of fifty samples for x = {cell.query:g}, by six kernels of width {cell.width:g}; Σ: their sum.",
+        f"六种带宽为 {cell.width:g} 的核在查询 x = {cell.query:g} 时分给五十个样本的权重及其总和。",
+    )
+    return Chart(panels, caption, height=150, columns=3)
 
 
 SECTION = Section(
     number=6,
-    notes=("003",),
+    notes=(Passage("003", 28, 31),),
     title=Text("The weights are a distribution", "权重是一个概率分布"),
     claim=Text(
-        "For any query, the attention weights over all key–value pairs are a valid probability distribution: they are "
-        "not negative and sum to 1.",
-        "对于任何查询，所有键值对上的注意力权重都是一个有效的概率分布：非负，且总和为 1。",
+        "For any query the attention weights over all key–value pairs are a valid probability distribution: not "
+        "negative, and with sum 1.",
+        "对于任何查询，所有键值对上的注意力权重都是一个有效的概率分布：非负，并且总和为 1。",
     ),
     idea=Text(
-        "Ten kernels, from the constant one (which is average pooling) to those that end at a distance of one width. "
-        "Whatever the shape, dividing by the sum makes it a distribution. There is one exception that formulas like to "
-        "skip: where a kernel that ends reaches no key at all, 0/0 would come out; regard answers with zeros.",
-        "这里有十种核函数，从常数核（即平均池化）到超出一个宽度就为零的紧支撑核。无论形状如何，除以总和之后都是分布。"
-        "公式常常略过一个例外：紧支撑核一个键也够不到时会出现 0/0；regard 在这种情况下返回 0。",
+        "What is not negative and is divided by its sum sums to 1, as long as the sum is not 0. A Gaussian never "
+        "ends, so on paper its sum is positive for any query; in floating point exp(−½u²) becomes 0 some way out, and "
+        "only a softmax of the exponent itself keeps it true. A kernel that ends can have nothing in reach: then "
+        "there is nothing to share out.",
+        "非负的数除以总和，总和就是 1，只要原来的总和不为 0。高斯核没有尽头，所以在纸上对任何查询总和都为正；而在浮点"
+        "数中，exp(−½u²) 到远处会变成 0，只有直接对指数做 softmax 才能保持成立。有尽头的核可能一个样本也够不到：那时就"
+        "没有什么可分的。",
     ),
-    formula="αᵢ = K(x − xᵢ) / Σⱼ K(x − xⱼ) ≥ 0,     Σᵢ αᵢ = 1",
-    caption=Text(
-        "The ten kernels by distance from the query: Gaussian and Laplace fade out, the constant never does, the other "
-        "seven reach exactly one width.",
-        "十种核函数随距离的形状：高斯核与拉普拉斯核逐渐衰减，常数核不衰减，其余七种恰好延伸到一个宽度处为止。",
+    formula=r"\alpha_i = \frac{K(x - x_i)}{\sum_j K(x - x_j)} \ge 0, \qquad \sum_i \alpha_i = 1 \quad "
+    r"\left(\sum_j K(x - x_j) > 0\right)",
+    plain=PLAIN,
+    short=SHORT,
+    uses=(3, 39),
+    show=draw,
+    controls=(
+        Control("query = 2.5", Text("query", "查询"), Slider(-5, 10, 0.1)),
+        Control("width = 1.0", Text("width", "带宽"), Slider(0.02, 5, log=True)),
+    ),
+    exercises=(
+        Exercise(
+            ("query = 2.5", "query = 50.0"),
+            Text(
+                "Ask far outside: which kernels still have weights that sum to 1?",
+                "在远处查询：哪些核的权重之和仍为 1？",
+            ),
+            Text("{now.proper}; before: {was.proper}.", "{now.proper}；原来：{was.proper}。"),
+        ),
+        Exercise(
+            (
+                "weights_of[name] = torch.softmax(torch.log(K(u)), -1)",
+                "weights_of[name] = torch.sigmoid(torch.log(K(u)))",
+            ),
+            Text(
+                "Sigmoid instead of softmax: what do the weights of the Gaussian sum to?",
+                "用 sigmoid 代替 softmax：高斯核的权重之和是多少？",
+            ),
+            Text(
+                "To {now.sum_of[gaussian]:.3f}; before to {was.sum_of[gaussian]:.3f}.",
+                "{now.sum_of[gaussian]:.3f}；原来为 {was.sum_of[gaussian]:.3f}。",
+            ),
+        ),
     ),
     meanings={
-        "kernels": Text("kernels tried", "试过的核函数个数"),
-        "smallest": Text("smallest weight", "最小的权重"),
-        "off_one": Text("largest |sum of a row − 1|", "各行之和与 1 的最大偏差"),
-        "out_of_reach": Text(
-            "sum of the weights of a query that no compact kernel reaches", "紧支撑核够不到任何键的查询，其权重之和"
+        "kernels": Text("kernels tried", "试过的核"),
+        "endless": Text("kernels without an end", "没有尽头的核"),
+        "compact": Text("kernels that end", "有尽头的核"),
+        "far": Text("how far away the far queries are, in each feature", "远处的查询在每个特征上的距离"),
+        "smallest": Text("smallest of all weights", "所有权重中最小的"),
+        "off_inside": Text("largest |sum − 1|, queries among the samples", "|总和 − 1| 的最大值，查询在样本之间"),
+        "off_outside": Text(
+            "largest |sum − 1|, queries far away, kernels without an end", "|总和 − 1| 的最大值，查询在远处，核没有尽头"
+        ),
+        "off_compact": Text(
+            "largest |sum − 1|, queries far away, kernels that end", "|总和 − 1| 的最大值，查询在远处，核有尽头"
         ),
     },
-    deciding="off_one",
-    run=run,
+    deciding="off_compact",
+    run=measure,
     judge=judge,
+    laboratory="#/curve?kernel=epanechnikov&bandwidth=0.3",
 )

@@ -1,160 +1,199 @@
-"""Claim 8: learning w narrows the window and fits more sharply."""
+"""Claim 8: learning w narrows the window and concentrates the weights."""
 
-from functools import partial
+from types import SimpleNamespace
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard import KernelRegressor
+from regard import Kernel, KernelRegressor, attend, drop
 from regard.data import curve
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text
-from regard.view import pictures
+from regard.tour.section import Criteria, Exercise, Measured, Numbers, Passage, Section, Text
+from regard.view.chart import Chart, Dots, Heat, Line, Mark, Panel
+
+PLAIN = """
+x = torch.sort(5 * torch.rand(50)).values  # 50 samples of 2 sin x + x^0.8, with noise
+y = 2 * torch.sin(x) + x**0.8 + 0.5 * torch.randn(50)
+
+
+def weights_for(w):
+    scores = -(((x[:, None] - x) * w) ** 2) / 2  # (50 queries, 50 keys)
+    return torch.softmax(scores.masked_fill(torch.eye(50) > 0, -torch.inf), -1)  # nobody looks at itself
+
+
+w = torch.tensor(1.0, requires_grad=True)
+optimizer = torch.optim.Adam([w], lr=0.1)
+for step in range(200):
+    loss = ((weights_for(w) @ y - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+before, after = weights_for(1.0), weights_for(w.detach())
+"""
+
+SHORT = """
+import regard
+
+others = regard.drop(torch.eye(50) > 0)
+learned = regard.weights(x[:, None], x[:, None], score=regard.Kernel("gaussian", 1 / w.item()), mask=others)
+torch.testing.assert_close(learned, after, rtol=1e-4, atol=1e-6)
+"""
+
+
+STARTS = (1.0, 30.0)  # of w
+
+
+def learned_width(x: Tensor, y: Tensor, start: float) -> float:
+    """Where the gradient leads from there, as in the plain cell; but by factors, so that it gets far."""
+    kernel, others = Kernel("gaussian", start, learnable=True).double(), drop(torch.eye(len(x)) > 0)
+    optimizer = torch.optim.Adam(kernel.parameters(), lr=0.05)
+    for _ in range(200):
+        loss = (attend(x, x, y, score=kernel, mask=others) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return kernel.width.item()
 
 
 def run() -> Measured:
-    """Look at 50 samples with w = 1, then with the w that the gradient leads to."""
-    measured = torch.zeros(5, 2, 5).double()  # (seeds, before or after, quantities)
-    fits = []
+    """Let the gradient find w from 1 and from 30, and look at the window and at the error on new samples."""
+    measured = torch.zeros(len(curve.SEEDS), len(STARTS), 2, 4).double()  # (seeds, from, before or after, quantities)
     for seed in curve.SEEDS:
         x, y = curve.samples(50, seed)
         new_x, new_y = curve.samples(1000, 100 + seed)
-        fixed = KernelRegressor(bandwidth=1.0).fit(x, y)
-        learned = KernelRegressor(bandwidth="gradient").fit(x, y)
-        for time, model in enumerate((fixed, learned)):
-            effective, low, high = model.window(x)
-            training = torch.from_numpy(model.predict(x)) - y
-            new = torch.from_numpy(model.predict(new_x)) - new_y
-            measured[seed, time, 0] = float(1 / model.bandwidth_[0])
-            measured[seed, time, 1] = float((high - low).mean())
-            measured[seed, time, 2] = float(effective.mean())
-            measured[seed, time, 3] = training.square().mean()
-            measured[seed, time, 4] = new.square().mean()
-        fits.append((x, y, [fixed, learned]))
-
-    before, after = measured.mean(0).tolist()
-    shrunk = measured[:, 1, 1:] < measured[:, 0, 1:]  # (seeds, quantities other than w)
-    numbers = Numbers(
-        w=after[0],
-        w_spread=measured[:, 1, 0].std(),
-        interval_before=before[1],
-        interval_after=after[1],
-        effective_before=before[2],
-        effective_after=after[2],
-        training_before=before[3],
-        training_after=after[3],
-        new_before=before[4],
-        new_after=after[4],
-        new_spread=measured[:, 1, 4].std(),
-        agreeing=shrunk.all(1).sum(),
+        for index, start in enumerate(STARTS):
+            fixed = KernelRegressor(bandwidth=1 / start).fit(x, y)
+            learned = KernelRegressor(bandwidth=learned_width(x, y, 1 / start)).fit(x, y)
+            for time, model in enumerate((fixed, learned)):
+                effective, low, high = model.window(x)
+                new = torch.from_numpy(model.predict(new_x)) - new_y
+                found = (1 / model.bandwidth_[0], (high - low).mean(), effective.mean(), new.square().mean())
+                measured[seed, index, time] = torch.tensor([float(number) for number in found])
+    mean = measured.mean(0)
+    return Numbers(
+        w_from_1=mean[0, 1, 0],
+        w_from_30=mean[1, 1, 0],
+        w_spread=measured[:, 0, 1, 0].std(correction=0),
+        window_from_1=mean[0, :, 1],
+        window_from_30=mean[1, :, 1],
+        effective_from_1=mean[0, :, 2],
+        error_from_1=mean[0, :, 3],
+        error_from_30=mean[1, :, 3],
+        narrower=(measured[:, 0, 1, 1] < measured[:, 0, 0, 1]).sum(),
+        wider=(measured[:, 1, 1, 1] > measured[:, 1, 0, 1]).sum(),
         seeds=len(curve.SEEDS),
-    )
-    return numbers, partial(draw, *fits[0])
+    ), None
 
 
 def judge(numbers: Numbers) -> Criteria:
-    """A narrower window, and smaller errors, also where nothing was learned from."""
+    """From w = 1 the window must get narrower in every seed; what happens from 30 corrects the claim."""
     yield numbers.criterion(
-        numbers.interval_after < numbers.interval_before and numbers.effective_after < numbers.effective_before,
-        "The window must get narrower: 90 % of the weight lies within {interval_before} before and {interval_after} "
-        "after, and the effective number of samples goes from {effective_before} to {effective_after}.",
-        "窗口应变窄：含 90% 权重的区间长度由 {interval_before} 变为 {interval_after}，有效样本数由 {effective_before} "
-        "变为 {effective_after}。",
+        numbers.narrower == numbers.seeds and numbers.effective_from_1[1] < numbers.effective_from_1[0],
+        "From w = 1 the window must get narrower in each of {seeds} seeds, and the weights more concentrated: it does "
+        "in "
+        "{narrower}; 90 % of the weight lie within {window_from_1[0]} before and {window_from_1[1]} after, and the "
+        "effective number of samples goes from {effective_from_1[0]} to {effective_from_1[1]}.",
+        "从 w = 1 出发，{seeds} 个种子中每一个的窗口都应变窄、权重更集中：实际有 {narrower} 个；含 90% 权重的区间由 "
+        "{window_from_1[0]} 变为 {window_from_1[1]}，有效样本数由 {effective_from_1[0]} 变为 {effective_from_1[1]}。",
     )
-    yield numbers.criterion(
-        numbers.training_after < numbers.training_before,
-        "The curve must fit its samples more sharply: the error on them goes from {training_before} to "
-        "{training_after}.",
-        "曲线应更贴合训练样本：训练样本上的误差由 {training_before} 变为 {training_after}。",
-    )
-    yield numbers.criterion(
-        numbers.new_after < numbers.new_before,
-        "That must be more than learning by heart: on new samples, whose noise alone makes 0.25, the error goes from "
-        "{new_before} to {new_after} ± {new_spread}.",
-        "这不应只是死记硬背：在新样本上（仅噪声就有 0.25），误差由 {new_before} 变为 {new_after} ± {new_spread}。",
-    )
-    yield numbers.criterion(
-        numbers.agreeing == numbers.seeds,
-        "All of that must be so in every one of {seeds} seeds: it is so in {agreeing}.",
-        "{seeds} 个种子中每一个都应如此：实际为 {agreeing} 个。",
+    yield numbers.correction(
+        numbers.wider == numbers.seeds,
+        "If what is learned is the width that predicts, narrower or wider, the window must get wider from w = 30: it "
+        "does "
+        "in {wider} of {seeds} seeds, {window_from_30[0]} before and {window_from_30[1]} after. w ends at {w_from_1} "
+        "and at {w_from_30}; the error "
+        "on new samples at {error_from_1[1]} and {error_from_30[1]}.",
+        "如果学到的是适合预测的带宽，可窄可宽，那么从 w = 30 出发窗口应变宽：{seeds} 个种子中有 {wider} 个如此，由 "
+        "{window_from_30[0]} 变为 {window_from_30[1]}。w 最终为 {w_from_1} 和 {w_from_30}；新样本上的误差为 "
+        "{error_from_1[1]} 和 {error_from_30[1]}。",
     )
 
 
-def draw(x: Tensor, y: Tensor, models: list[KernelRegressor]) -> Figure:
+def draw(cell: SimpleNamespace) -> Chart:
     """The map before and after, and the two curves."""
-    figure = pictures.figure(height=2.9)
-    first, second, last = figure.subplots(1, 3, width_ratios=(1, 1, 1.5))
-    last.plot(curve.GRID, curve.truth(curve.GRID), color=pictures.TRUTH, label="truth")
-    last.plot(x, y, "o", color=pictures.SAMPLES, markersize=4, label="50 noisy samples")
-    styles = (("w = 1", "--", pictures.ATTENTION), ("learned w", "-", pictures.OTHER))
-    for axes, model, (name, line, colour) in zip((first, second), models, styles, strict=True):
-        pictures.heat(axes, torch.from_numpy(model.weights(x)), largest=0.15)
-        axes.set_xticks(range(0, 50, 20))
-        axes.set_yticks(range(0, 50, 20))
-        axes.set(xlabel="sample j", title=f"w = {1 / float(model.bandwidth_[0]):.2g}")
-        last.plot(curve.GRID, model.predict(curve.GRID), line, color=colour, linewidth=1.6, label=name)
-    first.set_ylabel("query i")
-    last.set(xlabel="x", ylabel="y", xlim=(-0.1, 5.1))
-    pictures.legend(figure)
-    return figure
+    sample, query = Text("sample j", "样本 j"), Text("query i", "查询 i")
+    maps = ((cell.before, "w = 1"), (cell.after, f"w = {cell.w.item():.2f}"))
+    largest = float(max(cell.before.max(), cell.after.max()))
+    panels = [Panel([Heat(weights, largest=largest)], x=sample, y=query, title=title) for weights, title in maps]
+    curves: list[Mark] = [
+        Dots(cell.x, cell.y, Text("50 noisy samples", "50 个带噪样本"), "samples"),
+        Line(cell.x, cell.before @ cell.y, "w = 1", "pooled", style="dashed"),
+        Line(cell.x, cell.after @ cell.y, Text("learned w", "学到的 w"), "attention"),
+    ]
+    return Chart(
+        [*panels, Panel(curves, x="x", y="y", share=1.4)],
+        caption=Text(
+            "The weights of fifty queries over fifty samples, with w = 1 and with the learned w, in the same shades; "
+            "and the "
+            "curve that each of them gives.",
+            "五十个查询对五十个样本的权重：w = 1 时与学习之后，用同样的深浅；以及两者给出的曲线。",
+        ),
+    )
 
 
 SECTION = Section(
     number=8,
-    notes=("000",),
+    notes=(Passage("000", 132, 132), Passage("003", 42, 44)),
     title=Text("Learning w narrows the window", "学习 w 使窗口变窄"),
     claim=Text(
-        "With a learnable parameter w the window gets smaller: nearly all the weight goes to the samples around the "
-        "query, and the curve fits more sharply.",
-        "引入可学习参数 w 后，窗口变得较小，权重基本上都集中给了查询周围的样本，拟合也更精细。",
+        "With a learnable parameter w the window becomes smaller, and nearly all the weight is concentrated on the "
+        "samples "
+        "around the query.",
+        "引入可学习的参数 w 之后，窗口变小，权重几乎都集中到查询周围的样本上。",
     ),
     idea=Text(
-        "w multiplies the distance: the larger, the nearer a sample has to be in order to count, so w is 1/width. It "
+        "w multiplies the distance: the larger it is, the nearer a sample has to be in order to count, so w is "
+        "1/width. It "
         "goes down the gradient of the squared error with which every sample is predicted from the others. From the "
-        "others: a sample that may look at itself would learn an endless w, and repeat its own noise. The window is "
-        "measured in two ways, by the stretch of x with 90 % of the weight and by the effective number of samples, "
-        "the exponential of the weights' entropy.",
-        "w 乘在距离上：w 越大，样本必须离得越近才算数，所以 w 就是 1/带宽。它沿着平方误差的梯度下降，误差来自用其余样本"
-        "预测每一个样本。必须是其余样本：如果样本可以看自己，学到的 w 会趋于无穷，只会重复自身的噪声。窗口用两种方式度"
-        "量：含 90% 权重的一段 x 的长度，以及有效样本数，即权重的熵的指数。",
+        "others, "
+        "because a sample that may look at itself would learn an endless w, and repeat its own noise.",
+        "w 乘在距离上：w 越大，样本必须离得越近才算数，所以 w 就是 1/带宽。它沿着平方误差的梯度下降，误差来自用其余样"
+        "本预测"
+        "每一个样本。必须是其余样本：如果样本可以看自己，学到的 w 会趋于无穷，只会重复自身的噪声。",
     ),
-    formula=Text(
-        "f(x) = Σᵢ softmaxᵢ(−½ ((x − xᵢ) w)²) yᵢ,     effective number = exp(−Σᵢ αᵢ log αᵢ)",
-        "f(x) = Σᵢ softmaxᵢ(−½ ((x − xᵢ) w)²) yᵢ,     有效样本数 = exp(−Σᵢ αᵢ log αᵢ)",
-    ),
-    caption=Text(
-        "The weights of fifty queries over fifty samples with w = 1, a broad faint band, and with the learned w, a "
-        "narrow strong one. On the right the curves: the learned one follows the bends of the truth, and w = 1 smooths "
-        "them away.",
-        "五十个查询对五十个样本的权重：w = 1 时是又宽又淡的一条带，学习之后又窄又浓。右图为两条曲线：学习之后的曲线跟得"
-        "上真实曲线的起伏，w = 1 的曲线则把起伏抹平了。",
+    formula=r"f(x) = \sum_i \mathrm{softmax}_i\!\left(-\tfrac12 \left((x - x_i)\,w\right)^2\right) y_i",
+    plain=PLAIN,
+    short=SHORT,
+    show=draw,
+    exercises=(
+        Exercise(
+            ("w = torch.tensor(1.0, requires_grad=True)", "w = torch.tensor(30.0, requires_grad=True)"),
+            Text("Start w at 30: what happens to the window?", "让 w 从 30 开始：窗口会怎样？"),
+            Text(
+                "w ends at {now.w:.2f}; from 1 it ended at {was.w:.2f}.",
+                "w 最终为 {now.w:.2f}；从 1 开始时为 {was.w:.2f}。",
+            ),
+        ),
+        Exercise(
+            (
+                "y = 2 * torch.sin(x) + x**0.8 + 0.5 * torch.randn(50)",
+                "y = 2 * torch.sin(x) + x**0.8 + 2.0 * torch.randn(50)",
+            ),
+            Text("Four times the noise: does w grow or shrink?", "噪声变为四倍：w 变大还是变小？"),
+            Text("w ends at {now.w:.2f} instead of {was.w:.2f}.", "w 最终为 {now.w:.2f}，原来为 {was.w:.2f}。"),
+        ),
     ),
     meanings={
-        "w": Text("learned w = 1/width, mean of 5 seeds", "学到的 w = 1/带宽，5 个种子的均值"),
-        "w_spread": Text("its standard deviation over the seeds", "w 在种子间的标准差"),
-        "interval_before": Text(
-            "length of the interval with 90 % of the weight, w = 1", "含 90% 权重的区间长度，w = 1"
+        "w_from_1": Text(
+            "learned w = 1/width, from w = 1, mean over seeds", "学到的 w = 1/带宽，从 w = 1 出发，种子均值"
         ),
-        "interval_after": Text(
-            "length of the interval with 90 % of the weight, learned w", "含 90% 权重的区间长度，学到的 w"
+        "w_from_30": Text("the same from w = 30", "同上，从 w = 30 出发"),
+        "w_spread": Text("standard deviation of the first over the seeds", "前者在种子间的标准差"),
+        "window_from_1": Text(
+            "length of the interval with 90 % of the weight, before and after, from w = 1",
+            "含 90% 权重的区间长度，学习前后，从 w = 1 出发",
         ),
-        "effective_before": Text("effective number of samples, w = 1", "有效样本数，w = 1"),
-        "effective_after": Text("effective number of samples, learned w", "有效样本数，学到的 w"),
-        "training_before": Text("mean squared error on the 50 samples, w = 1", "50 个训练样本上的均方误差，w = 1"),
-        "training_after": Text(
-            "mean squared error on the 50 samples, learned w", "50 个训练样本上的均方误差，学到的 w"
+        "window_from_30": Text("the same from w = 30", "同上，从 w = 30 出发"),
+        "effective_from_1": Text("effective number of samples, before and after", "有效样本数，学习前后"),
+        "error_from_1": Text(
+            "mean squared error on 1,000 new samples, before and after", "1000 个新样本上的均方误差，学习前后"
         ),
-        "new_before": Text(
-            "mean squared error on 1,000 new noisy samples, w = 1", "1000 个带噪声新样本上的均方误差，w = 1"
-        ),
-        "new_after": Text(
-            "mean squared error on 1,000 new noisy samples, learned w", "1000 个带噪声新样本上的均方误差，学到的 w"
-        ),
-        "new_spread": Text("standard deviation of that over the seeds, learned w", "该误差在种子间的标准差，学到的 w"),
-        "agreeing": Text("seeds in which window and both errors all shrink", "窗口与两种误差都变小的种子数"),
+        "error_from_30": Text("the same from w = 30", "同上，从 w = 30 出发"),
+        "narrower": Text("seeds in which the window gets narrower, from w = 1", "窗口变窄的种子数，从 w = 1 出发"),
+        "wider": Text("seeds in which it gets wider, from w = 30", "窗口变宽的种子数，从 w = 30 出发"),
         "seeds": Text("seeds tried", "种子总数"),
     },
-    deciding="interval_after",
+    deciding="window_from_1",
     run=run,
     judge=judge,
+    laboratory="#/curve?kernel=gaussian&bandwidth=1",
 )

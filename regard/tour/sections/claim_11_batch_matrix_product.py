@@ -1,93 +1,143 @@
-"""Claim 11: the batch matrix product multiplies matrix by matrix, and attention is one of them."""
+"""Claim 11: batch matrix multiplication, and that attention ends in one."""
 
-from functools import partial
+from types import SimpleNamespace
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
+from regard import attend, weights
+from regard.tour.section import Criteria, Exercise, Measured, Numbers, Passage, Section, Text
+from regard.view.chart import Chart, Heat, Panel
+
+PLAIN = """
+batch, n, m, p = 2, 3, 5, 7  # different primes: no two of them can be swapped unnoticed
+queries, keys = torch.randn(batch, n, 11), torch.randn(batch, m, 11)
+values = torch.rand(batch, m, p)
+
+weights = torch.softmax(torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(11), -1)  # (batch, n, m)
+output = torch.bmm(weights, values)  # (batch, n, m) × (batch, m, p) → (batch, n, p)
+
+loop = torch.zeros(batch, n, p)
+for b in range(batch):
+    for i in range(n):
+        for k in range(p):
+            for j in range(m):
+                loop[b, i, k] += weights[b, i, j] * values[b, j, k]
+difference = (output - loop).abs().max()
+"""
+
+SHORT = """
 import regard
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text
-from regard.view import pictures
+
+torch.testing.assert_close(regard.attend(queries, keys, values), output)
+"""
+
+
+def product_by_loop(left: Tensor, right: Tensor) -> Tensor:
+    """(b, n, m) × (b, m, p) → (b, n, p), number by number."""
+    product = left.new_zeros(*left.shape[:2], right.shape[2])
+    for b, i, k in torch.cartesian_prod(*map(torch.arange, product.shape)).tolist():
+        for j in range(left.shape[2]):
+            product[b, i, k] += left[b, i, j] * right[b, j, k]
+    return product
 
 
 def run() -> Measured:
-    """Multiply a batch at once, and number by number."""
-    left = torch.randn(2, 3, 5, dtype=torch.float64)  # (batch, n, m)
-    right = torch.randn(2, 5, 7, dtype=torch.float64)  # (batch, m, p)
-    product = torch.bmm(left, right)
-
-    loop = torch.zeros(2, 3, 7, dtype=torch.float64)
-    for b in range(2):
-        for i in range(3):
-            for k in range(7):
-                for j in range(5):
-                    loop[b, i, k] += left[b, i, j] * right[b, j, k]
-
-    # The outputs of a batch of attention are such a product, of weights and values.
-    query = torch.randn(2, 3, 4, dtype=torch.float64)
-    key = torch.randn(2, 5, 4, dtype=torch.float64)
-    averages = torch.bmm(regard.weights(query, key), right)
-
-    numbers = Numbers(
-        shape=tuple(product.shape),
-        loop=(product - loop).abs().max(),
-        attend=(averages - regard.attend(query, key, right)).abs().max(),
-    )
-    return numbers, partial(draw, left, right, product)
+    """Multiply batches of several shapes at once and number by number, and attend with them."""
+    right_shapes, by_loop, by_attend = 0, [], []
+    shapes = ((2, 3, 5, 7), (1, 7, 2, 3), (5, 2, 3, 1))
+    for b, n, m, p in shapes:
+        query, key, right = (torch.randn(b, rows, size).double() for rows, size in ((n, 11), (m, 11), (m, p)))
+        left = weights(query, key)  # (b, n, m)
+        product = torch.bmm(left, right)
+        right_shapes += product.shape == (b, n, p)
+        by_loop.append((product - product_by_loop(left, right)).abs().max())
+        by_attend.append((product - attend(query, key, right)).abs().max())
+    return Numbers(shapes=len(shapes), right_shapes=right_shapes, loop=max(by_loop), attend=max(by_attend)), None
 
 
 def judge(numbers: Numbers) -> Criteria:
     """The same to rounding."""
-    yield numbers.criterion(
-        numbers.shape == (2, 3, 7) and numbers.loop <= 1e-12,
-        "(2, 3, 5) × (2, 5, 7) must have the shape (2, 3, 7) and equal the loop over batch, rows, columns and inner "
-        "dimension to 10⁻¹²: the shape is {shape}, the difference {loop}.",
-        "(2, 3, 5) × (2, 5, 7) 的形状应为 (2, 3, 7)，且与逐元素循环的结果一致到 10⁻¹²：形状为 {shape}，相差 {loop}。",
+    yield numbers.identity(
+        numbers.right_shapes == numbers.shapes and numbers.loop <= 1e-12,
+        "(b, n, m) × (b, m, p) must have the shape (b, n, p) and equal the loop over all its numbers to 10⁻¹²: the "
+        "shape is right for {right_shapes} of {shapes} batches, and the largest difference {loop}.",
+        "(b, n, m) × (b, m, p) 的形状应为 (b, n, p)，且与逐个数的循环一致到 10⁻¹²：{shapes} 个批量中形状正确的有 "
+        "{right_shapes} 个，最大差为 {loop}。",
     )
-    yield numbers.criterion(
+    yield numbers.identity(
         numbers.attend <= 1e-12,
-        "The batch product of weights and values must be what attend returns, to 10⁻¹²: they differ by {attend}.",
-        "权重与值的批量乘积应等于 attend 的输出，误差不超过 10⁻¹²：两者相差 {attend}。",
+        "The batch product of weights and values must be the output of attention, to 10⁻¹²: they differ by {attend}.",
+        "权重与值的批量乘积应等于注意力的输出，误差不超过 10⁻¹²：两者相差 {attend}。",
     )
 
 
-def draw(left: Tensor, right: Tensor, product: Tensor) -> Figure:
-    """Each matrix of the batch in a row of its own: left × right = product."""
-    figure = pictures.figure(height=3.4)
-    panels = figure.subplots(2, 3, width_ratios=[5, 7, 7])
-    for batch, row in enumerate(panels):
-        for axes, matrix, sign in zip(row, (left, right, product), ("", "×", "="), strict=True):
-            pictures.signed(axes, matrix[batch], largest=float(matrix.abs().max()))
-            axes.text(-0.09, 0.5, sign, transform=axes.transAxes, ha="right", va="center", fontsize=15)
-            axes.set_xlabel(" × ".join(map(str, matrix.shape[1:])))
-        row[0].set_ylabel(f"batch {batch}")
-    return figure
+def draw(cell: SimpleNamespace) -> Chart:
+    """Each matrix of the batch in a row of its own: weights, values, output."""
+    panels = []
+    for b in range(len(cell.output)):
+        for matrix, name in (
+            (cell.weights, Text("weights", "权重")),
+            (cell.values, Text("× values", "× 值")),
+            (cell.output, Text("= output", "= 输出")),
+        ):
+            size = f"{matrix.shape[1]} × {matrix.shape[2]}"
+            title = Text(f"{name.en}, {size}", f"{name.zh}，{size}")
+            panels.append(Panel([Heat(matrix[b], largest=1.0)], title=title, share=matrix.shape[2]))
+    return Chart(
+        panels,
+        columns=3,
+        caption=Text(
+            "Two rows, one for each matrix of the batch: weights times values are outputs.",
+            "两行，每行对应批量中的一个矩阵：权重乘以值就是输出。",
+        ),
+    )
 
 
 SECTION = Section(
     number=11,
-    notes=("002",),
+    notes=(Passage("002", 14, 16),),
     title=Text("A batch of matrix products at once", "批量矩阵乘法"),
     claim=Text(
-        "Batch matrix multiplication turns (b, n, m) and (b, m, p) into (b, n, p): each matrix of the one batch times "
-        "its partner in the other.",
-        "批量矩阵乘法把 (b, n, m) 与 (b, m, p) 变成 (b, n, p)：两个批量中的矩阵两两相乘。",
+        "Batch matrix multiplication multiplies two batches matrix by matrix; the notes have the heading, and the rule "
+        "in their pictures.",
+        "批量矩阵乘法把两个批量中的矩阵两两相乘；笔记中只有标题，规则在图片里。",
     ),
     idea=Text(
-        "Weights (b, n, m) times values (b, m, p) are the outputs (b, n, p): that is the whole second half of "
-        "attention. The sizes here are different primes, so that no two of them can be swapped unnoticed.",
-        "权重 (b, n, m) 乘以值 (b, m, p) 得到输出 (b, n, p)：注意力的后半部分就是这一步。这里各维大小取互不相同的素数，"
-        "任何两维弄反了都会被发现。",
+        "A batch of b matrices is a tensor (b, n, m), and each is multiplied with its partner in (b, m, p). The two "
+        "halves of attention are such products: queries times keys are the scores, weights times values the outputs. "
+        "The cell computes the second one also by a loop over every number.",
+        "b 个矩阵构成张量 (b, n, m)，每一个都与 (b, m, p) 中对应的矩阵相乘。注意力的前后两半都是这样的乘积：查询乘键得"
+        "到评分，权重乘值得到输出。代码里还用循环逐个数地计算了后者。",
     ),
-    formula="Z[b, i, k] = Σⱼ X[b, i, j] · Y[b, j, k]",
-    caption=Text(
-        "Two rows, one per matrix of the batch: a 3 × 5 matrix times a 5 × 7 matrix gives a 3 × 7 matrix. Red is "
-        "positive, blue negative.",
-        "两行，每行对应批量中的一个矩阵：3 × 5 矩阵乘 5 × 7 矩阵得到 3 × 7 矩阵。红色为正，蓝色为负。",
+    formula=r"Z_{b,i,k} = \sum_j X_{b,i,j}\, Y_{b,j,k}",
+    plain=PLAIN,
+    short=SHORT,
+    show=draw,
+    exercises=(
+        Exercise(
+            ("output = torch.bmm(weights, values)", "output = weights @ values"),
+            Text("Does @ multiply matrix by matrix, too?", "运算符 @ 也是逐个矩阵相乘吗？"),
+            Text(
+                "Its largest difference from the loop is {now.difference:.2g}; that of bmm was {was.difference:.2g}.",
+                "与循环的最大差为 {now.difference:.2g}；bmm 的为 {was.difference:.2g}。",
+            ),
+        ),
+        Exercise(
+            ("output = torch.bmm(weights, values)", "output = weights @ values[0]"),
+            Text(
+                "Now every sequence reads the values of the first: what does the loop say?",
+                "现在每个序列都读第一个序列的值：循环会怎么说？",
+            ),
+            Text(
+                "The largest difference from the loop is {now.difference:.2g} instead of {was.difference:.2g}.",
+                "与循环的最大差为 {now.difference:.2g}，原来为 {was.difference:.2g}。",
+            ),
+        ),
     ),
     meanings={
-        "shape": Text("shape of (2, 3, 5) × (2, 5, 7)", "(2, 3, 5) × (2, 5, 7) 的形状"),
+        "shapes": Text("batches multiplied", "相乘的批量数"),
+        "right_shapes": Text("products with the shape (b, n, p)", "形状为 (b, n, p) 的乘积数"),
         "loop": Text("largest |batch product − loop|", "批量乘积与循环的最大差"),
         "attend": Text("largest |weights × values − attend|", "权重 × 值与 attend 的最大差"),
     },

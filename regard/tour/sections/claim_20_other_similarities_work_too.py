@@ -1,103 +1,181 @@
-"""Claim 20: cosine and other similarities work too."""
+"""Claim 20: cosine and other similarities can serve as the score."""
 
 from collections.abc import Sequence
-from functools import partial
+from types import SimpleNamespace
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text
+from regard.tour.section import Control, Criteria, Exercise, Measured, Numbers, Passage, Section, Slider, Text
 from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
-from regard.view import pictures
+from regard.view.chart import Bars, Chart, Heat, Panel
+
+PLAIN = """
+temperature = 0.2
+keys, values = torch.randn(12, 8), torch.eye(12)
+asked = torch.arange(0, 12, 3)  # four of them are asked for
+queries = 2 * keys[asked] + 0.5 * torch.randn(4, 8)  # other lengths, a little off
+
+
+def cosine(queries, keys):
+    return F.normalize(queries, dim=-1) @ F.normalize(keys, dim=-1).T / temperature
+
+
+scores = {
+    "dot": queries @ keys.T / math.sqrt(8),
+    "cosine": cosine(queries, keys),
+    "distance": -(torch.cdist(queries, keys) ** 2) / 2,
+}
+weights = {name: torch.softmax(score, -1) for name, score in scores.items()}  # (4, 12) each
+right = {name: weight[torch.arange(4), asked].mean().item() for name, weight in weights.items()}
+"""
+
+SHORT_CELL = """
+import regard
+
+similarities = {"dot": regard.Dot(), "cosine": regard.Cosine(temperature), "distance": regard.Kernel("gaussian")}
+for name, score in similarities.items():
+    ours = regard.attend(queries, keys, values, score=score)
+    torch.testing.assert_close(ours, weights[name] @ values, rtol=1e-4, atol=1e-5)
+"""
 
 SCORES = ("additive", "bilinear", "cosine", "dot")
 ALL_SCORES = (*SCORES, "gaussian")
+LEARNED = 95.0  # BLEU
 
 
 def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
-    """The same translator, without attention and with one score after the other."""
+    """The same translator with one score after the other, as many steps each."""
     pairs = unseen(training.pairs)
-    bleu = torch.zeros(1 + len(scores), len(training.seeds))
-    for row, score in enumerate(("none", *scores)):
-        for column, seed in enumerate(training.seeds):
-            bleu[row, column] = quality(translator(score, seed, training.steps), pairs)
-
-    without, scored = bleu[0], bleu[1:]
-    numbers = Numbers(
-        cosine=scored[scores.index("cosine")].mean(),
-        without=without.mean(),
-        scores=scored.mean(1),
-        spreads=scored.std(1),
-        worst=scored.min(),
-        best_without=without.max(),
+    bleu = torch.tensor(
+        [[quality(translator(s, seed, training.steps), pairs) for seed in training.seeds] for s in scores]
     )
-    return numbers, partial(draw, bleu, scores)
+    cosine = bleu[scores.index("cosine")]
+    numbers = Numbers(
+        cosine=cosine,
+        scores=bleu.mean(1),
+        spreads=bleu.std(1, correction=0),
+        worst=bleu.mean(1).min(),
+        below=bleu.mean(1).max() - cosine.mean(),
+        spread=bleu.std(1, correction=0).max(),
+        seeds=len(training.seeds),
+    )
+    return numbers, draw_scores(bleu, scores)
 
 
 def judge(numbers: Numbers) -> Criteria:
-    """Cosine, and every other score, above no attention at all."""
+    """Cosine must do, and so must the others."""
     yield numbers.criterion(
-        numbers.cosine > numbers.without,
-        "Cosine must be better than no attention: {cosine} BLEU against {without}.",
-        "余弦应优于无注意力：BLEU {cosine} 比 {without}。",
+        sum(numbers.cosine) / len(numbers.cosine) >= LEARNED,
+        "With cosine the translator must learn its language, 95 BLEU on average: the {seeds} seeds reach {cosine}.",
+        "用余弦时翻译模型应学会这门语言，平均 95 BLEU：{seeds} 个种子为 {cosine}。",
     )
     yield numbers.criterion(
-        numbers.worst > numbers.best_without,
-        "So must every score with every seed: the least is {worst}, and the most without attention {best_without}.",
-        "每种评分、每个种子都应如此：最小者为 {worst}，无注意力的最大者为 {best_without}。",
+        numbers.worst >= LEARNED,
+        "So must every other score in as many steps: additive, bilinear, cosine and dot reach {scores} ± {spreads}.",
+        "在同样的步数内，其余评分也应如此：加性、双线性、余弦、点积分别为 {scores} ± {spreads}。",
+    )
+    yield numbers.criterion(
+        numbers.below <= numbers.spread,
+        "Cosine must not trail the best of them by more than the spread over the seeds, {spread}: it trails by "
+        "{below}.",
+        "余弦落后于其中最好者不应超过种子间的散布 {spread}：实际落后 {below}。",
     )
 
 
-def draw(bleu: Tensor, scores: Sequence[str]) -> Figure:
-    """A bar for each score, a dot for each seed."""
-    figure = pictures.figure(2.8)
-    axes = figure.subplots()
-    colours = [pictures.POOLED] + [pictures.ATTENTION] * len(scores)
-    axes.bar(range(len(bleu)), bleu.mean(1).tolist(), color=colours, width=0.6)
-    for seed in bleu.T:
-        axes.plot(range(len(bleu)), seed, ".", color=pictures.SAMPLES)
-    axes.set_xticks(range(len(bleu)), ["no attention", *scores])
-    axes.set(ylabel="BLEU", ylim=(0, 100))
-    axes.grid(False, axis="x")
-    return figure
+def draw(cell: SimpleNamespace) -> Chart:
+    """The weights of the three similarities."""
+    titles = {
+        "dot": Text("dot product", "点积"),
+        "cosine": Text("cosine", "余弦"),
+        "distance": Text("distance", "距离"),
+    }
+    marked = list(enumerate(cell.asked.tolist()))
+    panels = [
+        Panel([Heat(weight, marked=marked)], title=titles[name], x=Text("key", "键"), y=Text("query", "查询"))
+        for name, weight in cell.weights.items()
+    ]
+    caption = Text(
+        "What four queries look at under three similarities; the frames are the keys that were asked for.",
+        "四个查询在三种相似度下看向哪里；方框是所问的键。",
+    )
+    return Chart(panels, caption=caption)
+
+
+def draw_scores(bleu: Tensor, scores: Sequence[str]) -> Chart:
+    """BLEU of every score and seed."""
+    chinese = {"additive": "加性", "bilinear": "双线性", "cosine": "余弦", "dot": "点积", "gaussian": "高斯核"}
+    names = [Text(score, chinese[score]) for score in scores]
+    bars = [Bars(names, row, Text(f"seed {seed}", f"种子 {seed}")) for seed, row in enumerate(bleu.T)]
+    caption = Text(
+        "BLEU of the same translator with each score, on sentences that were not learned from; a bar for each seed.",
+        "同一翻译模型换用各种评分，在未学过的句子上的 BLEU；每个种子一条。",
+    )
+    return Chart([Panel(bars, y="BLEU")], caption=caption)
 
 
 SECTION = Section(
     number=20,
-    notes=("001",),
+    notes=(Passage("001", 39, 39), Passage("002", 28, 32)),
     title=Text("Cosine and other similarities work too", "余弦等其他相似度也可以"),
     claim=Text(
-        "The similarity of query and key can be computed in different ways, as a dot product, as a cosine, or by a "
-        "small network.",
-        "查询与键的相似度可以用不同的方式计算：点积、余弦相似度，或者一个小网络。",
+        "A query is compared with every vector of the encoder by some similarity, for which cosine and others can be "
+        "used.",
+        "查询与编码器的每个向量比较相似度，余弦度量和其他方式都可以用。",
     ),
     idea=Text(
-        "The score is the one part of the formula that is free. Additive is a small network, bilinear a dot product "
-        "with a learned matrix between, cosine a dot product of directions with a learned temperature; with "
-        "--full there is also the Gaussian, for which what is near is alike. The translator around it stays the same, "
-        "and so do size, steps and seeds.",
-        "评分是公式中唯一自由的部分。加性是一个小网络；双线性是中间带可学习矩阵的点积；余弦是方向的点积，温度可学习；"
-        "加上 --full 还有高斯，近者即相似。外面的翻译模型不变，大小、步数和种子也不变。",
+        "Attention asks of a similarity only that it is a number for each pair, out of which softmax makes weights. "
+        "Cosine "
+        "looks at directions alone and lies between −1 and 1, so it needs a temperature to become decided. The same "
+        "translator is trained with each score, equally long.",
+        "注意力对相似度只有一个要求：每一对给出一个数，再由 softmax 变成权重。余弦只看方向，取值在 −1 与 1 之间，所以"
+        "需要一个温度"
+        "才能拉开差距。同一个翻译模型用各种评分训练同样的步数。",
     ),
-    formula="w_vᵀ tanh(W_q q + W_k k),     qᵀ W k,     cos(q, k)/t,     q·k/√d,     −‖q − k‖²/2w²",
-    caption=Text(
-        "BLEU of the same translator with each score and without attention; dots are seeds.",
-        "同一翻译模型用各种评分以及不用注意力时的 BLEU；点为各个种子。",
+    formula=r"a_{ij} = \mathrm{softmax}_j\left(F(q_i, k_j)\right), \qquad F = \frac{q \cdot k}{\|q\| \|k\| \tau}",
+    plain=PLAIN,
+    short=SHORT_CELL,
+    show=draw,
+    controls=(
+        Control("temperature = 0.2", Text("temperature of the cosine", "余弦的温度"), Slider(0.02, 2.0, log=True)),
+    ),
+    exercises=(
+        Exercise(
+            ("temperature = 0.2", "temperature = 1.0"),
+            Text("Cosine without a temperature: how decided is it?", "不用温度的余弦：有多果断？"),
+            Text(
+                "The asked-for key gets {now.right[cosine]:.2f} of the weight; it got {was.right[cosine]:.2f}.",
+                "所问的键得到 {now.right[cosine]:.2f} 的权重，原来为 {was.right[cosine]:.2f}。",
+            ),
+        ),
+        Exercise(
+            (
+                "queries = 2 * keys[asked] + 0.5 * torch.randn(4, 8)",
+                "queries = 0.2 * keys[asked] + 0.05 * torch.randn(4, 8)",
+            ),
+            Text("Queries ten times shorter: who notices?", "查询缩短为十分之一：谁会察觉？"),
+            Text(
+                "Dot goes from {was.right[dot]:.2f} to {now.right[dot]:.2f}, cosine from {was.right[cosine]:.2f} to "
+                "{now.right[cosine]:.2f}.",
+                "点积由 {was.right[dot]:.2f} 变为 {now.right[dot]:.2f}，余弦由 {was.right[cosine]:.2f} 变为 "
+                "{now.right[cosine]:.2f}。",
+            ),
+        ),
     ),
     meanings={
-        "cosine": Text("BLEU with cosine, mean of the seeds", "余弦的 BLEU，种子均值"),
-        "without": Text("BLEU without attention, mean of the seeds", "无注意力的 BLEU，种子均值"),
-        "scores": Text("BLEU with each score, in the order of the picture", "各评分的 BLEU，次序同图"),
-        "spreads": Text("their standard deviations over the seeds", "各自在种子间的标准差"),
-        "worst": Text("the least of all, in any seed", "所有种子中的最小者"),
-        "best_without": Text("the most without attention, in any seed", "无注意力在所有种子中的最大者"),
+        "cosine": Text("BLEU with cosine, each seed", "余弦的 BLEU，每个种子"),
+        "scores": Text("BLEU with each score, mean over the seeds", "各评分的 BLEU，种子均值"),
+        "spreads": Text("their standard deviations", "其标准差"),
+        "worst": Text("least of these means", "这些均值的最小者"),
+        "below": Text("best mean − that of cosine", "最高均值 − 余弦的均值"),
+        "spread": Text("largest standard deviation", "最大的标准差"),
+        "seeds": Text("seeds tried", "种子总数"),
     },
     deciding="cosine",
     run=run,
-    full=partial(run, LONG, ALL_SCORES),
-    rehearsal=partial(run, REHEARSAL),
     judge=judge,
-    needs=needed(("none", *SCORES), SHORT),
-    full_needs=needed(("none", *ALL_SCORES), LONG),
+    full=lambda: run(LONG, ALL_SCORES),
+    rehearsal=lambda: run(REHEARSAL),
+    needs=needed(SCORES, SHORT),
+    full_needs=needed(ALL_SCORES, LONG),
 )

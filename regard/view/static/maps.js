@@ -9,6 +9,9 @@ const THUMB = 72; // pixels
 const LABELLED = 72; // tokens on an axis that all get labels
 const TOP = 12; // keys in the table
 
+/** A text with the values of its braces: "layer {layer}", { layer: 3 }. */
+export const filled = (text, values = {}) => text.replace(/{(\w+)}/g, (braces, name) => values[name] ?? braces);
+
 /** The source that a page of one file carries. */
 export function fromPage(document) {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -73,10 +76,13 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Show a source in an element. `state` is {layer, head, row}, by index; `changed` is called with every new one. */
-export function showMaps(root, source, { state = fromHash(), changed = toHash } = {}) {
+/**
+ * Show a source in an element. `state` is {layer, head, row}, by index; `changed` is called with every new one;
+ * `t(text, values)` gives a text in the language of the page.
+ */
+export function showMaps(root, source, { state = fromHash(), changed = toHash, t = filled } = {}) {
   const view = { layer: 0, head: 0, row: null, ...state };
-  const grid = element("div", { class: "maps-grid", role: "group", "aria-label": "layers and heads" });
+  const grid = element("div", { class: "maps-grid", role: "group", "aria-label": t("layers and heads") });
   const title = element("h2");
   const canvas = element("canvas", { class: "maps-canvas", tabindex: "0", role: "img" });
   const words = element("div", { class: "maps-words" });
@@ -104,7 +110,7 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     const row = element("div", { class: "maps-row" }, element("span", { title: layer.name }, String(layer.layer)));
     buttons.push(layer.heads.map((head, column) => {
       const small = element("canvas", { width: THUMB, height: THUMB, "aria-hidden": "true" });
-      const label = `layer ${layer.layer}, head ${head}`;
+      const label = t("layer {layer}, head {head}", { layer: layer.layer, head });
       const button = element("button", { type: "button", "aria-label": label, title: label }, small);
       button.addEventListener("click", () => go({ layer: index, head: column, row: null }));
       row.append(button);
@@ -123,8 +129,8 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     box.style.background = `rgb(${colour(index / 23, isDark())})`;
     return box;
   });
-  legend.append("weight 0 ", element("span", { "aria-hidden": "true" }, ...scale), " 1 · rows: query (looks) · ",
-    "columns: key (looked at)");
+  legend.append(`${t("weight")} 0 `, element("span", { "aria-hidden": "true" }, ...scale),
+    ` 1 · ${t("rows: query (looks) · columns: key (looked at)")}`);
 
   let turn = 0;
   async function draw() {
@@ -134,10 +140,11 @@ export function showMaps(root, source, { state = fromHash(), changed = toHash } 
     if (mine !== turn) return; // another head was chosen meanwhile
     buttons.flat().forEach((button) => button.removeAttribute("aria-current"));
     buttons[view.layer][view.head].setAttribute("aria-current", "true");
-    title.textContent = `layer ${layer.layer}, head ${layer.heads[view.head]} · ${layer.kind} · ${layer.name}`;
+    const place = t("layer {layer}, head {head}", { layer: layer.layer, head: layer.heads[view.head] });
+    title.textContent = `${place} · ${t(layer.kind)} · ${layer.name}`;
     drawHead(canvas, layer, steps, source.levels, view.row);
-    canvas.setAttribute("aria-label", `${title.textContent}: queries (look) as rows, keys (looked at) as columns`);
-    showRow(words, table, layer, steps, source.levels, view.row);
+    canvas.setAttribute("aria-label", t("{title}: queries (look) as rows, keys (looked at) as columns", { title: title.textContent }));
+    showRow(words, table, layer, steps, source.levels, view.row, t);
   }
 
   canvas.addEventListener("click", (event) => {
@@ -236,17 +243,17 @@ function cellAt(canvas, event, layer) {
 }
 
 /** One query: its weights as the colours of the tokens, and the largest as a table. */
-function showRow(words, table, layer, steps, levels, row) {
+function showRow(words, table, layer, steps, levels, row, t) {
   const m = layer.key_tokens.length;
   if (row === null) {
-    words.textContent = "Choose a row to see what one token looks at: click it, or press Enter and the arrow keys.";
+    words.textContent = t("Choose a row to see what one token looks at: click it, or press Enter and the arrow keys.");
     table.replaceChildren();
     return;
   }
   const weights = Array.from({ length: m }, (_, key) => weightOf(steps[row * m + key], levels));
   words.replaceChildren(
     element("b", {}, layer.tokens[row]),
-    " looks at ",
+    ` ${t("looks at")} `,
     ...weights.map((weight, key) => {
       const word = element("span", { title: weight.toFixed(3) }, layer.key_tokens[key]);
       word.style.background = `rgb(${colour(weight, isDark())})`;
@@ -256,8 +263,8 @@ function showRow(words, table, layer, steps, levels, row) {
   );
   const order = weights.map((weight, key) => [weight, key]).sort((one, two) => two[0] - one[0]).slice(0, TOP);
   table.replaceChildren(
-    element("caption", {}, `What “${layer.tokens[row]}” looks at most`),
-    element("tr", {}, element("th", {}, "key"), element("th", {}, "position"), element("th", {}, "weight")),
+    element("caption", {}, t("What “{token}” looks at most", { token: layer.tokens[row] })),
+    element("tr", {}, ...["key", "position", "weight"].map((name) => element("th", {}, t(name)))),
     ...order.map(([weight, key]) => element("tr", {}, element("td", {}, layer.key_tokens[key]),
       element("td", {}, String(key)), element("td", {}, weight.toFixed(3)))),
   );

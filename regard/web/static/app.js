@@ -4,14 +4,15 @@ import { curveTab } from "./curve.js";
 import { formulaTab } from "./formula.js";
 import { imageTab } from "./image.js";
 import { textTab } from "./model.js";
+import { t } from "./words.js";
 
 const TABS = {
-  curve: ["Curve", curveTab],
-  formula: ["Formula", formulaTab],
-  translate: ["Translate", (root, page) => textTab(root, page, "translate")],
-  language: ["Language", (root, page) => textTab(root, page, "language")],
-  image: ["Image", imageTab],
-  model: ["Model", (root, page) => textTab(root, page, "model")],
+  curve: curveTab,
+  formula: formulaTab,
+  translate: (root, page) => textTab(root, page, "translate"),
+  language: (root, page) => textTab(root, page, "language"),
+  image: imageTab,
+  model: (root, page) => textTab(root, page, "model"),
 };
 const token = document.querySelector('meta[name="regard-token"]').content;
 const error = document.getElementById("error");
@@ -26,10 +27,10 @@ export async function ask(name, fields) {
       body: JSON.stringify(fields),
     });
   } catch {
-    return showError("The server does not answer. Is `regard explore` still running? Start it and load this page again.");
+    return showError(t("The server does not answer. Is `regard explore` still running? Start it and load this page again."));
   }
   if (!answer.ok) {
-    const body = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+    const body = await answer.json().catch(() => ({ error: t("the server answered {status}", { status: answer.status }) }));
     return showError(body.error);
   }
   error.hidden = true;
@@ -95,17 +96,18 @@ function show() {
   const root = document.getElementById("tab");
   error.hidden = true;
   root.replaceChildren();
-  root.setAttribute("aria-label", TABS[name][0]);
-  document.title = `${TABS[name][0]} · regard`;
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+  for (const link of document.querySelectorAll("#rail a[data-place]")) {
+    if (link.dataset.place !== name) {
+      link.removeAttribute("aria-current");
+      continue;
+    }
+    link.setAttribute("aria-current", "page");
+    root.setAttribute("aria-label", link.textContent);
+    document.title = `${link.textContent} · regard`;
   }
-  TABS[name][1](root, pageOf(name, values));
+  TABS[name](root, pageOf(name, values));
 }
 
-document.querySelector("nav").append(
-  ...Object.entries(TABS).map(([name, [title]]) => element("a", { href: `#/${name}` }, title)),
-);
+addEventListener("hashchange", show);
 addEventListener("popstate", show);
 show();

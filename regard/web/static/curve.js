@@ -3,6 +3,7 @@
 import { element, latest } from "./app.js";
 import { chart, table } from "./charts.js";
 import { colour } from "./maps.js";
+import { t } from "./words.js";
 
 const KERNELS = ["gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight",
   "tricube", "cosine"];
@@ -54,25 +55,26 @@ export function curveTab(root, page) {
     id: "count", type: "number", min: "2", max: "2000", value: String(state.count),
     onchange: () => resample({ count: Math.min(2000, Math.max(2, Math.round(Number(count.value)) || 50)) }),
   });
-  const learn = element("button", { type: "button", onclick: () => request({ bandwidth_by: "gradient" }) }, "learn w");
-  const other = element("button", { type: "button", onclick: () => resample({ seed: state.seed + 1 }) }, "other samples");
+  const learn = element("button", { type: "button", onclick: () => request({ bandwidth_by: "gradient" }) }, t("learn w"));
+  const other = element("button", { type: "button", onclick: () => resample({ seed: state.seed + 1 }) }, t("other samples"));
   const numbers = element("output", { id: "numbers", "aria-live": "polite" });
-  const picture = element("canvas", { class: "wide", id: "curve", tabindex: "0", role: "img", "aria-label":
-    "Samples, the curve through them and its window. Arrow keys: left and right choose a sample, with Shift they move it." });
+  const picture = element("canvas", { class: "wide", id: "curve", tabindex: "0", role: "img", "aria-label": t(
+    "Samples, the curve through them and its window. Arrow keys: left and right choose a sample, with Shift they move it.",
+  ) });
   const weights = element("canvas", { class: "square", id: "weights", role: "img", "aria-label":
-    "Weight map: rows are queries (look), columns are samples (looked at)" });
-  const data = element("details", {}, element("summary", {}, "the numbers behind the pictures"), element("div"));
+    t("Weight map: rows are queries (look), columns are samples (looked at)") });
+  const data = element("details", {}, element("summary", {}, t("the numbers behind the pictures")), element("div"));
   root.append(
-    element("p", { class: "lead" }, "The curve is a weighted average of the samples: near ones count more. ",
-      "Drag a sample, or slide the bandwidth."),
+    element("p", { class: "lead" },
+      t("The curve is a weighted average of the samples: near ones count more. Drag a sample, or slide the bandwidth.")),
     element("div", { class: "controls" },
-      element("label", { for: "kernel" }, "kernel "), kernel,
-      element("label", { for: "bandwidth" }, "bandwidth "), bandwidth, learn,
-      element("label", { for: "count" }, "samples "), count, other),
+      element("label", { for: "kernel" }, t("kernel"), " "), kernel,
+      element("label", { for: "bandwidth" }, t("bandwidth"), " "), bandwidth, learn,
+      element("label", { for: "count" }, t("samples"), " "), count, other),
     numbers,
     element("div", { class: "side" }, picture, weights),
-    element("p", { class: "legend" }, "● samples", element("i", { class: "truth" }), "truth",
-      element("i", { class: "attention" }), "curve", element("i", { class: "window" }), "holds 90 % of the weight"),
+    element("p", { class: "legend" }, `● ${t("samples")}`, element("i", { class: "truth" }), t("truth"),
+      element("i", { class: "attention" }), t("curve"), element("i", { class: "window" }), t("holds 90 % of the weight")),
     data,
   );
 
@@ -111,9 +113,14 @@ export function curveTab(root, page) {
     view.dots(samples, view.ink.samples, samples.length > 300 ? 2 : 3.5, state.chosen);
     view.line(answer.x.map((x, index) => [x, answer.y[index]]), view.ink.attention, 2.5);
     drawWeights();
-    numbers.textContent = `bandwidth ${answer.bandwidth.toPrecision(3)} (w = ${(1 / answer.bandwidth).toPrecision(3)}) · `
-      + `${answer.effective[middle].toFixed(1)} samples count for the middle · error ${answer.error.toFixed(3)} on the `
-      + `samples, ${answer.loo_error.toFixed(3)} on samples left out`;
+    numbers.textContent = t(
+      "bandwidth {bandwidth} (w = {w}) · {count} samples count for the middle · error {error} on the samples, "
+      + "{left} on samples left out",
+      {
+        bandwidth: answer.bandwidth.toPrecision(3), w: (1 / answer.bandwidth).toPrecision(3),
+        count: answer.effective[middle].toFixed(1), error: answer.error.toFixed(3), left: answer.loo_error.toFixed(3),
+      },
+    );
     numbers.dataset.bandwidth = String(answer.bandwidth);
     if (data.open) fill();
     picture.dataset.drawn = String(Number(picture.dataset.drawn || 0) + 1);
@@ -141,7 +148,7 @@ export function curveTab(root, page) {
       return [x, answer.y[at], answer.low[at], answer.high[at], answer.effective[at]].map((value) => value.toFixed(2));
     });
     data.lastChild.replaceChildren(
-      table("The curve and its window", ["x", "curve", "90 % from", "to", "samples that count"], rows),
+      table(t("The curve and its window"), ["x", t("curve"), t("90 % from"), t("to"), t("samples that count")], rows),
     );
   }
   data.addEventListener("toggle", () => data.open && answer && fill());

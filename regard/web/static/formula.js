@@ -2,6 +2,7 @@
 
 import { element, latest } from "./app.js";
 import { colour, readable } from "./maps.js";
+import { t } from "./words.js";
 
 const SCORES = ["scaled dot", "dot", "cosine", "additive", "gaussian"];
 const MASKS = ["none", "causal", "lengths"];
@@ -22,7 +23,7 @@ export function formulaTab(root, page) {
     return [name, given.flat().every(Number.isFinite) && given.length <= 12 ? given : rows];
   }));
   const select = (id, choices, value) => element("select", { id, onchange: request },
-    ...choices.map((name) => element("option", { value: name, selected: name === value }, name)));
+    ...choices.map((name) => element("option", { value: name, selected: name === value }, t(name))));
   const score = select("score", SCORES, get("score", "scaled dot"));
   const mask = select("mask", MASKS, get("mask", "none"));
   const temperature = element("input", {
@@ -35,24 +36,24 @@ export function formulaTab(root, page) {
   const given = element("div", { class: "tables" });
   const results = element("div", { class: "tables", id: "results" });
   root.append(
-    element("p", { class: "lead" }, "output = Σ softmax( score(query, key) restricted by mask ) · value. Change any number."),
+    element("p", { class: "lead" }, t("output = Σ softmax( score(query, key) restricted by mask ) · value. Change any number.")),
     element("div", { class: "controls" },
-      element("label", { for: "score" }, "score "), score,
-      element("label", { for: "temperature" }, "temperature "), temperature, shownTemperature,
-      element("label", { for: "mask" }, "mask "), mask,
-      element("label", { for: "length" }, "keys that count "), length),
+      element("label", { for: "score" }, t("score"), " "), score,
+      element("label", { for: "temperature" }, t("temperature"), " "), temperature, shownTemperature,
+      element("label", { for: "mask" }, t("mask"), " "), mask,
+      element("label", { for: "length" }, t("keys that count"), " "), length),
     given, results,
   );
 
   const ask = latest("formula", (answer, sent) => {
-    const keys = sent.k.map((_, index) => `key ${index}`);
-    const queries = sent.q.map((_, index) => `query ${index}`);
+    const keys = sent.k.map((_, index) => t("key {index}", { index }));
+    const queries = sent.q.map((_, index) => t("query {index}", { index }));
     const restricted = answer.scores.map((row, i) => row.map((value, j) => (answer.visible[i][j] ? value : null)));
     results.replaceChildren(
       shown("scores", queries, keys, answer.scores),
       shown("restricted by the mask", queries, keys, restricted),
       shown("weights", queries, keys, answer.weights, true),
-      shown("output", queries, sent.v[0].map((_, index) => `value ${index}`), answer.output),
+      shown("output", queries, sent.v[0].map((_, index) => t("value {index}", { index })), answer.output),
     );
   });
 
@@ -77,17 +78,18 @@ export function formulaTab(root, page) {
 
   function edited(name) {
     const button = (sign, word, by) => element("button", {
-      type: "button", title: `one row ${word}`, "aria-label": `${NAMES[name]}: one row ${word}`,
+      type: "button", title: t(word), "aria-label": `${t(NAMES[name])}: ${t(word)}`,
       onclick: () => resize(name, by),
     }, sign);
-    const caption = element("caption", {}, NAMES[name], " ", button("−", "less", -1), button("+", "more", 1));
+    const caption = element("caption", {}, t(NAMES[name]), " ", button("−", "one row less", -1),
+      button("+", "one row more", 1));
     const rows = tables[name].map((row, i) => element("tr", {}, ...row.map((_, j) => cell(name, i, j))));
     return element("table", { class: "edited" }, caption, ...rows);
   }
 
   function cell(name, i, j) {
     const input = element("input", {
-      type: "number", step: "0.1", value: String(tables[name][i][j]), "aria-label": `${NAMES[name]} ${i}, ${j}`,
+      type: "number", step: "0.1", value: String(tables[name][i][j]), "aria-label": `${t(NAMES[name])} ${i}, ${j}`,
       oninput: () => {
         const number = Number(input.value);
         if (input.value === "" || !Number.isFinite(number)) return;
@@ -115,7 +117,7 @@ export function formulaTab(root, page) {
 function shown(title, rows, columns, numbers, coloured = false) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   return element("table", { class: "shown", id: title.split(" ")[0] },
-    element("caption", {}, title),
+    element("caption", {}, t(title)),
     element("tr", {}, element("td"), ...columns.map((name) => element("th", { scope: "col" }, name))),
     ...numbers.map((row, i) => element("tr", {}, element("th", { scope: "row" }, rows[i]),
       ...row.map((value) => {

@@ -4,11 +4,12 @@ import { ask, element } from "./app.js";
 import { colour } from "./maps.js";
 import { table } from "./charts.js";
 import { offer } from "./offer.js";
+import { t } from "./words.js";
 
 const SIDE = 240; // pixels
 
 export async function imageTab(root, page) {
-  root.append(element("p", { class: "lead" }, "Choose a picture, or drop one: its class by each model, and where each looks."));
+  root.append(element("p", { class: "lead" }, t("Choose a picture, or drop one: its class by each model, and where each looks.")));
   const offered = await ask("models", {});
   if (!offered) return;
   const models = offered.models.filter(({ kind }) => kind === "images").map(({ name }) => name);
@@ -19,11 +20,11 @@ export async function imageTab(root, page) {
   const file = element("input", { type: "file", id: "file", accept: "image/*", onchange: () => take(file.files[0]) });
   const layer = element("select", { id: "layer", onchange: () => go({ layer: layer.value, head: "" }) });
   const head = element("select", { id: "head", onchange: () => go({ head: head.value }) });
-  const examples = element("div", { class: "examples", role: "group", "aria-label": "examples" });
+  const examples = element("div", { class: "examples", role: "group", "aria-label": t("examples") });
   const results = element("div", { class: "tables", id: "results" });
   root.append(
-    element("div", { class: "controls" }, element("label", { for: "file" }, "picture "), file,
-      element("label", { for: "layer" }, "layer "), layer, element("label", { for: "head" }, "head "), head),
+    element("div", { class: "controls" }, element("label", { for: "file" }, t("picture"), " "), file,
+      element("label", { for: "layer" }, t("layer"), " "), layer, element("label", { for: "head" }, t("head"), " "), head),
     examples, results,
   );
   let answers = []; // one for each model
@@ -31,7 +32,7 @@ export async function imageTab(root, page) {
   const offeredPictures = await ask("examples", {});
   if (!offeredPictures) return;
   examples.append(...offeredPictures.pictures.map((url, number) => {
-    const button = element("button", { type: "button", "aria-label": `the digit ${number}`, onclick: () => {
+    const button = element("button", { type: "button", "aria-label": t("the digit {number}", { number }), onclick: () => {
       page.set({ example: number }, { step: true });
       look(url);
     } }, element("img", { src: url, alt: "", width: "32", height: "32" }));
@@ -68,9 +69,9 @@ export async function imageTab(root, page) {
   function options() {
     const [chosenLayer, chosenHead] = chosen();
     const layers = Math.max(...answers.map((answer) => answer.layers.length));
-    layer.replaceChildren(option("", "all of them", chosenLayer), ...numbers(layers).map((n) => option(n, n, chosenLayer)));
+    layer.replaceChildren(option("", t("all of them"), chosenLayer), ...numbers(layers).map((n) => option(n, n, chosenLayer)));
     const heads = chosenLayer === "" ? 0 : Math.max(...answers.map((answer) => answer.heads[chosenLayer]?.length ?? 0));
-    head.replaceChildren(option("", "their mean", chosenHead), ...numbers(heads).map((n) => option(n, n, chosenHead)));
+    head.replaceChildren(option("", t("their mean"), chosenHead), ...numbers(heads).map((n) => option(n, n, chosenHead)));
     head.disabled = heads === 0;
   }
   const numbers = (count) => Array.from({ length: Math.max(0, count) }, (_, index) => String(index));
@@ -82,13 +83,14 @@ export async function imageTab(root, page) {
     results.replaceChildren(...answers.map(({ all_layers, heads, kind, label, layers, model, picture, probability }) => {
       const whole = chosenLayer === "" || !layers[chosenLayer]; // a ResNet has no layers to choose
       const places = whole ? all_layers : chosenHead === "" ? layers[chosenLayer] : heads[chosenLayer][chosenHead];
-      const what = whole ? kind : `layer ${chosenLayer}${chosenHead === "" ? "" : `, head ${chosenHead}`}`;
+      const named = { layer: chosenLayer, head: chosenHead };
+      const what = whole ? t(kind) : t(chosenHead === "" ? "layer {layer}" : "layer {layer}, head {head}", named);
       const canvas = element("canvas", { width: SIDE, height: SIDE, role: "img", "aria-label": `${model}: ${what}` });
       overlay(canvas, picture, places);
       const rows = places.map((row) => row.map((value) => value.toFixed(3)));
       return element("figure", {}, canvas,
         element("figcaption", {}, element("b", {}, label), ` ${(100 * probability).toFixed(0)} % · ${model} · ${what}`),
-        element("details", {}, element("summary", {}, "the numbers"), table(what, rows[0].map((_, index) => index), rows)));
+        element("details", {}, element("summary", {}, t("the numbers")), table(what, rows[0].map((_, index) => index), rows)));
     }));
   }
 

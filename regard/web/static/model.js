@@ -3,6 +3,7 @@
 import { ask, element, latest } from "./app.js";
 import { colour, inflatedBytes, readable, showMaps } from "./maps.js";
 import { offer } from "./offer.js";
+import { t } from "./words.js";
 
 const LEADS = {
   translate: "Type a sentence: its translation, and which words looked at which.",
@@ -17,7 +18,7 @@ const START = {
 };
 
 export async function textTab(root, page, tab) {
-  root.append(element("p", { class: "lead" }, LEADS[tab]));
+  root.append(element("p", { class: "lead" }, t(LEADS[tab])));
   const offered = await ask("models", {});
   if (!offered) return;
   const models = offered.models.filter(({ kind }) => (tab === "model" ? kind !== "images" : kind === tab));
@@ -31,8 +32,8 @@ export async function textTab(root, page, tab) {
   text.value = page.values.get("text") ?? START[tab];
   const result = element("div", { id: "result", "aria-live": "polite" });
   const maps = element("div", { id: "maps" });
-  root.append(element("div", { class: "controls" }, element("label", { for: "model" }, "model "), model),
-    element("label", { for: "text" }, "text"), text, result, maps);
+  root.append(element("div", { class: "controls" }, element("label", { for: "model" }, t("model"), " "), model),
+    element("label", { for: "text" }, t("text")), text, result, maps);
 
   const show = latest("text", (answer) => {
     result.replaceChildren(...outputs(answer));
@@ -51,6 +52,7 @@ export async function textTab(root, page, tab) {
     showMaps(maps, source, {
       state: { layer: number("layer", 0), head: number("head", 0), row: number("row", null) },
       changed: ({ layer, head, row }) => page.set({ layer, head, row }),
+      t,
     });
   });
 
@@ -73,7 +75,7 @@ function outputs(answer) {
   if (answer.translation !== undefined) parts.push(element("p", { class: "translation" }, answer.translation));
   if (answer.alignment) parts.push(aligned(answer.alignment));
   if (answer.next) {
-    parts.push(element("table", { class: "next" }, element("caption", {}, "what may come next"),
+    parts.push(element("table", { class: "next" }, element("caption", {}, t("what may come next")),
       ...answer.next.slice(0, NEXT).map(({ word, probability }) => {
         const bar = element("span", { class: "bar" });
         bar.style.width = `${Math.round(160 * probability)}px`;
@@ -88,7 +90,7 @@ function outputs(answer) {
 function aligned({ source, target, weights }) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   return element("div", { class: "scrolled" }, element("table", { class: "aligned" },
-    element("caption", {}, "words: who looked at whom, over all layers and heads"),
+    element("caption", {}, t("words: who looked at whom, over all layers and heads")),
     element("tr", {}, element("td"), ...source.map((word) => element("th", { scope: "col" }, word))),
     ...target.map((word, i) => {
       const largest = Math.max(...weights[i]);

@@ -1,6 +1,7 @@
 // Where a trained model is needed and none was given: the offer to train one, with its progress.
 
 import { ask, element } from "./app.js";
+import { t } from "./words.js";
 
 const WHAT = {
   translate: ["a translator, English to French, on sentences of a small grammar", "three minutes"],
@@ -8,15 +9,17 @@ const WHAT = {
   images: ["a ViT and a ResNet, on handwritten digits", "two minutes"],
 };
 
+const OFFER = "This needs a trained model, and none was given. The page can train one itself, {what}, on this machine: "
+  + "it takes about {duration}, and the model is kept for later.";
+
 /** Offer to train a model; `done` is called when there is one. */
 export function offer(root, kind, done) {
-  const [what, duration] = WHAT[kind];
-  const bar = element("progress", { max: "1", value: "0", hidden: true, "aria-label": "training" });
+  const [what, duration] = WHAT[kind].map((text) => t(text));
+  const bar = element("progress", { max: "1", value: "0", hidden: true, "aria-label": t("training") });
   const status = element("output", { "aria-live": "polite" });
-  const button = element("button", { type: "button", id: "train", onclick: begin }, "train it now");
+  const button = element("button", { type: "button", id: "train", onclick: begin }, t("train it now"));
   const box = element("div", { class: "offer" },
-    element("p", {}, "This needs a trained model, and none was given. The page can train one itself, ", what,
-      `, on this machine: it takes about ${duration}, and the model is kept for later.`),
+    element("p", {}, t(OFFER, { what, duration })),
     button, bar, status);
   root.append(box);
 
@@ -35,8 +38,8 @@ export function offer(root, kind, done) {
       button.disabled = true;
       bar.hidden = false;
       if (run.steps) bar.value = run.step / run.steps;
-      const loss = run.loss === null ? "" : `, loss ${run.loss.toFixed(3)}`;
-      status.textContent = run.steps ? `${run.name}: step ${run.step} of ${run.steps}${loss}` : `${run.name}: reading`;
+      const loss = run.loss === null ? "" : t(", loss {loss}", { loss: run.loss.toFixed(3) });
+      status.textContent = run.steps ? t("{name}: step {step} of {steps}", run) + loss : t("{name}: reading", run);
       setTimeout(watch, 700);
     } else if (run.error) {
       status.textContent = run.error;

@@ -1,0 +1,46 @@
+"""Claims 8, 20, 33, 34 and 40 through the same code, with settings in which they fail."""
+
+import torch
+
+from regard.data import curve
+from regard.tour.section import Outcome, verdict
+from regard.tour.sections import claim_08_learning_narrows_the_window as claim_08
+from regard.tour.sections import claim_20_other_similarities_work_too as claim_20
+from regard.tour.sections import claim_33_values_are_the_keys as claim_33
+from regard.tour.sections import claim_34_trained_by_backpropagation as claim_34
+from regard.tour.sections import claim_40_weights_as_explanations as claim_40
+from regard.tour.translators import Training, encoded
+
+
+def test_8_where_the_first_width_is_too_narrow_already(monkeypatch):
+    """From w = 200 on, the window gets wider: the same samples, another start."""
+    monkeypatch.setattr(claim_08, "STARTS", (200.0, 30.0))
+    monkeypatch.setattr(curve, "SEEDS", range(1))
+    numbers, _ = claim_08.run()
+    assert verdict(list(claim_08.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_34_where_no_gradient_reaches_the_attention():
+    numbers, _ = claim_34.measure(seeds=1, count=3, steps=3, broken=True)
+    criteria = list(claim_34.judge(numbers))
+    assert [criterion.met for criterion in criteria] == [False, False]
+    assert verdict(criteria) is Outcome.DID_NOT_HOLD
+
+
+def test_40_where_the_weights_are_those_of_another_sentence():
+    def shuffled(model, pairs):
+        source, _, given, _ = encoded(model, pairs)
+        return torch.rand(*given.shape, source.shape[1])
+
+    numbers, _ = claim_40.measure(Training(3, range(3), 30), shuffled, sentences=11)
+    assert verdict(list(claim_40.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_33_where_the_translators_have_not_learned():
+    numbers, _ = claim_33.run(Training(3, range(2), 30))
+    assert verdict(list(claim_33.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_20_where_the_translators_have_not_learned():
+    numbers, _ = claim_20.run(Training(3, range(2), 30))
+    assert verdict(list(claim_20.judge(numbers))) is Outcome.DID_NOT_HOLD
