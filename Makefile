@@ -16,7 +16,7 @@ TOUR := regard-tour
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-tour: $(VENV)/.installed ## run every idea of the course notes, with its picture and its verdict
+tour: $(VENV)/.installed ## run every claim of the course notes: the code they lack, its picture, its verdict
 	@$(BIN)/regard tour --out $(TOUR)
 
 test: check weights browser ## lint, types, import order and the whole test suite

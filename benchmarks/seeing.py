@@ -179,7 +179,7 @@ def slider(browser: Any, slides: int) -> Row:
     """From the event of the slider to the redrawn picture, by the page's clock."""
     with explorer() as address:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
-        page.goto(f"{address}#/curve?samples=500&bandwidth=0.5")
+        page.goto(f"{address}laboratory#/curve?samples=500&bandwidth=0.5")
         page.locator("#curve[data-drawn]").wait_for()
         times = page.evaluate(
             """async (count) => {

@@ -22,7 +22,7 @@ from regard.errors import RegardError
 __all__ = ["COMMANDS", "commands", "main"]
 
 COMMANDS = {
-    "tour": "Run every idea of the course notes, with its picture and whether its claim held.",
+    "tour": "Run every claim of the course notes: the code they lack, its picture, and whether the claim held.",
     "curve": "Draw a smooth curve through columns of a file.",
     "search": "Find the lines of a file, or the paragraphs of a folder's files, that answer a question.",
     "train": "Train a translator, a language model, or a classifier of texts or images.",

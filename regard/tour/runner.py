@@ -146,6 +146,8 @@ def _make(need: Need) -> float:
 
 
 def _start_worker() -> None:
-    """Leave Ctrl-C to the process that started this one, and keep to one core."""
+    """Leave Ctrl-C to the process that started this one, keep to one core, and be nice: somebody may wait for a page."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(5)
     torch.set_num_threads(1)

@@ -133,7 +133,7 @@ def seen(count: int = SENTENCES) -> list[Pair]:
 @cache
 def unseen(count: int) -> list[Pair]:
     """Sentences that no translator learned from, with their French and with the words that belong together."""
-    return list(islice((pair for held_out, pair in _sentences(1) if held_out), count))
+    return list(islice((pair for held_out, pair in _sentences(2) if held_out), count))
 
 
 def on_the_mat() -> Pair:
@@ -197,7 +197,7 @@ def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Influence:
         logits = model(source, given, lengths)
     finally:
         handle.remove()
-    right = logits.log_softmax(-1).gather(-1, expected[..., None])[..., 0] * (expected != PAD)  # (batch, n)
+    right = -functional.cross_entropy(logits.mT, expected, ignore_index=PAD, reduction="none")  # (batch, n): log p
     steps = [torch.autograd.grad(column.sum(), vectors[0], retain_graph=True)[0] for column in right.unbind(1)]
     return Influence(vectors[0].detach(), torch.stack(steps, 1))
 

@@ -13,7 +13,7 @@ from regard.view import machine
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 OPTIONS = {
-    "tour": "--full --json --language --no-cache --only --out",
+    "tour": "--code --full --json --language --no-cache --notes --only --out",
     "curve": "--bandwidth --degree --json --kernel --picture --predictions --x --y",
     "search": "--json --model --top",
     "train": "",

@@ -263,5 +263,6 @@ def test_on_a_phone_the_contents_are_a_drawer(tab):
 )
 def test_axe_finds_nothing(tab):
     tab.evaluate((Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = tab.evaluate("axe.run().then(report => report.violations.map(each => [each.id, each.nodes[0].html]))")
+    some = "axe.run({ exclude: ['#claims > section:nth-child(n + 9)'] })"  # they are made alike, and there are many
+    found = tab.evaluate(f"{some}.then(report => report.violations.map(each => [each.id, each.nodes[0].html]))")
     assert found == []

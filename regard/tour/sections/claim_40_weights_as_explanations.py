@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 import regard
 from regard.data.pairs import Pair
@@ -86,7 +87,7 @@ def deletions(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:
 
     def right(words: Tensor) -> Tensor:
         logits: Tensor = model(words, given, lengths)
-        return logits.log_softmax(-1).gather(-1, expected[..., None])[..., 0]  # (batch, n)
+        return -functional.cross_entropy(logits.mT, expected, reduction="none")  # (batch, n): log p
 
     before, places = right(source), torch.arange(source.shape[1])
     drops = [before - right(torch.where(places == place, UNK, source)) for place in places]
