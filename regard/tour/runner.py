@@ -146,7 +146,7 @@ def _make(need: Need) -> float:
 
 
 def _start_worker() -> None:
-    """Leave Ctrl-C to the process that started this one, keep to one core, and be nice: somebody may wait for a page."""
+    """Leave Ctrl-C to the process that started this one, keep to one core, and be nice: one may wait for a page."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(5)
