@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 
 from regard.data.packages import read_member
@@ -83,8 +83,7 @@ def _append(texts: dict[str, str], verse: str, token: str, between: str) -> tupl
 def _by_words(source: str, target: str, linked: Sequence[tuple[Place, Place]]) -> frozenset[tuple[int, int]]:
     """Links between tokens as links between all of their words: God’s is one token and two words."""
     left, right = spans(source), spans(target)
-    links = (product(_overlapping(left, one), _overlapping(right, other)) for one, other in linked)
-    return frozenset(chain.from_iterable(links))
+    return frozenset(link for a, b in linked for link in product(_overlapping(left, a), _overlapping(right, b)))
 
 
 def _overlapping(words: Sequence[Place], token: Place) -> list[int]:

@@ -108,10 +108,17 @@ def run_on_verses(steps: int = VERSE_STEPS, seeds: Sequence[int] = VERSE_SEEDS, 
     The Greek has no punctuation: where an English comma looks counts as an error, and the diagonal's comma as well.
     """
     pairs = [pair for pair in read_aligned_pairs(fetch(VERSES)) if part(pair.source) != "train"]
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     languages = Text("Greek, looked at", "希腊语，被查看"), Text("English, looks", "英语，在查看")
     models = (verse_translator(seed, steps, **options) for seed in seeds)
-    return compare(pairs, (align(model, sources, targets) for model in models), languages)
+    return compare(pairs, (align_in_parts(model, pairs) for model in models), languages)
+
+
+def align_in_parts(model: Seq2Seq, pairs: Sequence[Pair], size: int = 64) -> list[Alignment]:
+    """The alignments of the right translations, of so many at once: of all of them, the logits alone are a gigabyte."""
+    parts = (pairs[start : start + size] for start in range(0, len(pairs), size))
+    return [
+        alignment for rows in parts for alignment in align(model, [p.source for p in rows], [p.target for p in rows])
+    ]
 
 
 def verse_translator(seed: int, steps: int, **options: Any) -> Seq2Seq:
