@@ -35,7 +35,7 @@ def list_sets(as_json: bool) -> None:
         for name, row in SETS.items()
     ]
     for name, use, size, here, licence in rows:
-        print(f"{name:<16}{use:<26}{size:>8}  {here:<5}{licence}")
+        print(f"{name:<17}{use:<26}{size:>8} {here:<5}{licence}")
     print(f"\n`regard data fetch NAME` brings one into {cache()}.")
 
 

