@@ -217,7 +217,7 @@ one_screen = pytest.mark.parametrize(("size", "colours"), [("laptop", "light")],
 
 @one_screen
 def test_the_other_language_is_a_click_away(tab, language):
-    tab.locator(".bar a[lang]").click()
+    tab.locator(".topbar a[lang]").click()
     assert tab.evaluate("document.documentElement.lang") == {"en": "zh-Hans", "zh": "en"}[language]
 
 

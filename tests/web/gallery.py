@@ -26,7 +26,7 @@ def main(out: Path, models: list[Path]) -> None:
         browser = launched(playwright)
         for name, (place, drawn) in TABS.items():
             page = browser.new_page(viewport={"width": 1200, "height": 740}, device_scale_factor=1.5)
-            page.goto(f"{server.address}/#/{place.format(model=models[-1].name)}")
+            page.goto(f"{server.address}/laboratory#/{place.format(model=models[-1].name)}")
             page.locator(drawn).first.wait_for()
             page.wait_for_timeout(700)  # the small maps come when they are seen
             page.screenshot(path=out / f"explore-{name}.png")

@@ -73,5 +73,5 @@ def test_the_laboratory_is_a_link_away_and_keeps_the_language(page, server):
     until(page, "location.pathname === '/laboratory'")
     assert page.evaluate("document.documentElement.lang") == "zh-Hans"
     until(page, "document.querySelector('#tab').children.length > 0")
-    page.locator(".bar .name").click()
+    page.locator(".topbar .name").click()
     until(page, "location.pathname === '/'")
