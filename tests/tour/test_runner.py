@@ -1,6 +1,11 @@
 """Several sections at once, and what is cached of them."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +40,36 @@ def test_a_process_that_dies_does_not_take_the_others_along(tmp_path, cache):
     assert outcomes == {3: Outcome.HELD, 5: Outcome.FAILED, 7: Outcome.HELD}
     assert "died" in results[5].error
     assert {folder.name.split(".")[0] for folder in cache.iterdir()} == {"claim-03", "claim-07"}  # no failures
+
+
+def test_a_tour_that_is_killed_leaves_no_process(tmp_path):
+    """Not even by kill −9, after which nothing of it can run."""
+    code = "from tests.tour import small; from regard.tour.runner import run_sections\n"
+    code += "if __name__ == '__main__': list(run_sections([small.section(3, small.sleep)], processes=1))"
+    (tmp_path / "tour.py").write_text(code)
+    sleeper = tmp_path / "pid"
+    home = str(Path(__file__).resolve().parents[2])
+    env = {**os.environ, "SLEEPER": str(sleeper), "PYTHONPATH": home}
+    with subprocess.Popen([sys.executable, str(tmp_path / "tour.py")], env=env) as tour:
+        until(lambda: sleeper.exists() and sleeper.read_text())
+        tour.kill()
+    worker = int(sleeper.read_text())
+    until(lambda: not is_running(worker))
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_numbers_without_a_meaning_are_a_failure():
