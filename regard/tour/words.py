@@ -69,6 +69,7 @@ GLOSSARY = Text("Glossary", "术语表")
 COVERAGE = Text("Every line of the notes", "笔记的每一行")
 NOT_A_CLAIM = Text("not a claim", "不是论断")
 FORGOTTEN = Text("not treated", "未处理")
+COLON = Text(": ", "：")
 MET = Text("met", "满足")
 NOT_MET = Text("not met", "不满足")
 SKIP = Text("Skip to the claims", "跳到论断")
@@ -95,7 +96,7 @@ TERMS = (
     ("alignment", "对齐", 18),
     ("self-attention", "自注意力", 21),
     ("positional encoding", "位置编码", 23),
-    ("permutation equivariance", "置换等变", 23),
+    ("permutation equivariance", "置换同变性", 23),
     ("masked self-attention", "掩蔽自注意力", 24),
     ("multi-head attention", "多头注意力", 25),
     ("residual connection", "残差连接", 37),

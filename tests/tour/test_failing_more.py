@@ -15,7 +15,7 @@ from regard.tour.translators import Training, encoded
 def test_8_where_the_first_width_is_too_narrow_already(monkeypatch):
     """From w = 200 on, the window gets wider: the same samples, another start."""
     monkeypatch.setattr(claim_08, "STARTS", (200.0, 30.0))
-    monkeypatch.setattr(curve, "SEEDS", range(1))
+    monkeypatch.setattr(curve, "SEEDS", range(2))
     numbers, _ = claim_08.run()
     assert verdict(list(claim_08.judge(numbers))) is Outcome.DID_NOT_HOLD
 

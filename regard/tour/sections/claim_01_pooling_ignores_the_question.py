@@ -102,7 +102,7 @@ def measure(noise: float = 0.3, tasks: int = 500) -> Measured:
     blind = Line([-0.5, 4.5], [1 / ITEMS] * 2, Text("guessing", "猜测"), "ink", style="dashed")
     caption = Text(
         f"How often the strongest of {ITEMS} things in the answer is the one asked for; spread over {SEEDS} seeds.",
-        f"结果中最强的恰是所问之物的比例（共 {ITEMS} 样东西）；须线为 {SEEDS} 个种子间的波动。",
+        f"结果中最强的恰是所问之物的比例（共 {ITEMS} 样东西）；误差线为 {SEEDS} 个种子间的波动。",
     )
     return numbers, Chart([Panel([bars, blind], y=Text("share", "比例"), y_limits=(0, 1.05))], caption)
 
@@ -156,10 +156,14 @@ SECTION = Section(
     ),
     title=Text("Pooling ignores what is asked", "汇聚不理会查询"),
     claim=Text(
-        "Convolution and pooling layers take what is brightest, and fully connected layers too use involuntary cues "
+        "Convolution and pooling layers often take out what is brightest, for instance the largest value, and fully "
+        "connected layers too use involuntary "
+        "cues "
         "only: nobody has to want anything. Attention looks for the voluntary cue, the query, and so selects some of "
         "the inputs on purpose.",
-        "卷积层、汇聚层取出最亮的东西，全连接层也只用到不随意线索，不需要任何意图。注意力机制寻找随意线索，即查询，从"
+        "卷积层、汇聚层往往取出最亮的东西，例如最大的值，全连接层也只用到不随意线索，不需要任何意图。注意力机制寻找随"
+        "意线索，即查"
+        "询，从"
         "而有偏向地选择某些输入。",
     ),
     idea=Text(

@@ -85,13 +85,13 @@ SECTION = Section(
     claim=Text(
         "Average pooling returns the average of all data, whatever x is given: a straight, horizontal line that has "
         "no trend at all.",
-        "平均池化不管给定的 x 是什么，都返回所有数据的平均值：得到一条水平的直线，没有任何趋势。",
+        "无论查询哪个 x，平均汇聚的回答都是全部 y 的均值：画出来是一条水平线，看不出趋势。",
     ),
     idea=Text(
         "Average pooling is attention that does not listen: every key gets the same score, so every value gets the "
         "weight 1/n. The query appears in no score, so it cannot appear in the answer. It is the baseline that every "
         "kernel has to beat.",
-        "平均池化是不听查询的注意力：每个键的评分都一样，于是每个值的权重都是 1/n。查询不出现在任何评分里，也就不可能"
+        "平均汇聚是不理会查询的注意力：每个键的评分都一样，于是每个值的权重都是 1/n。查询不出现在任何评分里，也就不可能"
         "出现在结果里。它是每个核函数都要超过的基准。",
     ),
     formula=r"f(x) = \sum_{i=1}^{n} \mathrm{softmax}_i(0)\, y_i = \frac{1}{n} \sum_{i=1}^{n} y_i",

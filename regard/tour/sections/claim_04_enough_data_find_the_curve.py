@@ -123,7 +123,8 @@ def judge(numbers: Numbers) -> Criteria:
     )
     yield numbers.criterion(
         numbers.fixed_distance <= 0.05,
-        "Enough data, as the notes have it, nothing else changed: with {counts[-1]} samples the curve must be within "
+        "Enough data at the notes' fixed width (whether it may change they do not say): with {counts[-1]} samples the "
+        "curve must be within "
         "a tenth of the noise, 0.05, of the truth. At width {width} it is {fixed_distance} away (root mean square); "
         "errors by samples: {fixed_errors}.",
         "只增加数据、其余不变：有 {counts[-1]} 个样本时，曲线与真实曲线的偏差应不超过噪声的十分之一，即 0.05。带宽 "

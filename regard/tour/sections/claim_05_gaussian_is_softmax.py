@@ -100,8 +100,10 @@ SECTION = Section(
         "fraction. So −½(x − xᵢ)², the exponent, is the first scoring function of the course, and every later one "
         "takes its place. On paper the two are the same everywhere; in floating point softmax subtracts the largest "
         "score first, so that not all exponentials can become 0.",
-        "核除以核之和，指数除以指数之和：写成 K = exp(log K)，就是同一个分式。所以指数 −½(x − xᵢ)² 是本课程的第一个评"
-        "分函数，后面的评分函数都是换掉它。在纸上两者处处相同；在浮点数中，softmax 先减去最大的评分，指数就不会全部变"
+        "核除以核之和，exp 除以 exp 之和：写成 K = exp(log K)，就是同一个分式。所以幂指数 −½(x − xᵢ)² 是本课程的第一个"
+        "评"
+        "分函数，后面的评分函数都是换掉它。数学上两者处处相同；在浮点数中，softmax 先减去最大的评分，各项 exp 就不会全"
+        "部变"
         "成 0。",
     ),
     formula=r"\frac{K(x - x_i)}{\sum_j K(x - x_j)} = \frac{\exp(\log K(x - x_i))}{\sum_j \exp(\log K(x - x_j))} = "

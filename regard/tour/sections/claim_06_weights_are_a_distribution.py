@@ -78,7 +78,7 @@ def judge(numbers: Numbers) -> Criteria:
         numbers.off_outside <= 1e-12,
         "For any query, so for queries {far} away from the samples too: with the {endless} kernels that have no end, "
         "sums are off by {off_outside} at most.",
-        "对任何查询都应如此，离样本 {far} 远的查询也不例外：没有尽头的 {endless} 种核，总和最多偏离 {off_outside}。",
+        "对任何查询都应如此，查询与样本相距 {far} 时也不例外：没有尽头的 {endless} 种核，总和最多偏离 {off_outside}。",
     )
     yield numbers.criterion(
         numbers.off_compact <= 1e-12,
@@ -111,15 +111,16 @@ SECTION = Section(
     claim=Text(
         "For any query the attention weights over all key–value pairs are a valid probability distribution: not "
         "negative, and with sum 1.",
-        "对于任何查询，所有键值对上的注意力权重都是一个有效的概率分布：非负，并且总和为 1。",
+        "无论查询是什么，分给各键值对的权重都构成概率分布：没有负数，加起来等于 1。",
     ),
     idea=Text(
         "What is not negative and is divided by its sum sums to 1, as long as the sum is not 0. A Gaussian never "
         "ends, so on paper its sum is positive for any query; in floating point exp(−½u²) becomes 0 some way out, and "
         "only a softmax of the exponent itself keeps it true. A kernel that ends can have nothing in reach: then "
         "there is nothing to share out.",
-        "非负的数除以总和，总和就是 1，只要原来的总和不为 0。高斯核没有尽头，所以在纸上对任何查询总和都为正；而在浮点"
-        "数中，exp(−½u²) 到远处会变成 0，只有直接对指数做 softmax 才能保持成立。有尽头的核可能一个样本也够不到：那时就"
+        "非负的数除以总和，总和就是 1，只要原来的总和不为 0。高斯核没有尽头，所以数学上对任何查询总和都为正；而在浮点"
+        "数中，exp(−½u²) 到远处会变成 0，只有直接对幂指数做 softmax 才能保持成立。有尽头的核可能一个样本也够不到：那时"
+        "就"
         "没有什么可分的。",
     ),
     formula=r"\alpha_i = \frac{K(x - x_i)}{\sum_j K(x - x_j)} \ge 0, \qquad \sum_i \alpha_i = 1 \quad "

@@ -72,7 +72,7 @@ def run() -> Measured:
     return Numbers(
         w_from_1=mean[0, 1, 0],
         w_from_30=mean[1, 1, 0],
-        w_spread=measured[:, 0, 1, 0].std(correction=0),
+        w_spread=measured[:, 0, 1, 0].std(),
         window_from_1=mean[0, :, 1],
         window_from_30=mean[1, :, 1],
         effective_from_1=mean[0, :, 2],
@@ -101,10 +101,11 @@ def judge(numbers: Numbers) -> Criteria:
         "does "
         "in {wider} of {seeds} seeds, {window_from_30[0]} before and {window_from_30[1]} after. w ends at {w_from_1} "
         "and at {w_from_30}; the error "
-        "on new samples at {error_from_1[1]} and {error_from_30[1]}.",
+        "on new samples at {error_from_1[1]} and {error_from_30[1]}. The notes compare with w = 1, where the window "
+        "is {window_from_1[0]}.",
         "如果学到的是适合预测的带宽，可窄可宽，那么从 w = 30 出发窗口应变宽：{seeds} 个种子中有 {wider} 个如此，由 "
         "{window_from_30[0]} 变为 {window_from_30[1]}。w 最终为 {w_from_1} 和 {w_from_30}；新样本上的误差为 "
-        "{error_from_1[1]} 和 {error_from_30[1]}。",
+        "{error_from_1[1]} 和 {error_from_30[1]}。笔记比较的对象是 w = 1，其窗口为 {window_from_1[0]}。",
     )
 
 

@@ -124,7 +124,7 @@ def measure(
     caption = Text(
         "Mean squared error on new samples of the fitted scores, for two kinds of data; whiskers: spread over the "
         "seeds.",
-        "拟合后各评分在新样本上的均方误差，两种数据；须线为种子间的波动。",
+        "拟合后各评分在新样本上的均方误差，两种数据；误差线为种子间的波动。",
     )
     return numbers, Chart(panels, caption, height=220)
 

@@ -99,9 +99,9 @@ SECTION = Section(
     notes=(Passage("002", 14, 16),),
     title=Text("A batch of matrix products at once", "批量矩阵乘法"),
     claim=Text(
-        "Batch matrix multiplication multiplies two batches matrix by matrix; the notes have the heading, and the rule "
-        "in their pictures.",
-        "批量矩阵乘法把两个批量中的矩阵两两相乘；笔记中只有标题，规则在图片里。",
+        "Batch matrix multiplication multiplies two batches matrix by matrix; the notes' text has only the heading, "
+        "beside two pictures.",
+        "批量矩阵乘法把两个批量中的矩阵两两相乘；笔记的文字只有标题，另有两张图片。",
     ),
     idea=Text(
         "A batch of b matrices is a tensor (b, n, m), and each is multiplied with its partner in (b, m, p). The two "

@@ -177,7 +177,7 @@ SECTION = Section(
             ("scores = torch.randn(3, 4, 8)", "scores = torch.randn(3, 4, 8) - 1e9"),
             Text(
                 "All scores a billion lower: do the weights change?",
-                "所有评分都低十亿：权重会变吗？",
+                "所有评分都减去十亿：权重会变吗？",
             ),
             Text(
                 "The first weight is {now.row[0]:.4f} instead of {was.row[0]:.4f} (float32 rounds scores of this "

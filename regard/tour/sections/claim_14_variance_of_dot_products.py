@@ -154,7 +154,7 @@ SECTION = Section(
         "vectors spread like √d, and dividing by √d makes them of one size. Nothing is asked of the shape of the "
         "distribution, so that entries of four shapes are tried: normal, uniform, signs, and a skewed one.",
         "d 个乘积的方差各为 1，独立变量的方差相加。所以长向量的评分以 √d 的幅度散开，除以 √d 之后大小就一致了。这里对"
-        "分布的形状没有要求，因此试了四种：正态、均匀、正负号，以及偏斜的一种。",
+        "分布的形状没有要求，因此试了四种：正态、均匀、随机 ±1，以及偏斜的一种。",
     ),
     formula=(
         r"\mathrm{Var}(q^\top k) = \sum_{i=1}^{d} \mathrm{Var}(q_i k_i) = d, \qquad "
@@ -180,7 +180,8 @@ SECTION = Section(
         Exercise(
             ("keys = torch.randn(50, size)", "keys = torch.randn(50, size) + queries[0]"),
             Text(
-                "All keys share a part, so that they are not independent: is the scaled variance still 1?",
+                "The first query is added to every key, whose entries then have variance 2: is the scaled variance "
+                "still 1?",
                 "所有的键都含有共同的一部分，因此不再独立：缩放后的方差还是 1 吗？",
             ),
             Text(

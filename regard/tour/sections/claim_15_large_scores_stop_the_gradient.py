@@ -171,7 +171,7 @@ SECTION = Section(
     title=Text("Large scores stop the gradient", "过大的评分使梯度消失"),
     claim=Text(
         "With the dot product alone, if one score is very large, softmax leaves nearly 0 to all others and the "
-        "gradient vanishes; the scaled dot product prevents that, or so it is said, by stabilising the gradient.",
+        "gradient vanishes; the scaled dot product prevents that; the scale is said to stabilise the gradient.",
         "只用点积作相似度时，如果有一个值非常大，其余的值经 softmax 之后都接近 0，会引发梯度消失；缩放点积用来防止它，"
         "据说是为了稳定梯度。",
     ),
@@ -245,7 +245,9 @@ SECTION = Section(
         "median_query": Text("gradient at the queries, median, q·k, by d", "查询处的梯度，中位数，q·k，按 d"),
         "mean_query": Text("gradient at the queries, mean, q·k, by d", "查询处的梯度，均值，q·k，按 d"),
         "kept_unscaled": Text(
-            "these four at the largest d ÷ at the smallest, q·k", "以上四者在最大 d 与最小 d 之比，q·k"
+            "unscaled, gradient at the largest d ÷ at the smallest: at the scores median, mean, at the queries "
+            "median, mean",
+            "不缩放时梯度在最大 d 与最小 d 之比：评分处中位数、均值，查询处中位数、均值",
         ),
         "kept_scaled": Text("the same, q·k/√d", "同上，q·k/√d"),
         "spread": Text("standard deviation of the ratios of q·k over the seeds", "q·k 的四个比值在种子间的标准差"),

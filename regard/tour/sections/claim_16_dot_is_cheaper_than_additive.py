@@ -158,7 +158,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 SECTION = Section(
     number=16,
     notes=(Passage("003", 83, 83), Passage("003", 93, 93)),
-    title=Text("Dot scoring is cheaper than additive", "点积评分比加性评分省"),
+    title=Text("Dot scoring is cheaper than additive", "点积评分比加性评分计算效率高"),
     claim=Text(
         "Where queries and keys have the same length, the scaled dot product is the score that is computed more "
         "efficiently.",
@@ -183,7 +183,7 @@ SECTION = Section(
     exercises=(
         Exercise(
             ("hidden = 64", "hidden = 1"),
-            Text("With a single hidden unit, is additive as cheap as dot?", "只有一个隐藏单元时，加性和点积一样省吗？"),
+            Text("With a single hidden unit, is additive as cheap as dot?", "只有一个隐藏单元时，加性和点积一样快吗？"),
             Text(
                 "It takes {now.ratio:.1f} times as long; with 64 units {was.ratio:.1f} times.",
                 "用时为 {now.ratio:.1f} 倍；64 个单元时为 {was.ratio:.1f} 倍。",

@@ -110,8 +110,9 @@ def judge(numbers: Numbers) -> Criteria:
         "with attention, though both have learned the shortest sentences (95 BLEU; the least is {shortest}): "
         "{slopes_without} BLEU for each word more, one number for each seed, and with attention {slopes_attention}; "
         "the difference is {flatter} ± {spread}. Without attention there were {patience} times as many steps.",
-        "若单个向量是瓶颈，那么在两者都已学会最短的句子（95 BLEU；最小者为 {shortest}）时，无注意力的 BLEU 仍应在每个"
-        "种子下随长度下降，且比有注意力降得更多：每多一个词 {slopes_without}，每个种子一个数，有注意力为 "
+        "若单个向量是瓶颈，那么在两者都已学会最短的句子（要求 95 BLEU，最低的为 {shortest}）时，无注意力的 BLEU 仍应在"
+        "每个"
+        "种子下随长度下降，且比有注意力降得更多：每多一个词 BLEU 变化 {slopes_without}，每个种子一个数，有注意力为 "
         "{slopes_attention}；两者之差为 {flatter} ± {spread}。无注意力的训练步数是 {patience} 倍。",
     )
     yield numbers.criterion(

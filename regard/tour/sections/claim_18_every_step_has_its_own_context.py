@@ -58,7 +58,7 @@ torch.testing.assert_close(context, contexts[:, :1])
 def run(training: Training = SHORT) -> Measured:
     """What each translator looks at while it writes, against the words that belong together."""
     pairs = unseen(training.pairs)
-    languages = Text("English, looked at", "英语，被查看"), Text("French, looks", "法语，在查看")
+    languages = Text("English, looked at", "英语（被看的词）"), Text("French, looks", "法语（正在写的词）")
     return compare(pairs, (aligned(seed, training, pairs) for seed in training.seeds), languages)
 
 
@@ -225,7 +225,7 @@ SECTION = Section(
         "sentences knows which words belong together, so the rows can be marked, and compared with the plainest "
         "guess: the diagonal.",
         "所有步的权重构成一个矩阵，即对齐：写出的每个词一行，读到的每个词一列。若每一步有自己的上下文，相邻两行就不"
-        "同。生成句子的语法知道哪些词相互对应，所以可以给各行评分，并与最简单的猜测（对角线）比较。",
+        "同。生成句子的语法知道哪些词相互对应，所以可以判断各行看得对不对，并与最简单的猜测（对角线）比较。",
     ),
     formula=r"\alpha_{ti} = \mathrm{softmax}_i\left(a(s_{t-1}, h_i)\right), \qquad c_t = \sum_i \alpha_{ti} h_i",
     plain=PLAIN,

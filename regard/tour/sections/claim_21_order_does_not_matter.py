@@ -156,7 +156,8 @@ def judge(numbers: Numbers) -> Criteria:
         "digits, by more than twice the spread, in whatever order the patches come: {correct:.1%} ± "
         "{correct_spread:.1%}, with {answers_changed:.1%} of the answers changed by shuffling. Averaging all patches "
         "instead gives {averaged:.1%}; guessing {chance:.0%}.",
-        "用在不是序列的数据上：由数字图像的十六个小块识别没见过的数字，无论小块的顺序如何，正确率都应超过 80%，且超出"
+        "用在不是序列的数据上：由手写数字图像的十六个小块识别没见过的数字，无论小块的顺序如何，正确率都应超过 80%，且"
+        "超出"
         "两倍的标准差：实际为 {correct:.1%} ± {correct_spread:.1%}，打乱后改变的回答占 {answers_changed:.1%}。改为对所"
         "有小块取平均则为 {averaged:.1%}；猜测为 {chance:.0%}。",
     )

@@ -260,7 +260,7 @@ SECTION = Section(
             "look-ups answered rightly, one matrix for K and V, mean of 3 seeds",
             "查找正确率，K 与 V 共用一个矩阵，3 个种子的均值",
         ),
-        "two": Text("the same, two matrices", "同上，两个矩阵"),
+        "two": Text("look-ups that are right, a matrix each for K and V", "查找正确率，K 与 V 各用一个矩阵"),
         "wide": Text(
             "the same, one matrix twice as wide, others for queries and outputs",
             "同上，一个两倍宽的矩阵，查询和输出另有矩阵",

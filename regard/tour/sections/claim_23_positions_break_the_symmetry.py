@@ -128,7 +128,8 @@ def judge(numbers: Numbers) -> Criteria:
     )
     yield numbers.criterion(
         numbers.placed > 0.1 * numbers.size,
-        "With positions they must differ by more than a tenth of the size of an output, {size}: in every seed by "
+        "With positions they must differ by more than a tenth of the size of an output, which is {size}: in every "
+        "seed by "
         "{placed} or more.",
         "有位置编码时，差异应超过输出大小（{size}）的十分之一：每个种子的差异至少为 {placed}。",
     )
@@ -189,7 +190,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 SECTION = Section(
     number=23,
     notes=(Passage("004", 73, 73),),
-    title=Text("Self-attention follows its inputs around; positions stop that", "自注意力随输入置换，位置编码打破它"),
+    title=Text("Self-attention follows its inputs around; positions stop that", "自注意力有置换同变性，位置编码打破它"),
     claim=Text(
         "If the order of the inputs is changed, that of the outputs changes with it: self-attention is permutation "
         "equivariant and does not care about order. Where order is to matter, positional encodings have to be brought "

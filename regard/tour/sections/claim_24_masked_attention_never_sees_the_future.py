@@ -107,7 +107,8 @@ def judge(numbers: Numbers) -> Criteria:
         "When the second half of the inputs is changed, no output of the first half may change, not in a bit: of "
         "{tried}, by {models} models, {past_changed} do. (The test sees changes: at least {future_changed:.1%} of the "
         "later outputs change, and without a mask at least {open_changed:.1%} of the earlier ones.)",
-        "改变后一半输入时，前一半的输出一位都不应改变：{models} 种模型的 {tried} 个输出中有 {past_changed} 个改变。"
+        "改变后一半输入时，前一半的输出连一个比特都不应改变：{models} 种模型的 {tried} 个输出中有 {past_changed} 个改"
+        "变。"
         "（检验能看到变化：后一半的输出至少有 {future_changed:.1%} 改变，不加掩蔽时前一半至少有 {open_changed:.1%} 改"
         "变。）",
     )
@@ -159,7 +160,7 @@ SECTION = Section(
     exercises=(
         Exercise(
             ("return torch.ones(n, n).tril().bool()", "return torch.ones(n, n).tril(1).bool()"),
-            Text("A mask that is wrong by one: who sees the future?", "掩蔽错了一位：谁看到了未来？"),
+            Text("A mask that is wrong by one: who sees the future?", "掩蔽错开了一个位置：谁看到了未来？"),
             Text(
                 "{now.past_masked} numbers of the past change; with the right mask {was.past_masked}.",
                 "过去的输出中有 {now.past_masked} 个数改变；掩蔽正确时为 {was.past_masked} 个。",
@@ -177,7 +178,7 @@ SECTION = Section(
     meanings={
         "models": Text("models with a causal mask", "带因果掩蔽的模型数"),
         "tried": Text("outputs before the change", "改动之前的输出数"),
-        "past_changed": Text("those that differ in any bit", "其中有任何一位不同的"),
+        "past_changed": Text("earlier outputs that differ in any bit", "改动之前的输出中，有任何一个比特不同的个数"),
         "future_changed": Text("least share of later outputs that differ", "之后的输出中不同的最小比例"),
         "open_changed": Text(
             "least share of earlier outputs that differ, no mask", "无掩蔽时之前的输出中不同的最小比例"

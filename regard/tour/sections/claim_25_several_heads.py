@@ -223,11 +223,13 @@ SECTION = Section(
     ),
     idea=Text(
         "A head gives one average: what it takes from two places arrives as one mixture. Several heads give several "
-        "averages side by side, each narrower, so that the number of parameters stays the same. So the same layer is "
+        "averages side by side, each narrower, so that the number of parameters stays the same; split are its "
+        "queries, keys and values, as is usual, and not the input itself. So the same layer is "
         "trained with 1, 2, 4 and 8 heads, on a task that asks for three places at once and on sentences; positions "
         "are either added to the vectors, so that also the values tell where they come from, or in queries and keys "
         "alone.",
-        "一个头给出一个平均：从两处取来的东西混在一起。多个头并列给出多个平均，每个更窄，所以参数量不变。因此用 "
+        "一个头给出一个平均：从两处取来的东西混在一起。多个头并列给出多个平均，每个更窄，所以参数量不变；这里按通常做"
+        "法，切分的不是输入本身，而是它的查询、键和值。因此用 "
         "1、2、4、8 个头训练同一个层，一项任务要求同时查三个位置，另一项是预测句子的下一个词；位置编码或者加在向量上，"
         "使值也带有来处，或者只进入查询和键。",
     ),

@@ -197,7 +197,7 @@ def judge(numbers: Numbers) -> Criteria:
         numbers.far[2] > 0.9,
         "Self-attention, long sequences: it must recall what lies {distances[-1]} places back, more than 0.9 of the "
         "time: {far[2]}.",
-        "自注意力，长序列：应能回忆 {distances[-1]} 个位置之前的内容，正确率超过 0.9：实际 {far[2]}。",
+        "自注意力，长序列：应能回忆 {distances[-1]} 个位置之前的内容，正确率超过 0.9：实际为 {far[2]}。",
     )
     yield numbers.criterion(
         numbers.slopes[2] < 1 / 3,
@@ -214,30 +214,31 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(
         numbers.far[0] > 0.9,
         "Recurrent, long sequences: it must recall at distance {distances[-1]} too: {far[0]}.",
-        "循环网络，长序列：距离 {distances[-1]} 处也应能回忆：{far[0]}。",
+        "循环网络，长序列：距离 {distances[-1]} 处也应能回忆：正确率为 {far[0]}。",
     )
     yield numbers.criterion(
         numbers.slopes[0] > 1 / 3,
         "Recurrent, not parallel: its time must grow by more than the power 1/3 of the length: {slopes[0]}.",
-        "循环网络，无法并行：用时应以长度的 1/3 次幂以上增长：{slopes[0]}。",
+        "循环网络，无法并行：用时应以长度的 1/3 次幂以上增长：实际为 {slopes[0]} 次幂。",
     )
     yield numbers.criterion(
         numbers.slopes[1] < 1 / 3,
         "Convolution, parallel: its time must hardly grow, by less than the power 1/3: {slopes[1]}.",
-        "卷积，并行：用时应几乎不增长，低于 1/3 次幂：{slopes[1]}。",
+        "卷积，并行：用时应几乎不增长，低于长度的 1/3 次幂：实际为 {slopes[1]} 次幂。",
     )
     yield numbers.criterion(
         numbers.far[1] < 2 * numbers.guessing,
-        "Convolution, long sequences: two layers must not recall at distance {distances[-1]}: {far[1]}, where "
+        "Convolution, long sequences: two layers, which reach 4 places back, cannot recall at distance "
+        "{distances[-1]}: {far[1]}, where "
         "guessing gives {guessing}.",
-        "卷积，长序列：两层卷积在距离 {distances[-1]} 处不应能回忆：{far[1]}，猜测为 {guessing}。",
+        "卷积，长序列：两层卷积在距离 {distances[-1]} 处应无法回忆：正确率为 {far[1]}，猜测为 {guessing}。",
     )
     yield numbers.correction(
         numbers.far[3] > 0.9,
         "If convolution is not good at long sequences only where its layers do not reach, five layers that reach 62 "
         "places back must recall at distance {distances[-1]}: {far[3]}.",
-        "如果卷积不擅长长序列只是因为层数不够远，那么可达 62 个位置的五层卷积在距离 {distances[-1]} 处应能回"
-        "忆：{far[3]}。",
+        "如果卷积不善于处理长序列只是因为各层够不到那么远，那么可达 62 个位置的五层卷积在距离 {distances[-1]} 处应能回"
+        "忆：正确率为 {far[3]}。",
     )
     yield numbers.correction(
         numbers.price_streamed < 10,

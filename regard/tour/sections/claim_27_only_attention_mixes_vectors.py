@@ -99,7 +99,8 @@ def judge(numbers: Numbers) -> Criteria:
         "Without attention no number of another vector may change, not in a bit: {others_cut[0]:.0%} do in the notes' "
         "block with attention cut, {others_cut[1]:.0%} in one with the norms before the parts, {others_norm:.0%} "
         "under the normalisation alone and {others_mlp:.0%} under the MLP alone.",
-        "没有注意力时，其他向量的数一位都不应改变：笔记中的块切断注意力后有 {others_cut[0]:.0%} 改变，归一化在前的块有 "
+        "没有注意力时，其他向量的数连一个比特都不应改变：笔记中的块切断注意力后有 {others_cut[0]:.0%} 改变，归一化在前"
+        "的块有 "
         "{others_cut[1]:.0%}，单独的归一化有 {others_norm:.0%}，单独的 MLP 有 {others_mlp:.0%}。",
     )
     yield numbers.identity(
@@ -182,7 +183,7 @@ SECTION = Section(
     meanings={
         "others_cut": Text(
             "share of other vectors' numbers that differ in any bit, attention cut: norms after the parts, and before",
-            "切断注意力时其他向量中有任何一位不同的比例：归一化在后、在前",
+            "切断注意力时其他向量的数中有任何一个比特不同的比例：归一化在后、在前",
         ),
         "others_whole": Text("the same with attention", "同上，有注意力"),
         "others_norm": Text("the same for layer norm alone", "同上，只有层归一化"),

@@ -128,23 +128,23 @@ def run(
 
 def judge(numbers: Numbers) -> Criteria:
     """Each of the notes' reasons; and what batch norm does at inference."""
-    yield numbers.criterion(
+    yield numbers.identity(
         numbers.layer <= 1e-12 < numbers.training,
         "The batch: under layer norm a sequence must be the same in every batch, to 1e-12, and under batch norm, "
         "while training, it must not: it moves by {layer} and by {training}.",
-        "批次：层归一化下，同一序列在任何批次中都应相同，误差 1e-12 以内；训练时的批量归一化下则不同：最大变化分别为 "
+        "批次：层归一化下，同一序列在任何批次中都应相同，误差 10⁻¹² 以内；训练时的批量归一化下则不同：最大变化分别为 "
         "{layer} 和 {training}。",
     )
     yield numbers.criterion(
         numbers.gaps[0] > numbers.spreads[0],
         "Small batches: trained with batches of {batches[0]}, a Transformer with batch norm must lose more, by more "
         "than the spread over {seeds} seeds: {batch_losses[0]} against {layer_losses[0]}, a difference of {gaps[0]} ± "
-        "{spreads[0]}; with batches of {batches[-1]} it is {gaps[-1]} ± {spreads[-1]}.",
-        "小批次：用大小为 {batches[0]} 的批次训练时，批量归一化的 Transformer 损失应更大，超过 {seeds} 个种子间的散"
-        "布：{batch_losses[0]} 与 {layer_losses[0]}，相差 {gaps[0]} ± {spreads[0]}（批次大小为 {batches[-1]} 时为 "
-        "{gaps[-1]} ± {spreads[-1]}）。",
+        "{spreads[0]}; with batches of {batches} it is {gaps} ± {spreads}, where below 0 batch norm loses less.",
+        "小批次：用大小为 {batches[0]} 的批次训练时，批量归一化的 Transformer 损失应更大，差距超过 {seeds} 个种子间的波"
+        "动：{batch_losses[0]} 与 {layer_losses[0]}，相差 {gaps[0]} ± {spreads[0]}（批次大小为 {batches} 时为 {gaps} "
+        "± {spreads}，负数表示批量归一化损失更小）。",
     )
-    yield numbers.criterion(
+    yield numbers.identity(
         numbers.layer_longer <= 1e-12 < numbers.training_longer,
         "Sequences and self-attention: a norm that fits them takes each element alone, so that the others of its "
         "sequence, and how many there are, must not matter under layer norm, and must under batch norm while "
@@ -263,7 +263,10 @@ SECTION = Section(
             "largest change of a sequence over batches, layer norm", "层归一化：同一序列在各批次中的最大变化"
         ),
         "training": Text("the same, batch norm in training", "同上，训练时的批量归一化"),
-        "inference": Text("the same, batch norm at inference", "同上，推理时的批量归一化"),
+        "inference": Text(
+            "batch norm at inference: largest change of a sequence with its batch",
+            "推理时的批量归一化：同一序列在各批次中的最大变化",
+        ),
         "layer_longer": Text(
             "largest change of its elements when the sequence gets longer, layer norm",
             "序列变长时其元素的最大变化，层归一化",

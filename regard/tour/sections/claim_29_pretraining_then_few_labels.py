@@ -157,9 +157,9 @@ def judge(numbers: Numbers) -> Criteria:
         numbers.gap > numbers.spread,
         "If pretraining helps the task, the model that has read {read} sentences must be ahead of the one that has "
         f"not, by more than the spread over {{seeds}} seeds: {gap} points on average; with {{labels}} labels "
-        f"{', '.join(each)}.",
-        "如果预训练有助于任务，读过 {read} 个句子的模型应领先于没有读过的，超过 {seeds} 个种子间的散布："
-        f"平均 {gap} 个百分点；标签数为 {{labels}} 时分别为 {'、'.join(each)}。",
+        f"{', '.join(each)}; a difference within its ± is none.",
+        "如果预训练有助于任务，读过 {read} 个句子的模型应领先于没有读过的，差距超过 {seeds} 个种子间的波动："
+        f"平均 {gap} 个百分点；标签数为 {{labels}} 时分别为 {'、'.join(each)}；未超出 ± 的差距不算差距。",
     )
 
 
@@ -212,7 +212,8 @@ SECTION = Section(
         "used alike, and what is learned from one label may go for its kin. So a small language model reads sentences "
         "of the embedded grammar, and then learns from few labels what the first noun of a sentence names; the same "
         "model without the reading is what it is compared with.",
-        "文本多，标签少。学会预测下一个词的模型知道哪些词用法相近，从一个标签学到的也可能适用于它的近亲。所以让一个小"
+        "文本多，标签少。学会预测下一个词的模型知道哪些词用法相近，从一个带标签的词学到的，也可能适用于用法相近的词。"
+        "所以让一个小"
         "语言模型读内置语法的句子，再用少量标签学习句中第一个名词指的是什么；对照的是没有读过的同一个模型。",
     ),
     formula=r"\min_\theta -\sum_t \log p_\theta(x_{t+1} \mid x_1 \ldots x_t) \quad \rightarrow \quad "

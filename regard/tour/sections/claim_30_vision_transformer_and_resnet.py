@@ -145,7 +145,7 @@ def judge(numbers: Numbers) -> Criteria:
         "On few images the ViT must be behind the ResNet of equal size, by more than the spread over {seeds} seeds: "
         f"ViT − ResNet is {gap} points on average; on {{images}} images {', '.join(each)}. Of the images they learned "
         "from, the ViT gets {vit_fitted} right and the ResNet {resnet_fitted}.",
-        "图像少时，ViT 应落后于同等大小的 ResNet，超过 {seeds} 个种子间的散布："
+        "图像少时，ViT 应落后于同等大小的 ResNet，差距超过 {seeds} 个种子间的波动："
         f"ViT 减 ResNet 平均为 {gap} 个百分点；{{images}} 张图像时分别为 {'、'.join(each)}。"
         "训练图像上的正确率：ViT {vit_fitted}，ResNet {resnet_fitted}。",
     )

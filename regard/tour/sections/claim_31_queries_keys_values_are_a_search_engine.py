@@ -250,7 +250,8 @@ def judge(numbers: Numbers) -> Criteria:
         min(numbers.first_en, numbers.first_zh) > 0.8 * numbers.questions,
         "Of {documents} documents the one that answers must come first for four of five of {questions} questions: it "
         "does for {first_en} in English and {first_zh} in Chinese.",
-        "在 {documents} 篇文档中，能回答的一篇应对 {questions} 个问题的五分之四以上排第一：英文有 {first_en} 个，中文"
+        "在 {documents} 篇文档中，能回答的一篇应排第一，{questions} 个问题中至少五分之四如此：英文有 {first_en} 个，中"
+        "文"
         "有 {first_zh} 个。",
     )
     for index, language in enumerate((Text("English", "英文"), Text("Chinese", "中文"))):
@@ -334,7 +335,8 @@ SECTION = Section(
         "A table returns the value whose key equals the query; attention is a soft look-up, in which every value "
         "comes back, weighted by how well its key fits. For real texts, keys and queries are vectors of small "
         "encoders, MiniLM in English and m3e-small in Chinese, and the score is the cosine. They rank the documents "
-        "beside BM25, the formula by which search engines count common words (in Chinese, pairs of characters).",
+        "beside BM25, the formula by which search engines count the words that question and document share (in "
+        "Chinese, pairs of characters).",
         "查表返回键等于查询的那个值；注意力是“软”查表，每个值都返回，按键的匹配程度加权。对真实的文本，键和查询是小型"
         "编码器的向量，英文用 MiniLM，中文用 m3e-small，评分是余弦。排名与 BM25 比较，即搜索引擎统计相同词语（中文用相"
         "邻两字）的公式。",

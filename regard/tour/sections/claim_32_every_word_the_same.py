@@ -107,9 +107,11 @@ def judge(numbers: Numbers) -> Criteria:
         max(numbers.ratios) < 1.5,
         "If every word counted the same, the largest share of a word in a sentence would be about the smallest, in "
         "every seed: less than 1.5 times as large. It is {ratios} times as large, in the median of {sentences} unseen "
-        "sentences, one number for each seed.",
+        "sentences, one number for each seed. By place in the sentence alone, from its first fifth to its last, it is "
+        "{by_part} of an equal share (± {spread}).",
         "如果每个词同样受重视，那么在每个种子下，一句中最大的词份额都应约等于最小的，不到其 1.5 倍。实际为 {ratios} 倍"
-        "（{sentences} 个未见句子的中位数，每个种子一个数）。",
+        "（{sentences} 个未见句子的中位数，每个种子一个数）。只按句中位置看，从头到尾五段依次为均等份额的 {by_part} 倍"
+        "（± {spread}）。",
     )
     yield numbers.criterion(
         max(numbers.focus) < 1.1,

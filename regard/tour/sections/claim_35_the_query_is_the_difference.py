@@ -159,7 +159,7 @@ def measure(noise: float = 0.2, seeds: int = 3, steps: int = 200) -> Measured:
     caption = Text(
         "Accuracy on new tasks after training, of layers with about as many parameters each; − q: without the query, "
         "+ q: with it; whiskers: spread over the seeds.",
-        "训练后在新任务上的准确率，各层参数量大致相同；− q：去掉查询，+ q：加上查询；须线为种子间的波动。",
+        "训练后在新任务上的准确率，各层参数量大致相同；− q：去掉查询，+ q：加上查询；误差线为种子间的波动。",
     )
     return numbers, Chart([Panel([bars, line], y=Text("accuracy", "准确率"), y_limits=(0, 1.05))], caption)
 
@@ -180,8 +180,9 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(
         numbers.no_query <= numbers.ceiling + 0.02 and numbers.attention - numbers.no_query > margin,
         "If the query makes the difference, attention without one must fall to what is possible without, "
-        "{ceiling:.1%} (2 points allowed): it is right in {no_query:.1%} ± {no_query_spread:.1%}. A fully connected "
-        "layer that gets the query as one more input is right in {dense_with_query:.1%}.",
+        "{ceiling:.1%} (2 points allowed): it is right in {no_query:.1%} ± {no_query_spread:.1%}. If having the query "
+        "were enough, a fully connected layer that gets it as one more input would do as well: it is right in "
+        "{dense_with_query:.1%}.",
         "如果区别在于查询，那么去掉查询的注意力应降到没有查询时的上限 {ceiling:.1%}（容许 2 个百分点）：它答对 "
         "{no_query:.1%} ± {no_query_spread:.1%}。把查询作为额外输入的全连接层答对 {dense_with_query:.1%}。",
     )

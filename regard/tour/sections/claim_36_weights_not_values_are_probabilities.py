@@ -66,7 +66,8 @@ def judge(numbers: Numbers) -> Criteria:
         "A distribution is ≥ 0 and sums to 1. Over {seeds} draws what f(x) returns for a query lies between {lowest} "
         "and {highest}, and its sum is off 1 by up to {output_off_one}. By definition it is the mean of the values "
         "under the weights: the weights are what the claim may be said of.",
-        "概率分布应非负且总和为 1。{seeds} 次抽样中，f(x) 对一个查询的输出在 {lowest} 与 {highest} 之间，其和与 1 最多"
+        "概率分布应非负且总和为 1。{seeds} 次抽样中，f(x) 对一个查询只输出一个数，在 {lowest} 与 {highest} 之间，与 1 "
+        "最多"
         "相差 {output_off_one}。按定义它是值在这些权重下的均值：能说是概率分布的是权重。",
     )
 
@@ -101,7 +102,7 @@ SECTION = Section(
         "inherits the values' units and sign, whatever they are; only where the values are themselves distributions, "
         "as the classes of a classifier, is their mean one.",
         "f(x) 分两步：核除以它们的总和，得到权重；权重再对值求平均，得到一个数。非负且总和为 1 的是第一步的结果。第二"
-        "步的结果带着值的单位和正负号；只有当值本身就是分布时（例如分类器的类别），它们的均值才是分布。",
+        "步的结果带着值的单位和正负号；只有当值本身就是分布时（例如类别的 one-hot 向量），它们的均值才是分布。",
     ),
     formula=r"\alpha_i(x) = \frac{K(x - x_i)}{\sum_j K(x - x_j)}, \quad \sum_i \alpha_i(x) = 1; \qquad "
     r"f(x) = \sum_i \alpha_i(x)\, y_i",
@@ -141,7 +142,7 @@ SECTION = Section(
         "smallest": Text("smallest weight", "最小的权重"),
         "lowest": Text("smallest f(x)", "最小的 f(x)"),
         "highest": Text("largest f(x)", "最大的 f(x)"),
-        "output_off_one": Text("largest |sum of f(x) − 1| for a query", "对一个查询，|f(x) 之和 − 1| 的最大值"),
+        "output_off_one": Text("largest |sum of f(x) − 1| for a query", "对一个查询，|f(x) − 1| 的最大值"),
         "seeds": Text("draws of the samples", "抽样次数"),
     },
     deciding="output_off_one",

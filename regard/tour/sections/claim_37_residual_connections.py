@@ -141,11 +141,13 @@ def judge(numbers: Numbers) -> Criteria:
     """A deep stack must learn better with the connections than without."""
     yield numbers.criterion(
         numbers.gain > numbers.spread,
-        "If a block needs the connections, a stack of {depths[-1]} must lose less with them than without, by more "
+        "If deep stacks need the connections, one of {depths[-1]} must lose less with them than without, by more "
         "than the spread over {seeds} seeds: {losses_with[-1]} with and {losses_without[-1]} without, a difference of "
-        "{gain} ± {spread}.",
-        "如果块需要残差连接，{depths[-1]} 层时有连接的损失应比没有的小，差距超过 {seeds} 个种子间的散布：有 "
-        "{losses_with[-1]}，没有 {losses_without[-1]}，相差 {gain} ± {spread}。",
+        "{gain} ± {spread}. With {depths} blocks: {losses_with} with, {losses_without} without.",
+        "如果深的堆叠需要残差连接，{depths[-1]} 个块时有连接的损失应比没有的小，差距超过 {seeds} 个种子间的波动：有连"
+        "接时为 "
+        "{losses_with[-1]}，没有时为 {losses_without[-1]}，相差 {gain} ± {spread}。块数为 {depths} 时：有 "
+        "{losses_with}，没有 {losses_without}。",
     )
 
 
@@ -198,9 +200,9 @@ SECTION = Section(
     notes=(Passage("004", 105, 105), Passage("004", 112, 116)),
     title=Text("Residual connections", "残差连接"),
     claim=Text(
-        "In a block a residual connection follows self-attention (the figure has one around the MLP too), then comes "
+        "In a block a residual connection follows self-attention (usually there is one around the MLP too), then comes "
         "the normalisation; a Transformer is a sequence of such blocks.",
-        "块中自注意力之后接残差连接（图中 MLP 也有一个），然后是归一化；Transformer 就是一串这样的块。",
+        "块中自注意力之后接残差连接（通常 MLP 也有一个），然后是归一化；Transformer 就是一串这样的块。",
     ),
     idea=Text(
         "x + attention(x): a vector stays what it is, and attention only adds to it. Without the x, everything that a "

@@ -95,7 +95,7 @@ def judge(numbers: Numbers) -> Criteria:
         abs(numbers.query_gain) > numbers.query_spread,
         "D_Q: the loss must depend on it, by more than the spread over {seeds} seeds. From {query_sizes[0]} to "
         "{query_sizes[-1]} it falls by {query_gain} ± {query_spread}, mean over the numbers of heads.",
-        "D_Q：损失应取决于它，超过 {seeds} 个种子间的散布。由 {query_sizes[0]} 到 {query_sizes[-1]} 损失下降 "
+        "D_Q：损失应取决于它，差距超过 {seeds} 个种子间的波动。由 {query_sizes[0]} 到 {query_sizes[-1]} 损失下降 "
         "{query_gain} ± {query_spread}，为各头数的均值。",
     )
     yield numbers.criterion(
@@ -109,7 +109,7 @@ def judge(numbers: Numbers) -> Criteria:
         "Two choices, not one: at equal compute, where H · D_Q is the same, it must matter how it is split. Between "
         "the worst and the best split lies {split_gain}, and the spreads of both add up to {split_noise}.",
         "两个选择而不是一个：计算量相同，即 H · D_Q 相同时，如何分配应有影响。最差与最好的分配相差 {split_gain}，两者"
-        "的散布之和为 {split_noise}。",
+        "的波动之和为 {split_noise}。",
     )
     yield numbers.identity(
         numbers.differ == 0,
@@ -223,7 +223,9 @@ SECTION = Section(
             "loss at equal compute, from few wide heads to many narrow ones", "计算量相同时的损失，由少而宽到多而窄"
         ),
         "split_spreads": Text("their standard deviations over the seeds", "其在种子间的标准差"),
-        "split_gain": Text("worst − best of these", "其中最差与最好之差"),
+        "split_gain": Text(
+            "loss of the worst split − of the best, at equal compute", "计算量相同时，最差与最好的损失之差"
+        ),
         "split_noise": Text("sum of the standard deviations of these two", "两者的标准差之和"),
         "heads": Text("heads tried", "试过的头数"),
         "query_sizes": Text("query sizes tried", "试过的查询维度"),

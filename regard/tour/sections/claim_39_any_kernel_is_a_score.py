@@ -105,8 +105,7 @@ SECTION = Section(
     claim=Text(
         "How importance is measured is up to the choice of K. Dividing K by its sum over all samples normalises it "
         "into probabilities; as a computation that amounts to a softmax.",
-        "重要性如何衡量，取决于 K 的选择。K 除以它对所有样本之和，就归一化成了概率；从计算上看，相当于做了一个 "
-        "softmax。",
+        "重要性如何衡量，取决于 K 的选择。K 除以它对所有样本之和，就归一化成了概率；从计算上看，这就是一次 softmax。",
     ),
     idea=Text(
         "A softmax exponentiates scores and divides by the sum; a kernel regression divides kernels by their sum. So "

@@ -130,7 +130,7 @@ def measure(training: Training = SHORT, weigh: Weigh = attention_of, sentences: 
         firsts = [drop_of_the_first(explained, by) for by in explanations]
         rows.append([*firsts, *(rank_correlation(explained, by) for by in explanations[:3])])
     table = torch.tensor(rows)  # (seeds, 7)
-    mean, spread = table.mean(0), table.std(0, correction=0)
+    mean, spread = table.mean(0), table.std(0)
     numbers = Numbers(
         by_attention=mean[0],
         by_gradient=mean[1],
@@ -155,17 +155,18 @@ def judge(numbers: Numbers) -> Criteria:
     """Better than chance, as good as the gradient, and the whole order."""
     yield numbers.criterion(
         numbers.by_attention > numbers.by_chance + numbers.spread,
-        "Deleting the source word with the most attention must cost a translation more than deleting any word, by more "
+        "Deleting the source word with the most attention must cost a translation more than deleting a random word, "
+        "by more "
         "than the spread over {seeds} seeds: the logarithm of the right word's probability falls by {by_attention}, "
         "and by "
         "{by_chance} for a random word (± {spread}); {most} is the most that one word can cost.",
-        "删去注意力最多的源词，对译文的损害应大于随机删去一词，且超过 {seeds} 个种子间的散布：正确词的对数概率下降 "
+        "删去注意力最多的源词，对译文的损害应大于随机删去一词，且超过 {seeds} 个种子间的波动：正确词的对数概率下降 "
         "{by_attention}，随机删词为 {by_chance}（± {spread}）；删一个词最多可下降 {most}。",
     )
     yield numbers.criterion(
         numbers.by_attention > numbers.by_gradient - numbers.spread,
         "The weights must point as well as the gradient does, up to the spread: {by_attention} against {by_gradient}.",
-        "权重所指应不逊于梯度归因（在散布范围内）：{by_attention} 对 {by_gradient}。",
+        "权重所指应不逊于梯度归因（在波动范围内）：{by_attention} 对 {by_gradient}。",
     )
     yield numbers.criterion(
         numbers.correlation > 0.7,
@@ -200,11 +201,11 @@ def draw_drops(table: Tensor) -> Chart:
         Text("chance", "随机"),
         Text("the most", "最大可能"),
     ]
-    bars = Bars(names, table[:, :4].mean(0), spread=table[:, :4].std(0, correction=0), colour="attention")
+    bars = Bars(names, table[:, :4].mean(0), spread=table[:, :4].std(0), colour="attention")
     caption = Text(
         "By how much the logarithm of the right word's probability falls when one source word is deleted, by who chose "
         "that word; mean and spread of the seeds.",
-        "删去一个源词后正确词的对数概率下降多少，按由谁选词分列；种子间的均值与散布。",
+        "删去一个源词后正确词的对数概率下降多少，按由谁选词分列；种子间的均值与波动。",
     )
     return Chart([Panel([bars], y=Text("drop", "下降量"))], caption=caption)
 
