@@ -14,7 +14,7 @@ SUBJECTS = (
     "models",
     "seeing",
     "start",
-    "compiled",  # last, because the compiler leaves processes behind
+    "compiled",  # late, because the compiler leaves processes behind
     "gaussian",  # the last two: KeOps brings an OpenMP of its own, which slows what comes after it
     "kernel",
 )
