@@ -174,8 +174,8 @@ def judge(numbers: Numbers) -> Criteria:
             gain > spread,
             f"{task.en.capitalize()}, {kind.en}: {{heads[-1]}} heads must lose less than {{heads[0]}}, by more than "
             f"the spread over {{seeds}} seeds; the difference is {difference}.",
-            f"{task.zh}，{kind.zh}：{{heads[-1]}} 个头的损失应比 {{heads[0]}} 个头小，差距超过 {{seeds}} 个种子间的散"
-            f"布；实际之差为 {difference}。",
+            f"{task.zh}，{kind.zh}：{{heads[-1]}} 个头的损失应比 {{heads[0]}} 个头小，差距超过 {{seeds}} 个种子间的波"
+            f"动；实际之差为 {difference}。",
         )
 
 
