@@ -15,6 +15,6 @@ SUBJECTS = (
     "seeing",
     "start",
     "compiled",  # late, because the compiler leaves processes behind
-    "gaussian",  # the last two: KeOps brings an OpenMP of its own, which slows what comes after it
+    "gaussian",  # these two last: rows that came after KeOps measured slower than alone
     "kernel",
 )

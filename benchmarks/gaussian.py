@@ -38,7 +38,7 @@ def keops_or_formula(tiny: bool) -> tuple[str, Sums]:
 def rows(tiny: bool = False) -> Iterator[Row]:
     """A width that float32 can reduce to dot products, and one that it cannot; a single query."""
     n, m, repeats = (20, 300, 1) if tiny else (10_000, 100_000, 3)
-    yield one_query(tiny)  # first: KeOps brings an OpenMP of its own, which slows small parallel operations afterwards
+    yield one_query(tiny)  # before KeOps is loaded, after which other rows measured slower than alone
     against, sums = keops_or_formula(tiny)
     torch.manual_seed(0)
     query, key = 5 * torch.rand(n, 1), 5 * torch.rand(m, 1)

@@ -6,24 +6,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.models.model import Model
-from regard.training.task import IGNORE_INDEX, Task
+from regard.training.task import Task
 
 Module = TypeVar("Module", bound=nn.Module)
-
-
-def fit(
-    model: Module, batch: Callable[[int], tuple[Tensor, Tensor]], *, steps: int, learning_rate: float = 3e-3
-) -> Module:
-    """Train a model that gives logits (…, classes): `batch(step)` gives its inputs and the targets (…)."""
-
-    def loss(step: int) -> Tensor:
-        inputs, targets = batch(step)
-        return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten(), ignore_index=IGNORE_INDEX)
-
-    return train(model, loss, steps=steps, learning_rate=learning_rate)
 
 
 def fit_task(task: Task, *, steps: int, learning_rate: float, seed: int) -> Model:

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from regard.view.chart import LANGUAGES, Chart, Language, Text
+from regard.view.panels import power_of_ten
 
 __all__ = [
     "LANGUAGES",
@@ -263,8 +264,6 @@ def _from_fields(fields: dict[str, Any]) -> Section:
 
 # -------------------------------------------------------------------------------------------------- numbers for readers
 
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
 
 def show(value: float | Sequence[float]) -> str:
     """A number as people write it: 0, 0.302, 1024, 4.4·10⁻¹⁶, (2, 1, 20)."""
@@ -276,7 +275,7 @@ def show(value: float | Sequence[float]) -> str:
         return str(value).replace("-", "−")
     if not 1e-3 <= abs(value) < 1e5 and abs(value) < float("inf"):
         mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}".replace("-", "−")
+        return f"{mantissa}·{power_of_ten(int(exponent))}".replace("-", "−")
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
 
 

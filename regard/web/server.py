@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from starlette.routing import Route
 
 from regard.tour import default_language
 from regard.tour.section import Language
-from regard.view.page import static
 from regard.web import curve, formula, pictures, texts
 from regard.web.guard import BodyTooLargeError, Guard, read_json
 from regard.web.model_store import ModelStore
@@ -27,11 +27,24 @@ from regard.web.params import Params
 from regard.web.tour import Tour
 from regard.web.training import RECIPES, Trainer
 
-__all__ = ["FILES", "VIEW_FILES", "application", "free_socket", "serve"]
+__all__ = ["FILES", "application", "free_socket", "serve"]
 
-FILES = ("app.js", "charts.js", "curve.js", "formula.js", "image.js", "model.js", "offer.js", "style.css", "words.js")
-VIEW_FILES = ("maps.js", "maps.css", "chart.css")  # of regard/view: pages of one file are made of them, too
-TOUR_FILES = ("page.js", "page.css")  # of regard/tour
+# What the page is made of, by the room that has it: pages of one file are made of that of the view, too.
+FILES = {
+    "regard.web/static": (
+        "app.js",
+        "charts.js",
+        "curve.js",
+        "formula.js",
+        "image.js",
+        "model.js",
+        "offer.js",
+        "words.js",
+        "style.css",
+    ),
+    "regard.view/static": ("maps.js", "maps.css", "chart.css"),
+    "regard.tour": ("page.js", "page.css"),
+}
 TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
@@ -53,17 +66,16 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
         "train": lambda params: trainer.start(params.choice("kind", list(RECIPES))),
         "training": lambda params: trainer.status(),
         "section": tour.picture,
+        "tour": tour.bodies,
     }
 
     def compute(name: str, params: Params) -> Any:
-        if name == "tour":  # which only looks what is there
-            return tour.bodies(params)
-        with lock:
+        with nullcontext() if name == "tour" else lock:  # that one only looks what is there
             return answers[name](params)
 
     async def answer(request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in answers and name != "tour":
+        if name not in answers:
             return JSONResponse({"error": "there is no such question"}, 404)
         try:
             content = await run_in_threadpool(compute, name, Params(read_json(await request.body())))
@@ -74,18 +86,6 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
         if isinstance(content, bytes):
             return Response(content, media_type="application/octet-stream")
         return JSONResponse(content)
-
-    def file(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name in VIEW_FILES:
-            text = static(name)
-        elif name in TOUR_FILES:
-            text = files("regard.tour").joinpath(name).read_text(encoding="utf-8")
-        elif name in FILES:
-            text = files("regard.web").joinpath("static", name).read_text(encoding="utf-8")
-        else:
-            return JSONResponse({"error": "there is no such page"}, 404)
-        return Response(text, media_type=TYPES[Path(name).suffix])
 
     def page(request: Request) -> Response:
         chosen = request.query_params.get("language") or request.cookies.get("language") or default_language()
@@ -98,10 +98,20 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
     routes = [
         Route("/", page),
         Route("/laboratory", page),
-        Route("/static/{name}", file),
+        Route("/static/{name}", _static_file),
         Route("/api/{name}", answer, methods=["POST"]),
     ]
     return Guard(Starlette(routes=routes), token, port)
+
+
+def _static_file(request: Request) -> Response:
+    name = request.path_params["name"]
+    place = next((place for place, names in FILES.items() if name in names), None)
+    if place is None:
+        return JSONResponse({"error": "there is no such page"}, 404)
+    package, *folders = place.split("/")
+    text = files(package).joinpath(*folders, name).read_text(encoding="utf-8")
+    return Response(text, media_type=TYPES[Path(name).suffix])
 
 
 def free_socket(port: int) -> socket.socket:

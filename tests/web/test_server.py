@@ -14,7 +14,7 @@ import torch
 import regard
 from regard.tour.runner import run_section
 from regard.web import training
-from regard.web.server import FILES, TOUR_FILES, VIEW_FILES, free_socket
+from regard.web.server import FILES, free_socket
 from regard.web.tour import Tour
 from tests.tour import small
 from tests.web.serving import folders, serving
@@ -100,7 +100,7 @@ def test_nothing_else_is_served(server, path):
     assert b"import" not in content
 
 
-@pytest.mark.parametrize("name", [*FILES, *VIEW_FILES, *TOUR_FILES])
+@pytest.mark.parametrize("name", [name for names in FILES.values() for name in names])
 def test_browsers_are_told_what_the_page_may_do(server, name):
     status, headers, content = server.send("GET", f"/static/{name}")
     assert status == 200

@@ -1,0 +1,346 @@
+"""One panel of a chart as SVG: its axes, its marks, and the room that its texts take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from html import escape
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from regard.view.marks import Band, Bars, Dots, Heat, Language, Line, Mark, Note, Panel, words
+
+__all__ = [
+    "CELL",
+    "SERIES",
+    "WIDTH",
+    "PanelDrawing",
+    "Room",
+    "array_of",
+    "numbers_of",
+    "pooled",
+    "power_of_ten",
+    "short",
+    "svg_text",
+    "swatch",
+    "text_width",
+]
+
+SERIES = ("truth", "attention", "samples", "pooled", "other", "ink")  # colours of marks that name none, in turn
+DASHES = {"solid": "", "dashed": "6 4", "dotted": "1.5 4"}
+LEVELS = 24  # shades of a heat map
+CELLS = 72  # a larger map is drawn by the largest weight of each block
+WIDTH, CELL = 720, 46  # pixels: of a chart, and of the largest cell of a heat map
+LETTER = 6.6  # pixels of a Latin letter at 12 px; a Chinese one is twice as wide
+
+
+class PanelDrawing:
+    """One panel in its frame."""
+
+    def __init__(
+        self,
+        panel: Panel,
+        left: float,
+        top: float,
+        width: float,
+        height: float,
+        language: Language,
+        colours: dict[str, str],
+    ) -> None:
+        self.panel, self.language, self.colours = panel, language, colours
+        self.heat = panel.heat
+        self.room = Room.of(panel, width, language)
+        self.left, self.right = left + self.room.left, left + width - 14
+        self.top = top + (24 if panel.title else 10)
+        self.bottom = top + height - self.room.below - (26 if panel.x else 6)
+        self.outer_left = left
+        self.bars = [mark for mark in panel.marks if isinstance(mark, Bars)]
+        if self.heat is not None:
+            self.matrix, self.pool = pooled(self.heat)
+            rows, columns = self.matrix.shape
+            cell = min((self.right - self.left) / max(columns, 1), (self.bottom - self.top) / max(rows, 1))
+            self.right, self.bottom = self.left + columns * cell, self.top + rows * cell
+            self.x_range, self.y_range = (0.0, float(columns)), (float(rows), 0.0)
+        else:
+            self.x_range = panel.x_limits or self._range("x", panel.x_log)
+            self.y_range = panel.y_limits or self._range("y", panel.y_log)
+
+    def draw(self) -> str:
+        parts = [self._axes()]
+        for index, mark in enumerate(self.panel.marks):
+            colour = self.colours.get(words(getattr(mark, "label", ""), "en")) or getattr(mark, "colour", "")
+            parts.append(self._mark(mark, colour or SERIES[index % len(SERIES)]))
+        return "".join(parts)
+
+    # ------------------------------------------------------------------------------------------------- from data to ink
+
+    def _range(self, axis: Literal["x", "y"], log: bool) -> tuple[float, float]:
+        if axis == "x" and self.bars:
+            return -0.6, max(len(mark.names) for mark in self.bars) - 0.4
+        values = [numbers_of(part) for mark in self.panel.marks for part in _values(mark, axis)]
+        numbers = np.concatenate([np.empty(0), *values])
+        numbers = numbers[np.isfinite(numbers) & ((numbers > 0) | (not log))]
+        if not numbers.size:
+            return (0.1, 1.0) if log else (0.0, 1.0)
+        low, high = float(numbers.min()), float(numbers.max())
+        if axis == "y" and self.bars and not log:
+            low, high = min(low, 0.0), max(high, 0.0)
+        if log:
+            return (low / 1.15, high * 1.15) if high > low else (low / 2, high * 2)
+        margin = 0.05 * (high - low) or abs(high) / 2 or 0.5
+        held = axis == "y" and self.bars  # bars stand on 0
+        return (low if held and low == 0 else low - margin), high + margin
+
+    def _x(self, value: float) -> float:
+        return _scaled(value, self.x_range, (self.left, self.right), self.panel.x_log)
+
+    def _y(self, value: float) -> float:
+        return _scaled(value, self.y_range, (self.bottom, self.top), self.panel.y_log)
+
+    def _points(self, xs: Any, ys: Any) -> Iterator[tuple[float, float]]:
+        for x, y in zip(numbers_of(xs).tolist(), numbers_of(ys).tolist(), strict=True):
+            drawable = math.isfinite(x) and math.isfinite(y)
+            if drawable and (x > 0 or not self.panel.x_log) and (y > 0 or not self.panel.y_log):
+                yield self._x(x), min(max(self._y(y), self.top - 4), self.bottom + 4)
+
+    # ------------------------------------------------------------------------------------------------------------- axes
+
+    def _axes(self) -> str:
+        panel, parts = self.panel, []
+        for value, name in self._ticks("x"):
+            x = self._x(value)
+            if self.heat is None and not self.bars:
+                parts.append(f'<path class="grid" d="M{x:.1f} {self.top:.1f}V{self.bottom:.1f}"/>')
+            parts.append(self._tick_below(x, name))
+        for value, name in self._ticks("y"):
+            y = self._y(value)
+            if self.heat is None:
+                parts.append(f'<path class="grid" d="M{self.left:.1f} {y:.1f}H{self.right:.1f}"/>')
+            parts.append(svg_text(self.left - 6, y + 4, name, "end"))
+        if panel.title:
+            parts.append(svg_text(self.outer_left, self.top - 10, words(panel.title, self.language), "start", "title"))
+        middle = (self.left + self.right) / 2
+        if panel.x:
+            below = self.bottom + self.room.below + 16
+            parts.append(svg_text(middle, below, words(panel.x, self.language), "middle", "axis"))
+        if panel.y:
+            x, y = self.outer_left + 12, (self.top + self.bottom) / 2
+            turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"'
+            parts.append(svg_text(x, y, words(panel.y, self.language), "middle", "axis", turned))
+        return "".join(parts)
+
+    def _ticks(self, axis: Literal["x", "y"]) -> list[tuple[float, str]]:
+        if self.heat is not None:
+            names = self.heat.columns if axis == "x" else self.heat.rows
+            if names:
+                return [(index + 0.5, words(name, self.language)) for index, name in enumerate(names)]
+            count = np.shape(self.heat.matrix)[1 if axis == "x" else 0]
+            step = max(1, round(count / 5 / 5) * 5) if count > 10 else max(1, count // 5)
+            return [((index + 0.5) / self.pool, str(index)) for index in range(0, count, step)]
+        if axis == "x" and self.bars:
+            longest = max(self.bars, key=lambda mark: len(mark.names))
+            return [(float(index), words(name, self.language)) for index, name in enumerate(longest.names)]
+        log = self.panel.x_log if axis == "x" else self.panel.y_log
+        low, high = self.x_range if axis == "x" else self.y_range
+        return [(value, short(value)) for value in (_log_ticks(low, high) if log else _ticks(low, high))]
+
+    def _tick_below(self, x: float, name: str) -> str:
+        if not self.room.turned:
+            return svg_text(x, self.bottom + 16, name, "middle")
+        y = self.bottom + 12
+        return svg_text(x + 3, y, name, "end", turn=f' transform="rotate(-48 {x:.1f} {y:.1f})"')
+
+    # ------------------------------------------------------------------------------------------------------------ marks
+
+    def _mark(self, mark: Mark, colour: str) -> str:
+        match mark:
+            case Line():
+                points = list(self._points(mark.x, mark.y))
+                path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
+                dots = "".join(_dot(x, y, 3, colour) for x, y in points) if mark.dots else ""
+                return _line(mark, colour, path) + dots if points else ""
+            case Dots():
+                return "".join(_dot(x, y, mark.size, colour) for x, y in self._points(mark.x, mark.y))
+            case Band():
+                up, down = list(self._points(mark.x, mark.high)), list(self._points(mark.x, mark.low))
+                corners = "L".join(f"{x:.1f} {y:.1f}" for x, y in [*up, *reversed(down)])
+                return f'<path class="band" fill="var(--{colour})" d="M{corners}Z"/>' if corners else ""
+            case Bars():
+                return self._bars(mark, colour)
+            case Heat():
+                return self._heat_map(mark)
+            case Note():
+                text = words(mark.text, self.language)
+                return svg_text(self._x(mark.x), self._y(mark.y), text, "middle", colour=colour)
+
+    def _bars(self, mark: Bars, colour: str) -> str:
+        count, parts = len(self.bars), []
+        width = 0.8 / count
+        heights = numbers_of(mark.heights).tolist()
+        spreads = [0.0] * len(heights) if mark.spread is None else numbers_of(mark.spread).tolist()
+        ground = self._y(max(self.y_range[0], 0.0) if not self.panel.y_log else self.y_range[0])
+        for index, (height, spread) in enumerate(zip(heights, spreads, strict=True)):
+            if not math.isfinite(height):
+                continue
+            left = index - 0.4 + self.bars.index(mark) * width
+            x, right, y = self._x(left), self._x(left + width * 0.92), self._y(height)
+            top, size = min(y, ground), abs(y - ground)
+            box = f'x="{x:.1f}" y="{top:.1f}" width="{right - x:.1f}" height="{size:.1f}"'
+            parts.append(f'<rect class="bar" fill="var(--{colour})" {box}/>')
+            if spread:
+                middle, low, high = (x + right) / 2, self._y(height - spread), self._y(height + spread)
+                parts.append(f'<path class="whisker" d="M{middle:.1f} {low:.1f}V{high:.1f}"/>')
+        return "".join(parts)
+
+    def _heat_map(self, mark: Heat) -> str:
+        largest = mark.largest or float(np.nanmax(self.matrix, initial=0)) or 1.0
+        levels = np.clip(np.nan_to_num(self.matrix) / largest, 0, 1) * LEVELS
+        cell = (self.right - self.left) / max(self.matrix.shape[1], 1)
+        parts = []
+        for level in range(1, LEVELS + 1):  # one path for each shade
+            rows, columns = np.nonzero(np.ceil(levels).astype(int) == level)
+            if len(rows):
+                shape = "".join(
+                    f"M{self.left + column * cell:.1f} {self.top + row * cell:.1f}h{cell:.2f}v{cell:.2f}h-{cell:.2f}z"
+                    for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+                )
+                parts.append(f'<path fill="var(--{mark.colour})" fill-opacity="{level / LEVELS:.2f}" d="{shape}"/>')
+        width, height = self.right - self.left, self.bottom - self.top
+        frame = f'x="{self.left:.1f}" y="{self.top:.1f}" width="{width:.1f}" height="{height:.1f}"'
+        parts.append(f'<rect class="frame" {frame}/>')
+        for row, column in mark.marked:
+            x, y = self.left + column * cell, self.top + row * cell
+            parts.append(f'<rect class="marked" x="{x:.1f}" y="{y:.1f}" width="{cell:.1f}" height="{cell:.1f}"/>')
+        return "".join(parts)
+
+
+class Room(NamedTuple):
+    """What the texts around a panel take."""
+
+    left: float
+    below: float  # the names below it, without its label
+    turned: bool  # whether these are longer than their place
+
+    @classmethod
+    def of(cls, panel: Panel, width: float, language: Language) -> Room:
+        """Of a panel so many pixels wide."""
+        left, heat = 44.0, panel.heat
+        if heat is not None and heat.rows:
+            left = max(text_width(words(name, language)) for name in heat.rows) + 10
+        left += 18 if panel.y else 0
+        bars = [mark.names for mark in panel.marks if isinstance(mark, Bars)]
+        names = heat.columns if heat is not None else max(bars, key=len, default=())
+        longest = max((text_width(words(name, language)) for name in names), default=0)
+        cells = pooled(heat)[0].shape[1] if heat is not None else len(names)
+        place = min((width - left - 14) / max(cells, 1), CELL if heat is not None else WIDTH)
+        turned = longest > place
+        return cls(left, longest * 0.75 + 10 if turned else 16.0, turned)
+
+
+def pooled(heat: Heat) -> tuple[np.ndarray, int]:
+    """The matrix, or the largest numbers of its blocks; and how long the sides of the blocks are."""
+    matrix = np.asarray(array_of(heat.matrix), dtype=float)
+    pool = max(1, math.ceil(max(matrix.shape) / CELLS))
+    if pool > 1:
+        rows, columns = (-size % pool for size in matrix.shape)
+        matrix = np.pad(matrix, ((0, rows), (0, columns)), constant_values=np.nan)
+        blocks = matrix.reshape(matrix.shape[0] // pool, pool, -1, pool)
+        matrix = np.nanmax(blocks, axis=(1, 3))
+    return matrix, pool
+
+
+def _values(mark: Mark, axis: str) -> list[Any]:
+    match mark:
+        case Line() | Dots():
+            return [getattr(mark, axis)]
+        case Band():
+            return [mark.x] if axis == "x" else [mark.low, mark.high]
+        case Bars():
+            spread = 0.0 if mark.spread is None else numbers_of(mark.spread)
+            return [] if axis == "x" else [numbers_of(mark.heights) + spread, numbers_of(mark.heights) - spread]
+        case Note():
+            return [[getattr(mark, axis)]]
+    return []
+
+
+def array_of(values: Any) -> Any:
+    """Numbers as NumPy takes them."""
+    return values.detach().numpy() if hasattr(values, "detach") else values
+
+
+def numbers_of(values: Any) -> np.ndarray:
+    """Numbers in a row; those that are not finite are NaN, and are not drawn."""
+    numbers = np.asarray(array_of(values), dtype=float).reshape(-1)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _scaled(value: float, given: tuple[float, float], wanted: tuple[float, float], log: bool) -> float:
+    low, high, value = (math.log(x) for x in (*given, value)) if log else (*given, value)
+    return wanted[0] + (value - low) / ((high - low) or 1) * (wanted[1] - wanted[0])
+
+
+def _ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers in a range, three to seven of them."""
+    rough = (high - low) / about or 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(part * power for part in (1, 2, 5, 10) if part * power >= rough * 0.999)
+    return [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = max(1, len(powers) // 6)
+    parts = (1, 2, 5) if len(powers) <= 2 else (1,)
+    return [part * 10.0**power for power in powers[::every] for part in parts if low <= part * 10.0**power <= high]
+
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def power_of_ten(exponent: int) -> str:
+    """10⁻¹⁶."""
+    return f"10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def short(value: float) -> str:
+    """A number at an axis or in a table: 0, 0.25, 1,024, 10⁻¹⁶."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:,.6g}".replace("-", "−")
+    exponent = math.floor(math.log10(abs(value)) + 1e-9)
+    mantissa = value / 10.0**exponent
+    front = "" if abs(mantissa - 1) < 1e-9 else f"{mantissa:.3g}·"
+    return f"{front}{power_of_ten(exponent)}".replace("-", "−")
+
+
+def text_width(text: str) -> float:
+    """About how wide a text is, in pixels."""
+    return sum(2 * LETTER if ord(letter) > 0x2E80 else LETTER for letter in text)
+
+
+def svg_text(x: float, y: float, text: str, anchor: str, kind: str = "", turn: str = "", colour: str = "") -> str:
+    """A text beside a point: start, middle or end of it there."""
+    kind = f' class="{kind}"' if kind else ""
+    fill = f' fill="var(--{colour})"' if colour and colour != "ink" else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{kind}{fill}{turn}>{escape(text)}</text>'
+
+
+def _line(mark: Line, colour: str, path: str) -> str:
+    dash = f' stroke-dasharray="{DASHES[mark.style]}"' if DASHES[mark.style] else ""
+    return f'<path class="line" stroke="var(--{colour})"{dash} d="{path}"/>'
+
+
+def _dot(x: float, y: float, radius: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="var(--{colour})"/>'
+
+
+def swatch(mark: Any, x: float, y: float, colour: str) -> str:
+    """The sign in front of a label."""
+    match mark:
+        case Line():
+            dot = _dot(x + 12, y, 3, colour) if mark.dots else ""
+            return _line(mark, colour, f"M{x:.1f} {y:.1f}h24") + dot
+        case Dots():
+            return _dot(x + 12, y, mark.size, colour)
+    kind = "band" if isinstance(mark, Band) else "bar"
+    return f'<rect class="{kind}" fill="var(--{colour})" x="{x + 4:.1f}" y="{y - 6:.1f}" width="16" height="11"/>'
