@@ -25,6 +25,7 @@ __all__ = ["AttentionDisplay"]
 QUERY, KEY = "query (looks)", "key (looked at)"
 LABELLED = 64  # tokens on an axis that all have labels; of more, every second, third …
 GAP = 0.03  # between the maps of a grid, of a map
+CELLS = 160  # of a map in the grid, a side: as many as it has pixels. Of more tokens, each cell keeps the largest weight
 
 
 class AttentionDisplay:
@@ -61,7 +62,7 @@ class AttentionDisplay:
     ) -> None:
         if not maps:
             raise ValueError("maps: expected one or more, got none")
-        self.title, self.signed = title, False
+        self.title, self.signed, self.before = title, False, list[AttentionMap]()
         layers = maps.by_layer() if isinstance(maps, Capture) else maps
         self.maps = [_entry(layer, entry, tokens, key_tokens) for layer in layers]  # weights (1, heads, n, m)
 
@@ -75,7 +76,7 @@ class AttentionDisplay:
         pairs = zip(self.maps, other.maps, strict=True)
         changes = [replace(layer, weights=layer.weights - earlier.weights) for layer, earlier in pairs]
         display = AttentionDisplay(changes, title=self.title)
-        display.signed = True
+        display.signed, display.before = True, other.maps
         return display
 
     # ------------------------------------------------------------------------------------------------------ pictures
@@ -109,9 +110,11 @@ class AttentionDisplay:
 
     def save(self, path: str | Path, layer: int | None = None, head: int | None = None) -> Path:
         """Write .png, .svg or .pdf: one head (layer and head), the mean of a layer's heads (layer), or the grid of all;
-        or .html: all of them, to explore."""
-        if Path(path).suffix.lower() == ".html" and not self.signed:
-            files.write(Path(path), page.html(self.title or "Attention", self.maps))
+        or .html: all of them, to explore; of a difference both runs, and what changed."""
+        if Path(path).suffix.lower() == ".html":
+            pairs = zip(self.maps, self.before, strict=True) if self.signed else ()
+            after = [replace(layer, weights=layer.weights + before.weights) for layer, before in pairs]
+            files.write(Path(path), page.html(self.title or "Attention", after or self.maps, self.before))
             return Path(path)
         return pictures.write(self._drawing(layer, head), path)
 
@@ -137,7 +140,7 @@ class AttentionDisplay:
             figure = pictures.figure(1.3 + 0.85 * len(self.maps), max(5.0, 1.7 + 0.85 * len(heads)))
             axes = figure.subplots()
             for row, layer in enumerate(self.maps):
-                for column, weights in enumerate(layer.weights[0]):
+                for column, weights in enumerate(page.pooled(layer.weights[0], CELLS)):
                     image = self._draw(axes, weights)
                     image.set_extent((column + GAP, column + 1 - GAP, row + 1 - GAP, row + GAP))
             axes.set_xticks([column + 0.5 for column in range(len(heads))], [str(head) for head in heads])
