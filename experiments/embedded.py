@@ -19,10 +19,10 @@ RECIPES = {
         "context": 128, "steps": 5_000, "learning_rate": 3e-3, "dropout": 0.0,
     },
     "translator": {
-        "task": "translate", "model": "transformer", "size": 64, "layers": 2, "heads": 4, "steps": 4_000,
+        "task": "translate", "model": "transformer", "size": 64, "layers": 2, "heads": 4, "steps": 2_000,
         "learning_rate": 2e-3, "dropout": 0.05,
     },
-    "vit": {"task": "images", "model": "vit", "size": 48, "layers": 2, "heads": 4, "patch_size": 2, "steps": 2_000},
+    "vit": {"task": "images", "model": "vit", "size": 64, "layers": 3, "heads": 4, "patch_size": 2, "steps": 3_000},
     "resnet": {"task": "images", "model": "resnet", "depths": "1,1,1", "steps": 600},
 }  # fmt: skip
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
+import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -112,14 +114,28 @@ class AttentionDisplay:
         """Write .png, .svg or .pdf: one head (layer and head), the mean of a layer's heads (layer), or the grid of all;
         or .html: all of them, to explore; of a difference both runs, and what changed."""
         if Path(path).suffix.lower() == ".html":
-            pairs = zip(self.maps, self.before, strict=True) if self.signed else ()
-            after = [replace(layer, weights=layer.weights + before.weights) for layer, before in pairs]
-            files.write(Path(path), page.html(self.title or "Attention", after or self.maps, self.before))
+            files.write(Path(path), page.html(self.title or "Attention", *self._runs()))
             return Path(path)
         return pictures.write(self._drawing(layer, head), path)
 
+    def widget(self) -> Any:
+        """The page as a widget for notebooks; `_repr_mimebundle_` shows it where anywidget is installed."""
+        from regard.view.widget import AttentionWidget
+
+        return AttentionWidget(data=page.content(*self._runs()))
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.widget()._repr_mimebundle_(**options) if find_spec("anywidget") else None
+
     def _repr_html_(self) -> str:
         return pictures.html(self._drawing(None, None))
+
+    def _runs(self) -> tuple[list[AttentionMap], list[AttentionMap]]:
+        """The maps that pages show: of a difference those after it and those before."""
+        if not self.signed:
+            return self.maps, []
+        pairs = zip(self.maps, self.before, strict=True)
+        return [replace(layer, weights=layer.weights + before.weights) for layer, before in pairs], self.before
 
     def _drawing(self, layer: int | None, head: int | None) -> Callable[[], Figure]:
         single = len(self.maps) == 1 and len(self.maps[0].heads) == 1
@@ -211,26 +227,45 @@ def _entry(
     """One entry of the batch, (1, heads, n, m), without its padding, and with texts for both axes."""
     if not -len(layer.weights) <= entry < len(layer.weights):
         raise IndexError(f"entry: expected a number below {len(layer.weights)}, got {entry}")
-    weights = layer.weights[entry].detach().float().cpu()  # (heads, n, m)
-    m = weights.shape[-1]
+    n, m = layer.weights.shape[2:]
+    columns = layer.keys or tuple(range(m))
     if tokens is None and key_tokens is None and layer.tokens:
-        return replace(layer, weights=weights[None])
+        return _cut(layer, entry, range(n), range(m))
     other = tokens if key_tokens is None else key_tokens
     # The encoder beside a decoder reads the other sequence. So may a decoder of one token, unless the length tells.
     sequence = other if layer.kind == "self" and other is not None and len(other) == m else tokens
     queries = [str(query) for query in range(max(layer.queries, default=-1) + 1)] if sequence is None else sequence
     keys = other if layer.kind == "cross" else sequence
-    keys = [str(key) for key in range(m)] if keys is None else keys
-    if len(keys) > m:
+    keys = [str(key) for key in range(max(columns, default=-1) + 1)] if keys is None else keys
+    if len(keys) > max(columns, default=-1) + 1:
         raise ValueError(f"tokens: {layer.name} has {m} keys, got {len(keys)} tokens")
     rows = [row for row, query in enumerate(layer.queries) if query < len(queries)]
-    chosen = tuple(layer.queries[row] for row in rows)
+    kept = [column for column, key in enumerate(columns) if key < len(keys)]
+    return replace(
+        _cut(layer, entry, rows, kept),
+        tokens=tuple(shown(queries[layer.queries[row]]) for row in rows),
+        key_tokens=tuple(shown(keys[columns[column]]) for column in kept),
+    )
+
+
+def _cut(layer: AttentionMap, entry: int, rows: Sequence[int], columns: Sequence[int]) -> AttentionMap:
+    """One entry of the batch, with these of its rows and columns."""
+
+    def taken(tensor: Tensor | None, indices: Sequence[int], dim: int = 2) -> Tensor | None:
+        if tensor is None:
+            return None
+        part = tensor if dim == 3 else tensor[entry : entry + 1 or None].detach().float().cpu()  # (1, heads, …)
+        return part if len(indices) == part.shape[dim] else part.index_select(dim, torch.tensor(list(indices), dtype=torch.long))
+
+    weights = taken(layer.weights, rows)
+    assert weights is not None
+    operands: dict[str, Any] = {"query": rows, "key": columns, "value": columns, "output": rows, "sink": rows}
     return replace(
         layer,
-        weights=(weights if len(rows) == weights.shape[1] else weights[:, rows])[None, ..., : len(keys)],
-        queries=chosen,
-        tokens=tuple(shown(queries[query]) for query in chosen),
-        key_tokens=tuple(map(shown, keys)),
+        weights=taken(weights, columns, 3),
+        queries=tuple(layer.queries[row] for row in rows),
+        keys=tuple(layer.keys[column] for column in columns) if layer.keys else (),
+        **{name: taken(getattr(layer, name), indices) for name, indices in operands.items()},
     )
 
 

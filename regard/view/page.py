@@ -86,7 +86,8 @@ def describe(maps: Sequence[AttentionMap], levels: int) -> dict[str, Any]:
     layers = []
     for layer in maps:
         small = pooled(layer.weights[0])
-        layers.append({**layer.to_dict(), "small": _text(packed(small, levels)), "side": list(small.shape[1:])})
+        known = {**layer.to_dict(), "sink": layer.sink is not None}
+        layers.append({**known, "small": _text(packed(small, levels)), "side": list(small.shape[1:])})
     return {"levels": levels, "layers": layers, "scores": scores, "opens": most_telling(scores)}
 
 

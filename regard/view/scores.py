@@ -42,7 +42,7 @@ def _layer_scores(layer: AttentionMap) -> dict[str, list[float | None]]:
     scores = dict.fromkeys((PREVIOUS, DUPLICATE, INDUCTION, FIRST, OFFSET), nothing)
     if not n or m < 2:
         return scores
-    rows, columns = torch.tensor(layer.queries)[:, None], torch.arange(m)
+    rows, columns = torch.tensor(layer.queries)[:, None], torch.tensor(layer.keys or range(m))
     scores[FIRST] = _share(weights, (columns == 0) & (rows > 0))
     distance = (columns - rows).expand(n, m)
     sums, counts = (torch.zeros(heads, n + 2 * m + int(rows.max())) for _ in range(2))
@@ -58,7 +58,7 @@ def _layer_scores(layer: AttentionMap) -> dict[str, list[float | None]]:
         mean[:, before] = 0.0  # the token before is a score of its own
     scores[OFFSET] = mean.amax(1).tolist()
     scores[PREVIOUS] = _share(weights, columns == rows - 1)
-    if len(layer.key_tokens) == m and all(query < m for query in layer.queries):
+    if len(layer.key_tokens) == m and not layer.keys and all(query < m for query in layer.queries):
         numbers = {token: number for number, token in enumerate(layer.key_tokens)}
         keys = torch.tensor([numbers[token] for token in layer.key_tokens])
         same = keys[rows] == keys  # (n, m)

@@ -31,10 +31,10 @@ const between = (stops, share) => {
 export const colour = (share, dark, map = "weights") =>
   between(MAPS[map][dark ? "dark" : "light"], map === "changes" ? (share + 1) / 2 : share);
 
-/** The colour of letters that can be read on it. */
+/** The colour of letters that can be read on it: black or white, whichever has the contrast that WCAG asks for. */
 export function readable(share, dark, map = "weights") {
-  const [red, green, blue] = colour(share, dark, map);
-  return 0.3 * red + 0.59 * green + 0.11 * blue < 140 ? "#fff" : "#111";
+  const linear = colour(share, dark, map).map((part) => (part / 255 <= 0.04 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.179 ? "#fff" : "#000";
 }
 
 export const SCALES = ["row", "weight", "log"];

@@ -33,6 +33,9 @@ export function insideView({ pin }) {
       for (let j = 0; j < m; j += 1) if (weights[at.i * m + j] > weights[at.i * m + at.j]) at.j = j;
     };
     best();
+    const largestOf = (count, value_) => Array.from({ length: count }, (_, index) => index).reduce((most, index) => (Math.abs(value_(index)) > Math.abs(value_(most)) ? index : most), 0);
+    at.d = largestOf(size, (d) => query[at.i * size + d] * key[at.j * size + d]);
+    at.c = largestOf(valueSize, (c) => output[at.i * valueSize + c]);
 
     const queryName = (i) => layer.tokens[known.rows[0] + i];
     const keyName = (j) => layer.key_tokens[known.keys[0] + j];

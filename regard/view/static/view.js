@@ -66,11 +66,11 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     };
     const listeners = { hover: (chosen) => hover(chosen, index), pin: pinned };
     const [lines, heat] = [strips(listeners), heatMap(listeners)];
-    const words = element("div", { class: "rv-words" });
+    const words = element("div", { class: "rv-words", tabindex: "0", role: "group", "aria-label": t("the text") });
     // A slider's value is read aloud when it changes: the token, and what it looks at.
-    const node = element("div", { class: "rv-panel", role: "slider", tabindex: "0", "aria-orientation": "vertical", "aria-valuemin": "0" },
-      ...(other ? [element("b", { class: "rv-name" }, names[index])] : []), words, element("div", { class: "rv-frame-box" }, lines.node, heat.node));
-    node.addEventListener("keydown", (event) => {
+    const slider = element("div", { class: "rv-slider", role: "slider", tabindex: "0", "aria-orientation": "vertical", "aria-valuemin": "0" }, lines.node, heat.node);
+    const node = element("div", { class: "rv-panel" }, ...(other ? [element("b", { class: "rv-name" }, names[index])] : []), words, slider);
+    slider.addEventListener("keydown", (event) => {
       const last = one.layers[layerIndex(one)].tokens.length - 1;
       const row = { ArrowUp: Math.max((view.row ?? last + 1) - 1, 0), ArrowDown: Math.min((view.row ?? -1) + 1, last), Home: 0, End: last, Escape: null }[event.key];
       if (row === undefined) return;
@@ -82,7 +82,7 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     words.addEventListener("pointerleave", () => hover(null, index));
     words.addEventListener("click", (event) => over(event) && pinned({ [over(event).dataset.side]: Number(over(event).dataset.index) }));
     const saved = { words: [], shades: [] };
-    return { node, lines, heat, words, saved, source: one };
+    return { node, slider, lines, heat, words, saved, source: one };
   }
 
   // -------------------------------------------------------------------------------------------------------------- state
@@ -178,6 +178,7 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
       if (index === 0) {
         const isLong = Math.max(layer.tokens.length, layer.key_tokens.length) > WHOLE;
         wholeBox.hidden = view.view === "map" && !isLong;
+        wholeBox.classList.toggle("rv-long", isLong);
         wholeBox.firstChild.textContent = t(isLong ? "the whole text; drag the window" : "the map of this head");
         if (!wholeBox.hidden) whole.draw({ layer, shares, rows, keys, map: "weights", dark, isLong }, Math.min(360, Math.max(200, side)));
       }
@@ -228,10 +229,10 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
       if (view.view === "map") one.heat.mark(fits);
       shade(one, layer, fits, heads[index], dark);
       const text = fits ? said(layer, fits, heads[index]) : t("no token is chosen: arrow keys choose one");
-      one.node.setAttribute("aria-label", other ? `${t("token")}, ${names[index]}` : t("token"));
-      one.node.setAttribute("aria-valuemax", String(Math.max(0, n - 1)));
-      one.node.setAttribute("aria-valuenow", String(view.row ?? 0));
-      one.node.setAttribute("aria-valuetext", text);
+      one.slider.setAttribute("aria-label", other ? `${t("token")}, ${names[index]}` : t("token"));
+      one.slider.setAttribute("aria-valuemax", String(Math.max(0, n - 1)));
+      one.slider.setAttribute("aria-valuenow", String(view.row ?? 0));
+      one.slider.setAttribute("aria-valuetext", text);
     });
     const layer = source.layers[layerIndex(source)];
     const fits = chosen && (chosen.row ?? 0) < layer.tokens.length && (chosen.column ?? 0) < layer.key_tokens.length;
@@ -273,6 +274,7 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     const all = Array.from({ length: count }, (_, index) => [isRow ? weights[chosen.row * m + index] : weights[index * m + chosen.column], index]);
     const best = all.filter(([weight]) => weight >= 0.005).sort((one, two) => two[0] - one[0]).slice(0, TOP)
       .map(([weight, index]) => `${short((isRow ? layer.key_tokens : layer.tokens)[index], 20)} ${weight.toFixed(2)}`);
+    if (isRow && layer.sink) best.push(`${t("(sink)")} ${Math.max(0, 1 - all.reduce((sum, [weight]) => sum + weight, 0)).toFixed(2)}`);
     const token = isRow ? layer.tokens[chosen.row] : layer.key_tokens[chosen.column];
     return `${t(isRow ? "“{token}” looks at" : "“{token}” is looked at by", { token })}: ${best.join(" · ") || "–"}`;
   }

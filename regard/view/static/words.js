@@ -39,10 +39,12 @@ const CHINESE = {
   "{title}: what every token looks at": "{title}：每个词元在看什么",
   "no token is chosen: arrow keys choose one": "尚未选择词元：用方向键选择",
   token: "词元",
+  "the text": "文字",
   ["Point at a token to see what it looks at; click to keep it. Shift-click a head, or press Space on it, to see several at once."]:
     "指向一个词元，看它在看什么；点击可固定。按住 Shift 点击一个头，或在其上按空格键，可同时看几个头。",
   "“{token}” looks at": "“{token}” 在看",
   "“{token}” is looked at by": "在看 “{token}” 的有",
+  "(sink)": "（汇）",
   "close {label}": "关闭{label}",
   "of each row the {kept} largest weights are in this page": "本页只存每行最大的 {kept} 个权重",
   "the numbers": "数据",
