@@ -41,7 +41,7 @@ class AttentionCall:
     scores: what `known` was made of, masked · sink: (batch, heads, n), what went to a sink beside `known`
     causal: whether no query may attend to a later key; None: the weights tell
     positions, key_positions: of the queries and keys in their sequences; None: 0, 1, 2 …, as far as known
-    index: how many calls of the module came before; None: not counted
+    index: who has counted, and how many calls of the module came before; None: nobody
     watch: how to be called with the gradient of the weights, where that is not simply by the output's
     """
 
@@ -61,7 +61,7 @@ class AttentionCall:
     causal: bool | None = None
     positions: Sequence[int] | None = None
     key_positions: Sequence[int] | None = None
-    index: int | None = None
+    index: tuple[int, int] | None = None
     watch: Callable[[Callable[[Tensor], None]], None] | None = None
 
     @property

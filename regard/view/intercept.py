@@ -268,7 +268,7 @@ class Tracker(TorchDispatchMode):
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
         call = found.call(module, result, axes, self._wants_operands)
-        call = replace(call, index=self._calls[module])
+        call = replace(call, index=(id(self), self._calls[module]))
         self._calls[module] += 1
         changed = _edit(call)
         if self.observer is None:
@@ -306,7 +306,7 @@ class Tracker(TorchDispatchMode):
                     f"{self.paths[module] or type(module).__name__}: edits pass no gradients into the function that "
                     "computes it: run the model under torch.no_grad()"
                 )
-            call = replace(found.call(module, result, state.axes, True), index=self._calls[module])
+            call = replace(found.call(module, result, state.axes, True), index=(id(self), self._calls[module]))
             self._calls[module] += 1
             changed = edited(call)
             result = result if changed.output is call.output else self._replaced(found, changed, result)

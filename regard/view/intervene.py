@@ -140,16 +140,19 @@ class Intervention:
         *,
         queries: Indices = None,
     ) -> Edit:
-        """Give heads the outputs that they had in another run, captured with operands=True, call by call."""
-        outputs = {(one.name, one.call): one for one in source}
-        if any(one.output is None for one in source) or not outputs:
+        """Give heads the outputs that they had in another run, captured with operands=True, call by call; after the
+        last call of a layer in that run, from the first one on again."""
+        if any(one.output is None for one in source) or not source:
             raise ValueError("source: expected a capture with operands=True, got one without outputs")
+        first: dict[tuple[int, str], int] = {}
 
         def other(output: Tensor, call: AttentionCall, edit: Edit) -> Tensor:
-            name, index = self._name(call)[0], call.index or 0
-            if (name, index) not in outputs:
-                raise ValueError(f"source: it has no call {index} of {name}")
-            found = outputs[name, index]
+            name = self._name(call)[0]
+            calls = [one for one in source if one.name == name]
+            if not calls:
+                raise ValueError(f"source: it has no call of {name}")
+            counter, index = call.index or (0, 0)
+            found = calls[(index - first.setdefault((counter, name), index)) % len(calls)]
             wanted = _checked("heads", edit.heads, call.heads, name)
             missing = [head for head in wanted if head not in found.heads]
             if missing:
@@ -216,7 +219,7 @@ class Intervention:
         call = replace(call, module=module)
         name, layer = self._name(call)
         if call.index is None:  # one of `regard.attend`, which nobody else counts
-            call = replace(call, index=self._counts.get(name, 0))
+            call = replace(call, index=(0, self._counts.get(name, 0)))
             self._counts[name] = self._counts.get(name, 0) + 1
         edits = [edit for edit in self.edits if edit.concerns(layer, name)]
         for edit in self.edits:
