@@ -84,7 +84,7 @@ export function insideView({ pin }) {
     ];
 
     const chooser = (name, label, options) => {
-      const select = element("select", { onchange: () => { at[name] = select.selectedIndex; if (name === "i") best(); mark(); } },
+      const select = element("select", { "aria-label": label, onchange: () => { at[name] = select.selectedIndex; if (name === "i") best(); mark(); } },
         ...options.map((text, index) => element("option", { value: index }, text)));
       return { name, select, node: element("label", {}, label, " ", select) };
     };

@@ -112,7 +112,7 @@ export function strips({ hover, pin }) {
         return sum / Math.max(1, count);
       };
     }
-    parts.title.textContent = t(chosen?.row === undefined ? "mean weight" : "weight");
+    parts.title.textContent = t(chosen?.row === undefined ? "mean" : "weight");
     parts.lines.replaceChildren(...lines);
     parts.outside.replaceChildren(...outside);
     const room = place.bars - 38;

@@ -41,7 +41,6 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     (value) => go({ view: value }));
   const chips = element("div", { class: "rv-chips" });
   const about = element("p", { class: "rv-about" });
-  const readout = element("p", { class: "rv-readout" });
   const whole = overview({ move: (row, key) => go({ at: [row - WINDOW / 2, key - WINDOW / 2].map(Math.round).join(",") }) });
   const wholeBox = element("figure", { class: "rv-whole" }, element("figcaption"), whole.node);
   const panels = sources.map((one, index) => panel(one, index));
@@ -51,13 +50,14 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
   const details = element("details", { class: "rv-numbers", ontoggle: () => fillNumbers() }, element("summary", {}, t("the numbers")), numbers);
   const download = (ending) => element("button", { type: "button", title: t("save what is shown"), onclick: () => saveDrawings(drawings(), `attention.${ending}`) }, ending.toUpperCase());
   root.classList.add("rv");
-  root.replaceChildren(element("div", { class: "rv-columns" },
+  root.replaceChildren(element("div", { class: other ? "rv-columns rv-two" : "rv-columns" },
     element("section", { class: "rv-side", "aria-label": t("heads") },
-      element("div", { class: "rv-tools" }, element("label", {}, t("heads"), " ", sort), scale.node), grid.node, wholeBox),
+      element("div", { class: "rv-tools" }, element("label", {}, t("heads"), " ", sort), scale.node), grid.node,
+      ...(isSame ? [element("p", { class: "rv-note" }, t("small pictures: {first} minus {second}", { first: names[0], second: names[1] }))] : []), wholeBox),
     element("section", { class: "rv-main", "aria-label": t("one head") },
       element("div", { class: "rv-tools" }, chips, element("span", { class: "rv-space" }), views.node,
         element("span", { class: "rv-saves" }, download("svg"), download("png"))),
-      about, figures, readout, details)));
+      about, figures, details)));
 
   function panel(one, index) {
     const pinned = (chosen) => {
@@ -66,10 +66,11 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     };
     const listeners = { hover: (chosen) => hover(chosen, index), pin: pinned };
     const [lines, heat] = [strips(listeners), heatMap(listeners)];
+    const readout = element("p", { class: "rv-readout" });
     const words = element("div", { class: "rv-words", tabindex: "0", role: "group", "aria-label": t("the text") });
     // A slider's value is read aloud when it changes: the token, and what it looks at.
     const slider = element("div", { class: "rv-slider", role: "slider", tabindex: "0", "aria-orientation": "vertical", "aria-valuemin": "0" }, lines.node, heat.node);
-    const node = element("div", { class: "rv-panel" }, ...(other ? [element("b", { class: "rv-name" }, names[index])] : []), words, slider);
+    const node = element("div", { class: "rv-panel" }, ...(other ? [element("b", { class: "rv-name" }, names[index])] : []), words, slider, readout);
     slider.addEventListener("keydown", (event) => {
       const last = one.layers[layerIndex(one)].tokens.length - 1;
       const row = { ArrowUp: Math.max((view.row ?? last + 1) - 1, 0), ArrowDown: Math.min((view.row ?? -1) + 1, last), Home: 0, End: last, Escape: null }[event.key];
@@ -82,7 +83,7 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     words.addEventListener("pointerleave", () => hover(null, index));
     words.addEventListener("click", (event) => over(event) && pinned({ [over(event).dataset.side]: Number(over(event).dataset.index) }));
     const saved = { words: [], shades: [] };
-    return { node, slider, lines, heat, words, saved, source: one };
+    return { node, slider, readout, lines, heat, words, saved, source: one };
   }
 
   // -------------------------------------------------------------------------------------------------------------- state
@@ -206,7 +207,8 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     const isOne = layer.kind !== "cross" && layer.tokens.join("\n") === layer.key_tokens.join("\n");
     one.saved = { layer, queries: layer.tokens.map(span("row")), shades: [] };
     one.saved.keys = isOne ? one.saved.queries : layer.key_tokens.map(span("column"));
-    one.words.replaceChildren(...(isOne ? one.saved.queries : [...one.saved.keys, element("i", {}, "→"), ...one.saved.queries]));
+    const spans = isOne ? one.saved.queries : [...one.saved.keys, element("i", {}, "→"), ...one.saved.queries];
+    one.words.replaceChildren(...spans.flatMap((node) => [node, " "]));
   }
 
   const pinned = () => (view.row === null ? null : { row: view.row });
@@ -233,11 +235,9 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
       one.slider.setAttribute("aria-valuemax", String(Math.max(0, n - 1)));
       one.slider.setAttribute("aria-valuenow", String(view.row ?? 0));
       one.slider.setAttribute("aria-valuetext", text);
+      one.readout.textContent = fits ? text
+        : t("Point at a token to see what it looks at; click to keep it. Shift-click a head, or press Space on it, to see several at once.");
     });
-    const layer = source.layers[layerIndex(source)];
-    const fits = chosen && (chosen.row ?? 0) < layer.tokens.length && (chosen.column ?? 0) < layer.key_tokens.length;
-    readout.textContent = fits ? said(layer, chosen, heads[0])
-      : t("Point at a token to see what it looks at; click to keep it. Shift-click a head, or press Space on it, to see several at once.");
   }
 
   function shade(one, layer, chosen, matrices, dark) {

@@ -18,7 +18,7 @@ const CHINESE = {
   "scale of the colours": "颜色的尺度",
   row: "按行",
   weight: "权重",
-  "mean weight": "平均权重",
+  mean: "平均",
   log: "对数",
   "relative to the largest weight of each row": "相对于每行最大的权重",
   "from 0 to 1, so that heads can be compared": "从 0 到 1，便于比较各个头",
@@ -65,6 +65,7 @@ const CHINESE = {
   after: "之后",
   before: "之前",
   "{first} minus {second}": "{first}减{second}",
+  "small pictures: {first} minus {second}": "小图：{first}减{second}",
   "The operands of this head are not in this page: it has those of the head that it opens with.": "本页没有这个头的操作数，只有打开时那个头的。",
   // inside.js
   "scores from queries and keys": "由查询和键得到评分",

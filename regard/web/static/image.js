@@ -2,7 +2,6 @@
 
 import { ask } from "./app.js";
 import { element, table } from "./dom.js";
-import { colour } from "./colours.js";
 import { offer } from "./offer.js";
 import { t } from "./words.js";
 
@@ -108,8 +107,8 @@ function overlay(canvas, url, places) {
     const [down, across] = [SIDE / places.length, SIDE / places[0].length];
     places.forEach((row, i) => row.forEach((value, j) => {
       const share = value / largest;
-      context.globalAlpha = 0.2 + 0.55 * share;
-      context.fillStyle = `rgb(${colour(share, false)})`;
+      context.globalAlpha = 0.72 * share;
+      context.fillStyle = "#f07818";
       context.fillRect(j * across, i * down, across + 0.5, down + 0.5);
     }));
     context.globalAlpha = 1;
