@@ -177,19 +177,19 @@ class Recorder:
         self.names: list[str] = []  # of all layers that attended
         self.error: IndexError | None = None  # a head or a query that a layer does not have: the model runs on
         self._calls: Counter[str] = Counter()
-        self._paths = {module: path for path, module in model.named_modules()}
+        self.paths = {module: path for path, module in model.named_modules()}
         self._root, self._record = type(model).__name__, record
 
     def number(self, module: nn.Module, within: str = "") -> tuple[str, int]:
         """The name of a layer, and how many others attended before it first did."""
-        name = ".".join(part for part in (self._paths[module], within) if part) or self._root
+        name = ".".join(part for part in (self.paths[module], within) if part) or self._root
         if name not in self.names:
             self.names.append(name)
         return name, self.names.index(name)
 
     def __call__(self, call: AttentionCall) -> AttentionMap | None:
         """The map that was made of a call, if it was chosen."""
-        if call.module is None or call.module not in self._paths:
+        if call.module is None or call.module not in self.paths:
             return None
         name, layer = self.number(call.module, call.within)
         count = self._calls[name]

@@ -44,7 +44,7 @@ class Capture(Sequence[AttentionMap]):
         if self._tracker is not None:
             raise RuntimeError("this capture is open already: make another one")
         recorder = self._recorder
-        tracker = intercept(self.model, recorder, operands=recorder.operands, gradients=recorder.gradients)
+        tracker = intercept(recorder, recorder.paths, operands=recorder.operands, gradients=recorder.gradients)
         self._tracker = self._block.enter_context(tracker)
         self._tracker.reserve = recorder.number
         return self
