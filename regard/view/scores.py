@@ -9,9 +9,10 @@ from torch import Tensor
 
 from regard.attention.capture import AttentionMap
 
-__all__ = ["head_scores", "most_telling"]
+__all__ = ["SCORES", "head_scores", "most_telling"]
 
 PREVIOUS, DUPLICATE, INDUCTION, FIRST, OFFSET = "previous token", "duplicate", "induction", "first token", "fixed offset"
+SCORES = (PREVIOUS, DUPLICATE, INDUCTION, FIRST, OFFSET)
 Scores = dict[str, list[list[float | None]]]  # by name, of each layer's heads
 
 
@@ -19,7 +20,7 @@ def head_scores(maps: Sequence[AttentionMap]) -> Scores:
     """The weight that heads put, on average over their rows, on: the token before; the same token elsewhere; the token
     after an earlier one like it; the first token; the best fixed distance. None where the text has no such pair."""
     layers = [_layer_scores(layer) for layer in maps]
-    return {name: [layer[name] for layer in layers] for name in (PREVIOUS, DUPLICATE, INDUCTION, FIRST, OFFSET)}
+    return {name: [layer[name] for layer in layers] for name in SCORES}
 
 
 def most_telling(scores: Scores) -> tuple[int, int]:
@@ -39,7 +40,7 @@ def _layer_scores(layer: AttentionMap) -> dict[str, list[float | None]]:
     weights = layer.weights[0]  # (heads, n, m)
     heads, n, m = weights.shape
     nothing: list[float | None] = [None] * heads
-    scores = dict.fromkeys((PREVIOUS, DUPLICATE, INDUCTION, FIRST, OFFSET), nothing)
+    scores = dict.fromkeys(SCORES, nothing)
     if not n or m < 2:
         return scores
     rows, columns = torch.tensor(layer.queries)[:, None], torch.tensor(layer.keys or range(m))

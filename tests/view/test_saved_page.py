@@ -6,7 +6,6 @@ import re
 import time
 from pathlib import Path
 
-import axe_playwright_python
 import pytest
 import torch
 from PIL import Image
@@ -15,25 +14,10 @@ import regard
 from regard.attention.capture import AttentionMap
 from regard.view.attention import AttentionDisplay
 from regard.view.page import SCRIPTS
-from tests.browsing import minded
+from tests.browsing import minded, until, violations
 
 SCREENS = Path("build/screens")  # kept, to be looked at
-AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 WORDS = "the cat sat on a mat while one dog and two birds were looking at some old trees".split()
-
-
-def until(page, expression):
-    """Wait for an expression to be true. (Playwright's wait_for_function evaluates text, which the policy forbids.)"""
-    deadline = time.monotonic() + 30
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, f"it never came to {expression}"
-        page.wait_for_timeout(20)
-
-
-def violations(page):
-    """What axe-core finds wrong."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    return page.evaluate("axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, nodes[0].html]))")
 
 
 def display_of(layers, heads, n, title="a title"):
@@ -303,7 +287,7 @@ def test_the_inside_of_a_head(page, tmp_path):
     rows = [row.locator("td").all_text_contents() for row in page.locator(".rv-inside tr").all()[1:]]
     dimension = int(page.get_by_label("dimension of v").input_value())
     total = sum(float(row[-1].replace("−", "-")) for row in rows)
-    assert total == pytest.approx(float(seen.output[0, head, 4, dimension]), abs=0.01)
+    assert total == pytest.approx(float(seen.output[0, head, 4, dimension]), abs=0.05)
     image = page.locator(".rv-inside image").nth(2)  # the scores: point at the first row
     box = image.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 3)

@@ -6,7 +6,7 @@ import { drawn, element, short, table } from "./dom.js";
 import { t } from "./words.js";
 
 const TERMS = 3; // that a sum names
-const number = (value) => (Number.isFinite(value) ? value.toFixed(Math.abs(value) < 10 ? 3 : 1).replace("-", "−") : value < 0 ? "−∞" : "");
+const number = (value) => (Number.isFinite(value) ? value.toFixed(Math.abs(value) < 10 ? 3 : 2).replace("-", "−") : value < 0 ? "−∞" : "");
 
 /** The view of one head; `draw(known, layer, dark, width, row)` with what a source's `inside` has. */
 export function insideView({ pin }) {
