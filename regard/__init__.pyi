@@ -66,6 +66,7 @@ from .view.alignment import AlignmentDisplay as AlignmentDisplay
 from .view.attention import AttentionDisplay as AttentionDisplay
 from .view.capture import capture as capture
 from .view.intervene import intervene as intervene
+from .view.maps import load_capture as load_capture
 from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
 from .view.widths import TrainingWidthsDisplay as TrainingWidthsDisplay
 from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay

@@ -40,6 +40,7 @@ class FusedCall:
     def __init__(self, func: Any, name: str, args: Sequence[Any], options: Mapping[str, Any], axes_of: AxesOf) -> None:
         self.name, self.name, self.axes_of = str(func), name, axes_of
         self.func, self.args, self.options = func, args, options
+        self.within = "self_attn" if name == "_transformer_encoder_layer_fwd" else ""
         first = args[0] if args else None
         self.reason = "its queries are a nested tensor" if _is_odd(name, first) else None
 

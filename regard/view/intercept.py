@@ -14,7 +14,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,29 +28,14 @@ from regard.view.axes import Axes
 from regard.view.frames import constructed, running
 from regard.view.fused_calls import FUSED, FusedCall, nested_call
 from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
+from regard.view.maps import Unrecognised
 
-__all__ = ["EditError", "Tracker", "Unrecognised", "intercept"]
+__all__ = ["EditError", "Tracker", "intercept"]
 
 ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 PENDING = 8  # weights that are kept for a product that may still come
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
-
-
-@dataclass(frozen=True)
-class Unrecognised:
-    """Attention, or what looks like it, whose weights could not be understood.
-
-    name: path of the module · operation: what it computed · shape: of the result · reason: why it is not a map
-    """
-
-    name: str
-    operation: str
-    shape: tuple[int, ...]
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.operation} {self.shape}: {self.reason}"
 
 
 class EditError(RuntimeError):
@@ -97,6 +82,7 @@ class Tracker(TorchDispatchMode):
     """Follows the operations of a model, and reports its attention.
 
     reserve: is called with a module whose attention was not understood · active: whether there is anything to do ·
+    skips: whether calls of a module, or of a part within it, are not wanted ·
     defer: whether edits wait for `deferred` to be taken, because gradients have to pass through them
     """
 
@@ -115,6 +101,7 @@ class Tracker(TorchDispatchMode):
         self.observer, self.operands, self.gradients = observer, operands, gradients
         self.reserve: Callable[[nn.Module], object] = lambda module: None
         self.active: Callable[[], object] = lambda: True
+        self.skips: Callable[[nn.Module, str], bool] = lambda module, within: False
         self.defer = False
         self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
         self.unrecognised: list[tuple[nn.Module | None, Unrecognised]] = []
@@ -277,6 +264,9 @@ class Tracker(TorchDispatchMode):
             return result
         if self.observer is None and self._needs_gradient(found, result):
             self.deferred.append((found, module))
+            return result
+        if self.skips(module, found.within):
+            self._calls[module] += 1
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
         call = found.call(module, result, axes, self._wants_operands)
