@@ -3,7 +3,7 @@
 import re
 import urllib.request
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pytest
 import torch
@@ -46,7 +46,8 @@ def screenshot(page, name):
 
 
 def values(page):
-    return {name: texts[0] for name, texts in parse_qs(urlsplit(page.url).fragment.partition("?")[2]).items()}
+    query = page.evaluate("location.hash").partition("?")[2]
+    return {name: texts[0] for name, texts in parse_qs(query).items()}
 
 
 def drawn(page, least=1):
@@ -60,7 +61,7 @@ def drawn_view(page):
 
 def follow_a_token(page):
     """By the keys, to the second token."""
-    page.get_by_role("slider").focus()
+    page.locator(".rv-slider").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     until(page, "document.querySelectorAll('.rv-strips .rv-chosen').length === 1")
@@ -235,12 +236,12 @@ def test_two_texts_or_two_models_side_by_side(page, server, mode):
         page.get_by_role("button", name="map").click()
         page.get_by_text("first text minus second text", exact=True).wait_for()
         page.locator("#text2").fill("the cat is on")
-        until(page, "[...document.querySelectorAll('.rv-panel:last-child .rv-words span')].length === 4")
+        until(page, "document.querySelectorAll('.rv-panel')[1].querySelectorAll('.rv-words span').length === 4")
     else:
         page.locator("#model2").select_option("language")
         until(page, "document.querySelectorAll('.rv-name')[1]?.textContent === 'language'")
     screenshot(page, f"compare-{mode}")
-    address = page.url
+    address = page.evaluate("location.href")
     go(page, server, "formula")
     page.goto(address)
     until(page, "document.querySelectorAll('.rv-panel').length === 2")
@@ -276,7 +277,7 @@ def test_six_hundred_tokens(page, server):
     """The page answers while they are there: a head is drawn, another one chosen, a token followed, in little time."""
     go(page, server, "model?model=language")
     drawn_view(page)
-    page.locator("#text").fill("the cat is on the mat " * 95)
+    page.locator("#text").fill(" ".join(["the cat is on the mat"] * 95))
     until(page, "document.querySelectorAll('.rv-words span').length === 570")
     page.locator("[role=gridcell]").last.click()
     until(page, "document.querySelector('.rv-chip').textContent.startsWith('layer 1, head 2')")
@@ -286,7 +287,7 @@ def test_six_hundred_tokens(page, server):
 # What is not a word of the page: names of kernels and models, what the reader typed, tokens, and module paths.
 DATA = (
     "#kernel, #model, #model2, textarea, .rv-words, .rv-strips, .rv-heat text, td, .rv-table th, .translation, .aligned th, "
-    "figcaption, .bars b, .bars button, .rv-inside select, .rv-name"
+    "figcaption, .bars b, .bars button, .rv-inside select, .rv-inside p, .rv-readout, .rv-slider, .rv-name"
 )
 SHOWN = """(data) => {
   const nodes = document.createTreeWalker(document.getElementById("tab"), 5); // elements and texts

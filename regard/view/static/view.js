@@ -49,6 +49,7 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
   const numbers = element("div");
   const details = element("details", { class: "rv-numbers", ontoggle: () => fillNumbers() }, element("summary", {}, t("the numbers")), numbers);
   const download = (ending) => element("button", { type: "button", title: t("save what is shown"), onclick: () => saveDrawings(drawings(), `attention.${ending}`) }, ending.toUpperCase());
+  grid.arrange(view.sort);
   root.classList.add("rv");
   root.replaceChildren(element("div", { class: other ? "rv-columns rv-two" : "rv-columns" },
     element("section", { class: "rv-side", "aria-label": t("heads") },
@@ -134,7 +135,7 @@ export function showAttention(root, source, { state = {}, changed = () => {}, ot
     if (change && "row" in change && change.row !== null) keepInWindow();
     heads = await Promise.all(sources.map((one) => Promise.all(view.heads.map((name) => one.weights(...placeOf(one, name))))));
     if (mine !== turn || !root.isConnected) return; // another head was chosen meanwhile
-    if (!change || "sort" in change) grid.arrange(view.sort);
+    if (change && "sort" in change) grid.arrange(view.sort);
     if (!change || "scale" in change) grid.paint(view.scale);
     grid.mark(view.heads);
     sort.value = view.sort;

@@ -14,7 +14,6 @@ const CHINESE = {
   induction: "归纳",
   "first token": "首词元",
   "fixed offset": "固定距离",
-  alignment: "对齐",
   "scale of the colours": "颜色的尺度",
   row: "按行",
   weight: "权重",

@@ -69,13 +69,16 @@ export function latest(name, show) {
     waiting = fields;
     if (busy) return;
     busy = true;
-    while (waiting) {
-      const sent = waiting;
-      waiting = null;
-      const answer = await ask(name, sent);
-      if (answer) await show(answer, sent);
+    try {
+      while (waiting) {
+        const sent = waiting;
+        waiting = null;
+        const answer = await ask(name, sent);
+        if (answer && !waiting) await show(answer, sent);
+      }
+    } finally {
+      busy = false;
     }
-    busy = false;
   };
 }
 

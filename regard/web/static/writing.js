@@ -21,19 +21,22 @@ export function writing(page, { add }) {
     const shown = element("output", { for: name });
     const input = element("input", { type: "range", id: name, min: to(low), max: to(high), step, oninput: () => set(Number(from(Number(input.value)).toPrecision(2))) });
     const set = (value, sends = true) => {
-      input.value = to(value);
       shown.textContent = name === "top_k" && value === 0 ? t("all") : String(value);
       input.setAttribute("aria-valuetext", shown.textContent);
       page.set({ [name]: value === DEFAULTS[name] ? null : value });
       if (sends) refresh();
     };
-    set(start, false);
-    return { node: element("label", { for: name }, t(name), " ", input, " ", shown), value: () => Number(page.values.get(name) ?? DEFAULTS[name]), set };
+    const moved = (value, sends) => {
+      input.value = to(value);
+      set(value, sends);
+    };
+    moved(start, false);
+    return { node: element("label", { for: name }, t(name), " ", input, " ", shown), value: () => Number(page.values.get(name) ?? DEFAULTS[name]), set: moved };
   };
   const temperature = number("temperature", 0.1, 5, 0.01, true);
   const topK = number("top_k", 0, 50, 1, false);
   const bars = element("div", { class: "bars", role: "radiogroup", "aria-label": t("what may come next") });
-  const grid = element("div", { class: "rv-grid contributions", role: "grid", "aria-label": t("what every head adds to the logit") });
+  const grid = element("div", { class: "contributions", role: "grid", "aria-label": t("what every head adds to the logit") });
   const title = element("h3");
   const status = element("p", { class: "cuts", role: "status" });
   const node = element("div", { class: "writing" },
