@@ -65,6 +65,7 @@ from .training.run import train as train
 from .view.alignment import AlignmentDisplay as AlignmentDisplay
 from .view.attention import AttentionDisplay as AttentionDisplay
 from .view.capture import capture as capture
+from .view.intervene import intervene as intervene
 from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
 from .view.widths import TrainingWidthsDisplay as TrainingWidthsDisplay
 from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay

@@ -1,225 +1,454 @@
-"""Attention that other libraries compute, for the observers of attention/observers.py.
+"""Attention that other libraries compute, followed operation by operation, for the observers of attention/observers.py.
 
-    F.scaled_dot_product_attention           and what calls it: nn.MultiheadAttention, transformers, timm …
-    PyTorch's fast paths                     of nn.MultiheadAttention and nn.TransformerEncoderLayer
-    softmax over (batch, heads, n, m)        attention that is written out
-
-These functions of PyTorch are replaced by ones that call them, return what they returned, and notify the observers.
-They are back in their places when the last interception ends, in whichever thread. Global hooks of PyTorch follow which
-module runs, so that a call of `regard.attend` outside of regard's layers has a module as well.
+While an `intercept` is open, a TorchDispatchMode sees every operation of this thread, lets it run, and keeps how each
+tensor came about (lineage.py). PyTorch's fused functions attend by themselves (fused_calls.py); attention that is
+written out is complete where its weights are multiplied with values (averages.py). Nothing of PyTorch is replaced, and
+what the model computes stays the same in every bit, unless an editor (attention/observers.py) changes an output. What
+looks like attention and cannot be understood is reported as `Unrecognised`.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
+import re
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention import Dot, Mask, bias, causal, drop, keep
-from regard.attention.observers import AttentionCall, Observer, notify, observe, observed
+from regard.attention.observers import AttentionCall, Observer, edited, has_editors, observe
+from regard.view import axes as ax
+from regard.view.averages import Average, combined, flat
+from regard.view.axes import Axes
+from regard.view.frames import constructed, running
+from regard.view.fused_calls import FUSED, FusedCall, nested_call
+from regard.view.lineage import SOFTMAX, Lineage, Product, State, Weights, tensors_in
 
-__all__ = ["intercept"]
+__all__ = ["EditError", "Tracker", "Unrecognised", "intercept"]
 
-_running: ContextVar[tuple[nn.Module, ...]] = ContextVar("running", default=())  # modules, the innermost last
+aten = torch.ops.aten
+ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
+PENDING = 8  # weights that are kept for a product that may still come
+PRODUCTS = {aten.bmm: (0, 1), aten.mm: (0, 1), aten.addmm: (1, 2), aten.baddbmm: (1, 2)}
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """Attention, or what looks like it, whose weights could not be understood.
+
+    name: path of the module · operation: what it computed · shape: of the result · reason: why it is not a map
+    """
+
+    name: str
+    operation: str
+    shape: tuple[int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.operation} {self.shape}: {self.reason}"
+
+
+class EditError(RuntimeError):
+    """An edit that cannot be carried out where the model computes its attention."""
+
+
+class _EditFailed(Exception):
+    """Carries an error of an edit, which is the caller's, past those of following operations, which are ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _edit(call: AttentionCall) -> AttentionCall:
+    try:
+        return edited(call)
+    except Exception as error:
+        raise _EditFailed(error) from error
 
 
 @contextmanager
-def intercept(observer: Observer) -> Iterator[None]:
-    """Within this block the observer is called for all attention in this thread, with the module that it is in."""
+def intercept(
+    model: nn.Module, observer: Observer | None, *, operands: bool = False, gradients: bool = False
+) -> Iterator[Tracker]:
+    """Within this block the observer is called for all attention of the model in this thread.
 
-    def located(call: AttentionCall) -> None:
-        observer(replace(call, module=_innermost()) if call.module is None else call)
-
-    with _PATCHES, observe(located):
-        token = _running.set(_running.get())
-        try:
-            yield
-        finally:
-            _running.reset(token)
-
-
-def _innermost() -> nn.Module | None:
-    modules = _running.get()
-    return modules[-1] if modules else None
+    observer: None: calls are only edited · operands, gradients: what is wanted beside the weights
+    """
+    tracker = Tracker(model, observer, operands, gradients)
+    with ExitStack() as block:
+        if observer is not None:
+            block.enter_context(observe(lambda call: observer(tracker.located(call))))
+        block.enter_context(tracker)
+        yield tracker
 
 
-# ----------------------------------------- how each function attends: its result, then its arguments in PyTorch's order
+class Tracker(TorchDispatchMode):
+    """Follows the operations of a model, and reports its attention.
 
-
-def _fused(
-    output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> None:
-    """F.scaled_dot_product_attention."""
-    mask = causal(align="start") if is_causal else None
-    if attn_mask is not None:
-        mask = keep(attn_mask) if attn_mask.dtype == torch.bool else bias(attn_mask)
-    notify(None, query, key, Dot(scale), mask)
-
-
-def _multihead_fast_path(
-    output: object,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,
-    *,
-    within: str = "",
-) -> None:
-    """The fast path of nn.MultiheadAttention: inputs (batch, n, size), which it projects itself."""
-    projections = zip(qkv_weight.split(embed_dim), qkv_bias.split(embed_dim), strict=True)
-    queries, keys = (
-        functional.linear(_padded(rows), *projection).unflatten(-1, (num_head, -1)).transpose(1, 2)
-        for rows, projection in zip((query, key), projections, strict=False)
-    )  # (batch, heads, n, head size)
-    notify(None, queries, keys, Dot(), _fast_path_mask(mask, mask_type, key), within=within)
-
-
-def _encoder_layer_fast_path(
-    output: Tensor,
-    src: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Tensor,
-    norm_bias_1: Tensor,
-    *rest: Any,
-    **options: Any,
-) -> None:
-    """The fast path of nn.TransformerEncoderLayer, which does not even call its attention."""
-    names = ("norm_weight_2", "norm_bias_2", "w1", "b1", "w2", "b2", "mask", "mask_type")
-    given = {**dict(zip(names, rest, strict=False)), **options}
-    rows = functional.layer_norm(src, (embed_dim,), norm_weight_1, norm_bias_1, eps) if norm_first else src
-    fixed = (embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, given.get("mask"))
-    _multihead_fast_path(None, rows, rows, rows, *fixed, mask_type=given.get("mask_type"), within="self_attn")
-
-
-def _padded(rows: Tensor) -> Tensor:
-    """A nested tensor, which the fast path makes of a padded batch, padded again."""
-    return rows.to_padded_tensor(0.0) if rows.is_nested else rows
-
-
-def _fast_path_mask(mask: Tensor | None, kind: int | None, key: Tensor) -> Mask | None:
-    """A mask of the fast path, in which True forbids: 0: (n, m), 1: (batch, m), 2: (batch, heads, n, m)."""
-    if key.is_nested:
-        counts = torch.tensor([len(sequence) for sequence in key.unbind()])
-        return keep((torch.arange(int(counts.max())) < counts[:, None])[:, None, None])
-    if mask is None:
-        return None
-    forbidden = mask.to(torch.bool)
-    return drop(forbidden[:, None, None] if kind == 1 else forbidden)
-
-
-def _softmax(weights: Tensor, *arguments: Any, dim: int | None = None, **options: Any) -> None:
-    """softmax(input, dim): weights (batch, heads, n, m), or (batch, n, m) in a module named after attention."""
-    dim = arguments[1] if dim is None and len(arguments) > 1 else dim
-    module = _innermost()
-    if dim not in (-1, weights.dim() - 1) or module is None or not weights.is_floating_point():
-        return
-    if weights.dim() == 3 and "attention" in type(module).__name__.lower():
-        heads = getattr(module, "num_heads", 1) if isinstance(module, nn.MultiheadAttention) else 1
-        weights = weights.unflatten(0, (-1, heads))
-    if weights.dim() == 4:
-        query, key = weights[..., :0], weights.mT[..., :0]  # of the right shapes; their numbers are not known
-        notify(None, query, key, known=weights)
-
-
-# ------------------------------------------------------------------------------------------------ PyTorch's functions
-
-
-def _notifying(original: Any, report: Callable[..., None]) -> Any:
-    """The function, and then a report of its result and its arguments to the observers."""
-
-    @functools.wraps(original)
-    def call(*arguments: Any, **options: Any) -> Any:
-        result = original(*arguments, **options)
-        if observed():
-            report(result, *arguments, **options)
-        return result
-
-    return call
-
-
-def _enter(module: nn.Module, arguments: Any) -> None:
-    if observed():
-        _running.set((*_running.get(), module))
-
-
-def _leave(module: nn.Module, arguments: Any, result: Any) -> None:
-    modules = _running.get()
-    if modules and modules[-1] is module:
-        _running.set(modules[:-1])
-
-
-class _Patches:
-    """The functions of PyTorch that are replaced, and its hooks, for as long as any thread is within this context.
-
-    replaced: (module or class, name of its function) → what reports a call of it
+    reserve: is called with a module whose attention was not understood · active: whether there is anything to do ·
+    defer: whether edits wait for `deferred` to be taken, because gradients have to pass through them
     """
 
-    def __init__(self, replaced: Mapping[tuple[Any, str], Callable[..., None]]) -> None:
-        self.replaced, self.lock, self.users = replaced, threading.Lock(), 0
-        self.undo: list[Callable[[], None]] = []
+    supports_higher_order_operators = True
 
-    def __enter__(self) -> None:
-        with self.lock:
-            self.users += 1
-            if self.users > 1:
-                return
-            for (home, name), report in self.replaced.items():
-                original = getattr(home, name)
-                inherited = name not in vars(home)  # then it is found again when ours is deleted
-                back: Any = functools.partial(delattr, home, name)
-                self.undo.append(back if inherited else functools.partial(setattr, home, name, original))
-                setattr(home, name, _notifying(original, report))
-            self.undo.append(register_module_forward_pre_hook(_enter).remove)
-            self.undo.append(register_module_forward_hook(_leave, always_call=True).remove)
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code runs as it would without this mode."""
+        return True
 
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users:
-                while self.undo:
-                    self.undo.pop()()
+    def __init__(self, model: nn.Module, observer: Observer | None, operands: bool, gradients: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.paths = {module: path for path, module in model.named_modules()}
+        self.observer, self.operands, self.gradients = observer, operands, gradients
+        self.reserve: Callable[[nn.Module], object] = lambda module: None
+        self.active: Callable[[], object] = lambda: True
+        self.defer = False
+        self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
+        self.unrecognised: list[tuple[nn.Module | None, Unrecognised]] = []
+        self.withdrawn: list[Any] = []  # what the observer has made of calls that turned out to be parts of others
+        parameters = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        self.lineage = Lineage(parameters, self._meet, self._begin)
+        self._after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
+        self._pending: deque[Weights] = deque()
+        self._products: list[Product] = []
+        self._strangers: dict[nn.Module, tuple[int, ...]] = {}
+        self._calls: Counter[nn.Module] = Counter()  # that were understood
+        self._failed: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------------ the operations
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and follow it."""
+        options = kwargs or {}
+        while self._after:
+            self._after.pop()()
+        if torch._C._current_graph_task_id() != -1:  # a backward pass, which may compute attention again
+            return func(*args, **options)
+        packet = getattr(func, "overloadpacket", func)
+        if packet is aten.empty:
+            made = constructed(sys._getframe(1), args)
+            if made is not None:
+                return made
+        if not self.active():
+            return func(*args, **options)
+        if _is_composite(func) and (packet not in FUSED or args[0].is_nested):  # in inference mode they come whole
+            with self:
+                result = func.decompose(*args, **options)
+            if result is not NotImplemented:
+                return result
+        self._try(func, lambda: self.lineage.before_writing(func, args), None)
+        result = func(*args, **options)
+        return self._try(func, lambda: self._follow(func, packet, args, options, result), result)
+
+    def _try(self, func: Any, follow: Callable[[], Any], otherwise: Any) -> Any:
+        """Whatever goes wrong here is reported, and the model runs on as it would have."""
+        try:
+            return follow()
+        except EditError:
+            raise
+        except _EditFailed as failed:  # the answer would not be the one that was asked for
+            raise failed.error from None
+        except Exception as error:
+            if str(func) not in self._failed:
+                self._failed.add(str(func))
+                self.unrecognised.append((None, Unrecognised("", str(func), (), f"{type(error).__name__}: {error}")))
+            return otherwise
+
+    def _follow(self, func: Any, packet: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
+        if packet in FUSED:
+            return self._fused(FusedCall(func, packet, args, options, self.lineage.axes), result)
+        if isinstance(result, (list, tuple)):
+            for number, part in enumerate(result):
+                if isinstance(part, Tensor) and part.is_floating_point() and not part.is_nested:
+                    self.lineage.remember(part, self.lineage.part(packet, args, options, part, number))
+        if not isinstance(result, Tensor):
+            return result
+        if result.is_nested:
+            return self._nested(packet, args, result)
+        if not result.is_floating_point():
+            return result
+        if packet in PRODUCTS:
+            left, right = (args[place] for place in PRODUCTS[packet])
+            return self._multiply(left, right, result)
+        state = self.lineage.result(func, packet, args, options, result)
+        if state is None:
+            return result
+        self.lineage.remember(result, state)
+        return self._weighted_sum(state, result) if state.stage == "summed" else result
+
+    # ------------------------------------------------------------------------------------------------------- products
+
+    def _multiply(self, left: Tensor, right: Tensor, result: Tensor) -> Tensor:
+        """(batch, n, k) × (batch, k, m), or without a batch."""
+        one, other = self.lineage.state(left), self.lineage.state(right)
+        learned_right, learned_left = ax.is_parameter(other.axes), ax.is_parameter(one.axes)
+        batch = one.axes[:-2]
+        if batch and (ax.is_copied(batch[0]) or learned_left) and not learned_right:
+            batch = other.axes[:-2]
+        rows, columns = one.axes[-2], other.axes[-1]
+        if learned_right:
+            rows, columns = ax.unfolded(rows), ax.projected(columns)
+        elif learned_left:
+            rows, columns = ax.projected(rows), ax.unfolded(columns)
+        else:
+            columns = tuple(ax.twin(factor) if factor in rows else factor for factor in columns)
+        state = State((*batch, rows, columns))
+        self.lineage.remember(result, state)
+        if learned_left or learned_right:
+            return result
+        records = combined(one, other)
+        if records:
+            for record in records:
+                self._withdraw(record)
+            state.stage, state.record = "mixed", records
+            return result
+        for weights, (free, contracted), values, size in (
+            (one, one.axes[-2:], right, columns),
+            (other, other.axes[:-3:-1], left.mT, rows),
+        ):
+            if weights.stage == "weights":
+                average = Average(weights.record, contracted, free, flat(weights.axes[:-2]), values, size)
+                if average.is_attention:
+                    return self._complete(average, result, state)
+            if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
+                weights.record.reported = True
+                self._report(self._module(), "exp", weights.axes, "exponentials are averaged before their sum is known")
+        product = Product(self._module(), result.shape)
+        if self._wants_operands:
+            product.leading, product.left, product.right = flat(batch), (left, rows), (right, columns)
+        state.stage, state.record = "scores", product
+        if _is_named(product.module):
+            self._products.append(product)
+        return result
+
+    def _weighted_sum(self, state: State, result: Tensor) -> Tensor:
+        """(weights[…, None] · values).sum(keys)"""
+        record, contracted = state.record
+        state.stage, state.record = "output", record
+        rest = [axis for axis in record.axes if axis != contracted]
+        positions = [axis for axis in rest if not any(map(ax.is_projected, axis))]
+        free = positions[-1] if len(positions) > 1 else ()  # the first of several is a batch
+        leading = flat([axis for axis in rest if axis is not free])
+        average = Average(record, contracted, free, leading, None, ())
+        return self._complete(average, result, state) if average.is_attention else result
+
+    def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:
+        """A call, from its weights to its output."""
+        record, module = average.record, self._module() or average.module
+        problem = average.problem
+        state.stage, state.record = "output", record
+        if record in self._pending:
+            self._pending.remove(record)
+        if problem is not None:
+            self._withdraw(record, problem)
+            return result
+        record.reported = True
+        return self._deliver(average, module, result)
+
+    # ---------------------------------------------------------------------------------------------------------- calls
+
+    @property
+    def _wants_operands(self) -> bool:
+        return self.operands or has_editors()
+
+    def _deliver(self, found: Average | FusedCall, module: nn.Module | None, result: Tensor) -> Tensor:
+        """Report a call; or edit it, and return what takes the place of the model's result."""
+        if module is None:
+            return result
+        if self.observer is None and self._needs_gradient(found, result):
+            self.deferred.append((found, module))
+            return result
+        axes = () if result.is_nested else self.lineage.axes(result)
+        call = found.call(module, result, axes, self._wants_operands)
+        call = replace(call, index=(id(self), self._calls[module]))
+        self._calls[module] += 1
+        changed = _edit(call)
+        if self.observer is None:
+            return result if changed.output is call.output else self._replaced(found, changed, result)
+        if self.gradients:
+            changed = replace(changed, watch=lambda receive: self._watch(found, changed, result, receive))
+        delivered = self.observer(changed)
+        if isinstance(found, Average):
+            found.record.delivered = delivered
+            found.record.scores = found.record.tensor = None
+        return result
+
+    def _needs_gradient(self, found: Average | FusedCall, result: Tensor) -> bool:
+        """Whether gradients have to pass through an edit, which then has to wait for autograd."""
+        if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in found.tensors):
+            return False
+        if not self.defer:
+            raise EditError("edits in nn.MultiheadAttention pass no gradients: run the model under torch.no_grad()")
+        return True
+
+    def _replaced(self, found: Average | FusedCall, changed: AttentionCall, result: Tensor) -> Tensor:
+        if changed.output is None:
+            raise EditError(f"{self.paths[changed.module]}: its head outputs are not known" if changed.module else "")
+        state = self.lineage.state(result)
+        made = found.back(changed.output, result, state.axes)
+        self.lineage.remember(made, State(state.axes, state.stage, state.record))
+        return made
+
+    def apply_deferred(self, result: Any) -> Any:
+        """Edit what the function that just returned has computed, so that gradients pass through the edit."""
+        for found, module in self.deferred:
+            state = self.lineage.known(result) if isinstance(result, Tensor) else None
+            if state is None or state.stage != "output":
+                raise EditError(
+                    f"{self.paths[module] or type(module).__name__}: edits pass no gradients into the function that "
+                    "computes it: run the model under torch.no_grad()"
+                )
+            call = replace(found.call(module, result, state.axes, True), index=(id(self), self._calls[module]))
+            self._calls[module] += 1
+            changed = edited(call)
+            result = result if changed.output is call.output else self._replaced(found, changed, result)
+        self.deferred.clear()
+        return result
+
+    def _watch(
+        self, found: Average | FusedCall, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
+    ) -> None:
+        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
+        if isinstance(found, Average):
+            weights = found.record.tensor
+            if weights is not None and weights.requires_grad:
+                weights.register_hook(lambda gradient: receive(found.gradient(gradient)))
+        elif call.output is not None:
+            shape, held = call.output.shape, replace(call, watch=None)
+
+            def wait() -> None:
+                if result.requires_grad:
+                    result.register_hook(lambda gradient: receive(held.weights_gradient(gradient.reshape(shape))))
+
+            self._after.append(wait)
+
+    def _fused(self, found: FusedCall, result: Any) -> Any:
+        """A function that attends by itself."""
+        output = result[0] if isinstance(result, (list, tuple)) else result
+        axes = found.output_axes(output)
+        if axes is not None:
+            self.lineage.remember(output, State(axes, "output"))
+        module = self._module()
+        if module is None:
+            return result
+        if found.reason is not None:
+            self._report(module, found.name, ax.first_axes(output), found.reason)
+            return result
+        made = self._deliver(found, module, output)
+        if made is output:
+            return result
+        return (made, *result[1:]) if isinstance(result, (list, tuple)) else made
+
+    def _nested(self, packet: Any, args: Sequence[Any], result: Tensor) -> Tensor:
+        """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""
+        states = [state for tensor in tensors_in(args) if (state := self.lineage.known(tensor)) and state.stage]
+        stage: str = states[0].stage if states else ""
+        record: Any = states[0].record if states else None
+        module = self._module()
+        if packet in SOFTMAX:
+            record = Weights(None, record)
+            record.tensor, record.module = result, module
+            self.lineage.remember(result, State((), "weights", record))
+        elif packet is aten.matmul and stage == "weights":
+            if module is not None and self.observer is None:
+                raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
+            if module is not None and self.observer is not None:
+                self._calls[module] += 1
+                self.observer(nested_call(module, record.tensor))
+        elif packet is aten.matmul:
+            self.lineage.remember(result, State((), "scores", Product(module, ())))
+        elif stage:
+            self.lineage.remember(result, State((), stage, record))
+        return result
+
+    def located(self, call: AttentionCall) -> AttentionCall:
+        """A call of `regard.attend`, with the module that it is in and what its axes say."""
+        module = call.module if call.module is not None else running(self.paths)
+        if module is not None:
+            self._calls[module] += 1
+        query, key = self.lineage.known(call.query), self.lineage.known(call.key)
+        cross = call.cross
+        if cross is None and query is not None and key is not None and call.query.dim() > 1:
+            cross = not ax.related(query.axes[-2], key.axes[-2])
+        return replace(call, module=module, cross=cross)
+
+    # ------------------------------------------------------------------------------------------ what is not understood
+
+    def _module(self) -> nn.Module | None:
+        return running(self.paths, ours=False)
+
+    def _meet(self, tensor: Tensor) -> None:
+        """A tensor whose making was not seen, in a module that attends by its name."""
+        module = self._module()
+        if module is not None and _is_named(module):
+            self._strangers.setdefault(module, tuple(tensor.shape))
+
+    def _begin(self, record: Weights) -> None:
+        """Weights that may be multiplied with values."""
+        record.module = self._module()
+        record.reported = record.module is None
+        if len(self._pending) == PENDING:
+            self._give_up(self._pending.popleft())
+        self._pending.append(record)
+
+    def _give_up(self, record: Weights) -> None:
+        """Weights that were never multiplied with values."""
+        if not record.reported and (record.product is not None or _is_named(record.module)):
+            self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values")
+        record.tensor = record.scores = None
+        record.reported = True
+
+    def _withdraw(self, record: Weights, reason: str = "its weights are combined with others") -> None:
+        """Weights that are no map, though they may have been delivered as one."""
+        if record.delivered is not None:
+            self.withdrawn.append(record.delivered)
+        if record.delivered is not None or not record.reported:
+            self._report(record.module, "softmax", record.axes, reason)
+        record.delivered, record.reported = None, True
+
+    def _report(self, module: nn.Module | None, operation: str, axes: Axes, reason: str) -> None:
+        if module is None:
+            return
+        self.reserve(module)
+        entry = Unrecognised(self.paths[module], operation, tuple(map(ax.axis_size, axes)), reason)
+        if (module, entry) not in self.unrecognised:
+            self.unrecognised.append((module, entry))
+
+    def close(self) -> None:
+        """Report what is left when the block ends."""
+        while self._after:
+            self._after.pop()()
+        while self._pending:
+            self._give_up(self._pending.popleft())
+        known = {module for module, _ in self.unrecognised} | set(self._calls)
+        for product in self._products:
+            if not product.used and product.module not in known:
+                known.add(product.module)
+                shape = tuple(map(ax.fresh, product.shape))
+                self._report(product.module, "product", shape, "its products are not turned into weights")
+        for module, sizes in self._strangers.items():
+            if not any(other in known for other in module.modules()):
+                reason = "it was computed where no operation can be seen: compiled code?"
+                self._report(module, "unknown", tuple(map(ax.fresh, sizes)), reason)
 
 
-_PATCHES = _Patches(
-    {
-        (functional, "scaled_dot_product_attention"): _fused,
-        (torch, "_native_multi_head_attention"): _multihead_fast_path,
-        (torch, "_transformer_encoder_layer_fwd"): _encoder_layer_fast_path,
-        (torch, "softmax"): _softmax,
-        (Tensor, "softmax"): _softmax,  # which F.softmax and nn.Softmax call
-    }
-)
+def _is_named(module: nn.Module | None) -> bool:
+    """Whether a module attends by the name of its class."""
+    return module is not None and ATTENTION.search(type(module).__name__) is not None
+
+
+_composite: dict[Any, bool] = {}
+
+
+def _is_composite(func: Any) -> bool:
+    if func not in _composite:
+        _composite[func] = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
+    return _composite[func]
