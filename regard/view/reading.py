@@ -65,9 +65,12 @@ def read(
         _check_memory(reading)
     with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
         reading.run()
+    if not seen:
+        raise ValueError(f"model: expected one that attends, got a {type(model).__name__}, which did not")
     shortest = min(len(names) for names in (reading.tokens, reading.key_tokens) if names is not None)
-    if any(layer.weights.shape[-1] < shortest for layer in seen):  # it pools: not every key is a token
-        return AttentionDisplay(seen, title=reading.title)
+    sides = (-1,) if "queries" in chosen else (-2, -1)
+    if any(layer.weights.shape[side] < shortest for layer in seen for side in sides):
+        return AttentionDisplay(seen, title=reading.title)  # it pools: these are positions, not tokens
     return AttentionDisplay(seen, reading.tokens, reading.key_tokens, title=reading.title)
 
 

@@ -61,6 +61,7 @@ FAMILIES = {  # that regard has no model for
     "RobertaForSequenceClassification": SIZES | {"num_labels": 5},
     "BertForQuestionAnswering": SIZES,
     "ElectraModel": SIZES | {"embedding_size": 12},
+    "AlbertForMaskedLM": SIZES | {"embedding_size": 12},  # one layer, called twice
     "T5ForConditionalGeneration": {"vocab_size": COUNT, **T5, **MARKS},
     "BartForConditionalGeneration": {"vocab_size": COUNT, "d_model": 24, "init_std": 0.4, **BART, **MARKS},
     "BartModel": {"vocab_size": COUNT, "d_model": 24, "init_std": 0.4, **BART, **MARKS},
@@ -228,6 +229,18 @@ def test_a_text_whose_weights_do_not_fit_into_memory_is_refused_before_they_are_
     model.tokenizer = TOKENIZER
     with pytest.raises(ValueError, match=r"at most 2\.1 GB of weights, got .* 30 layers and 12 heads: give a shorter"):
         read(model, f"{TEXT} " * 300)
+
+
+@pytest.mark.filterwarnings("ignore::regard.view.capture.CaptureWarning")
+def test_models_that_pool_tokens_or_do_not_attend():
+    sizes = {"vocab_size": COUNT, "d_model": 24, "n_head": 3, "d_head": 8, "d_inner": 19, "block_sizes": [1, 1]}
+    funnel = transformers.FunnelBaseModel(transformers.FunnelConfig(**sizes)).eval()
+    assert [layer.tokens[1] for layer in read(funnel, TEXT, tokenizer=TOKENIZER).maps] == ["1", "1"]
+    mamba = transformers.MambaForCausalLM(
+        transformers.MambaConfig(vocab_size=COUNT, hidden_size=12, num_hidden_layers=1)
+    )
+    with pytest.raises(ValueError, match="one that attends, got a MambaForCausalLM"):
+        read(mamba, TEXT, tokenizer=TOKENIZER)
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
