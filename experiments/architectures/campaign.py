@@ -152,7 +152,8 @@ def _thrice(subject: Subject, run: Callable[[], list[Tensor | None]], outcome: O
             return None
     after = seeded(run)
     if not _same(before, after):
-        outcome.faults.append("changed: the model does not compute the same again")
+        assert _same(after, seeded(run)), "the model does not compute the same twice: nothing can be said about it"
+        outcome.faults.append("changed: the output after the capture")
     if not _same(before, during):
         outcome.faults.append(f"changed: the output under capture, by {_distance(before, during):.1e}")
     if replaced:
@@ -203,7 +204,8 @@ def _compare(subject: Subject, seen: Any, outcome: Outcome) -> None:
 def _inconsistent(seen: Any) -> str:
     """What a map says of itself and is not so: its heads, queries and keys, how many calls of its layer came before."""
     for layer in seen:
-        shape = (len(layer.heads), len(layer.queries), len(getattr(layer, "keys", range(layer.weights.shape[-1]))))
+        keys = getattr(layer, "keys", ()) or range(layer.weights.shape[-1])  # empty: 0, 1, 2 …
+        shape = (len(layer.heads), len(layer.queries), len(keys))
         if shape != layer.weights.shape[1:]:
             return f"{layer.name} has {shape} heads, queries and keys"
     names = [layer.name for layer in seen]

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.nn import functional
 
 from experiments.architectures.campaign import Architecture, Layer, Subject, related, seeded, tensors
 
@@ -101,21 +102,30 @@ def returned(unknown: Sequence[str], scores: str, model: nn.Module, inputs: Inpu
     paths = [path for path, _ in model.named_modules()]
     hidden = [path for path in paths if any(fnmatchcase(path, one) for one in unknown)]
     layers = [Layer(path, None) for path in hidden]
+    apart: list[Tensor] = []
+    multi_head = functional.multi_head_attention_forward
 
     def keep(path: str, module: nn.Module, given: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+        above = path.rpartition(".")[0]
+        path = above if isinstance(module, (nn.Softmax, nn.Dropout)) else path
         if any(related(path, one) for one in hidden):
             return
         if isinstance(module, nn.MultiheadAttention):
             options |= {"need_weights": True, "average_attn_weights": False}
             output = module.forward(*given, **options)[1]
         for tensor in tensors(output):
+            if apart and tensor.dim() == 4 and not tensor.stride(1):  # the mean of the heads, for each of them
+                tensor = apart[-1]
             if fnmatchcase(path, scores) and tensor.dim() == 4 and not _are_weights(tensor, sinks=False):
                 tensor = tensor.softmax(-1)
             weights = _unfold(tensor, module)
-            above = path.rpartition(".")[0]
             known = [layer.weights for layer in layers if related(above, layer.name) and layer.weights is not None]
             if _are_weights(weights, hasattr(module, "sinks")) and not any(torch.equal(weights, one) for one in known):
                 layers.append(Layer(path, weights))
+
+    def attend_apart(*given: Any, **options: Any) -> Any:
+        apart.append(multi_head(*given, **options | {"need_weights": True, "average_attn_weights": False})[1])
+        return multi_head(*given, **options)
 
     def attend(eager: Callable[..., tuple[Tensor, Tensor]], module: nn.Module, *given: Any, **options: Any) -> Any:
         output = eager(module, *given, **options)
@@ -129,6 +139,7 @@ def returned(unknown: Sequence[str], scores: str, model: nn.Module, inputs: Inpu
         torch.no_grad(),
         _hooked(model, keep),
         patch.object(home, "eager_attention_forward", partial(attend, eager), create=True),
+        patch.object(functional, "multi_head_attention_forward", attend_apart),
     ):
         seeded(partial(model, **inputs, **_asking(model)))
     return layers

@@ -224,7 +224,7 @@ class Threads(nn.Module):
         return self.one(rows, source) + outputs[0]
 
 
-@row(ROWS, KIND, "a branch in a thread")
+@row(ROWS, KIND, "a branch in a thread", "right + reported")
 def threads() -> Subject:
     torch.manual_seed(7)
     model = Threads()
@@ -297,5 +297,5 @@ def not_joined(seen: Any, n: int) -> str:
 ROWS += [
     written("torch.jit.script, a function", lambda *rows: scripted_function()(*rows)),
     written("torch.autograd.Function", Opaque.apply),
-    written("an operator of its own", operator, gradients=False),
+    written("an operator of its own", operator, gradients=False, expected="reported"),
 ]

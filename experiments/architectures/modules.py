@@ -197,5 +197,6 @@ ROWS += [
         WHOLE,
         ways=["flex_attention"],
         gradients=False,
+        expected="reported",
     ),
 ]

@@ -271,9 +271,14 @@ class Loss(Nothing):
 
 @nothing("gates: a softmax over features, times features")
 class Gates(Nothing):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(SIZE, SIZE)
+
     def forward(self, rows: Tensor) -> Tensor:
+        rows = rows * self.first(rows).softmax(-1)
         query, key, _ = self.project(rows)
-        return (query.transpose(1, 2).softmax(-1) * key.transpose(1, 2)).flatten(1)
+        return query.transpose(1, 2).softmax(-1) * key.transpose(1, 2)
 
 
 @nothing("squeeze and excite")
