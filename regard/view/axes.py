@@ -148,7 +148,8 @@ def cut(factor: Factor, start: int, length: int) -> Factor:
 def joined(axes: Sequence[Axis]) -> Axis:
     """Axes one behind the other. What follows a sequence continues it, if it is not placed yet."""
     if any(len(axis) != 1 for axis in axes):
-        return fresh(sum(map(axis_size, axes)), *(root for axis in axes for root in roots(axis)))
+        opaque = any(root.opaque for axis in axes for root in roots(axis))
+        return fresh(sum(map(axis_size, axes)), *(root for axis in axes for root in roots(axis)), opaque=opaque)
     runs = tuple(run for axis in axes for run in axis[0])
     for (before, start, length), (root, _, _) in pairwise(runs):
         if root is not before and not root.position and root.twin_of is None:
