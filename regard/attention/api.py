@@ -73,8 +73,9 @@ def attend(
     if not isinstance(need_weights, bool):
         raise TypeError(f"need_weights: expected True or False, got {type(need_weights).__name__}")
     result: Tensor | tuple[Tensor, Tensor] = _attend(query, key, value, score, mask, normalizer, dropout, need_weights)
-    notify(None, query, key, score, mask, normalizer)
-    return result
+    output, *rest = result if isinstance(result, tuple) else (result,)
+    output = notify(None, query, key, score, mask, normalizer, value=value, output=output)
+    return (output, *rest) if rest else output  # type: ignore[return-value]
 
 
 def attend_in(
@@ -88,11 +89,12 @@ def attend_in(
     normalizer: nn.Module | None = None,
     dropout: float = 0.0,
     cross: bool | None = None,
+    first: int | None = None,
 ) -> Tensor:
-    """`attend` for a layer: observers get to know which module attends, and whether to another sequence (`cross`)."""
+    """`attend` for a layer: observers get to know which module attends, whether to another sequence (`cross`), and the
+    position of the first query (`first`)."""
     output: Tensor = _attend(query, key, value, score, mask, normalizer, dropout)
-    notify(module, query, key, score, mask, normalizer, cross=cross)
-    return output
+    return notify(module, query, key, score, mask, normalizer, cross=cross, value=value, output=output, first=first)
 
 
 def _attend(

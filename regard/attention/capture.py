@@ -6,34 +6,52 @@ is; `regard.capture` adds the models of other libraries.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from regard.attention.observers import AttentionCall
+from regard.attention.observers import AttentionCall, pick
 
-__all__ = ["AttentionMap", "Recorder", "by_layer"]
+if TYPE_CHECKING:
+    from regard.attention.summary import Summary
 
-CROSS = ("cross", "encoder_attn", "encdec", "multihead_attn")  # in the names of modules for cross-attention
+__all__ = ["AttentionMap", "Gradient", "Recorder", "by_layer", "is_layer"]
+
 Layers = Sequence[int | str] | int | str | None
 Indices = Sequence[int] | int | None
+HIDDEN = -5e3  # a score below it is one that a mask has hidden
+
+
+class Gradient:
+    """Where the gradient of weights appears when a backward pass computes it."""
+
+    value: Tensor | None = None
+
+    def add(self, gradient: Tensor) -> None:
+        """Add a gradient (batch, heads, n, m)."""
+        self.value = gradient.detach().clone() if self.value is None else self.value + gradient
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """The attention weights of one layer.
+    """The attention weights of one call of a layer.
 
     name: path of the layer in the model
     kind: "self", "causal" (no query attends to a later key) or "cross" (to keys of another sequence)
-    weights: (batch, heads, n, m), a row for each query, a column for each key
-    heads, queries: which of the layer's heads and queries these are
-    layer: how many other layers of the model attended before it
+    weights: (batch, heads, n, m), a row for each query, a column for each key; without columns if `summary` has them
+    heads, queries: which of the layer's heads, and which positions of the sequence, these are
+    layer: how many other layers of the model attended before it · call: how many times this one did
     tokens, key_tokens: texts of the queries and of the keys; empty where they are not known
+    keys: positions of the keys in their sequence; empty: 0, 1, 2 …
+    sink: (batch, heads, n), the weight that went to a sink, which is no key; None: there is none
+    query, key, value, output: (batch, heads, n or m, size), if they were asked for and are known; keys and values that
+        several heads share are there for each of them
+    summary: what `summarize` says of the weights, if that was asked for instead of them
     """
 
     name: str
@@ -44,6 +62,20 @@ class AttentionMap:
     layer: int
     tokens: tuple[str, ...] = ()
     key_tokens: tuple[str, ...] = ()
+    call: int = 0
+    keys: tuple[int, ...] = ()
+    sink: Tensor | None = None
+    query: Tensor | None = None
+    key: Tensor | None = None
+    value: Tensor | None = None
+    output: Tensor | None = None
+    summary: Summary | None = None
+    gradients: Gradient | None = None
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The derivative of the loss with respect to the weights, after a backward pass; None before, or without."""
+        return None if self.gradients is None else self.gradients.value
 
     def __repr__(self) -> str:
         return f"AttentionMap({self.name!r}, {self.kind}, weights {tuple(self.weights.shape)})"
@@ -61,25 +93,59 @@ class AttentionMap:
 
 
 def by_layer(maps: Sequence[AttentionMap]) -> list[AttentionMap]:
-    """One map for each layer: the steps of a decoder, which attends anew for each token, are joined."""
-    names = dict.fromkeys(step.name for step in maps)
-    return [_join([step for step in maps if step.name == name]) for name in names]
+    """The maps, with the steps of a decoder joined to one where a call of a layer continues the one before.
+
+    Keys keep their absolute positions, also those that a cache with a sliding window has forgotten meanwhile.
+    """
+    chains: dict[str, list[list[AttentionMap]]] = {}
+    for step in maps:
+        calls = chains.setdefault(step.name, [])
+        chain = next((chain for chain in reversed(calls) if _continues(chain[-1], step)), None)
+        if chain is None:
+            calls.append([step])
+        else:
+            chain.append(step)
+    return [_join(chain) for calls in chains.values() for chain in calls]
+
+
+def _continues(before: AttentionMap, step: AttentionMap) -> bool:
+    """Whether the queries of a call follow those of another, and see the same sequence of keys."""
+    same = before.weights.shape[0] == step.weights.shape[0] and before.heads == step.heads
+    if not same or before.summary is not None or not before.queries or not step.queries:
+        return False
+    if (before.kind == "cross") != (step.kind == "cross") or step.queries[0] != before.queries[-1] + 1:
+        return False
+    return _columns(before) == _columns(step) if step.kind == "cross" else _columns(before)[-1:] <= _columns(step)[-1:]
+
+
+def _columns(step: AttentionMap) -> tuple[int, ...]:
+    return step.keys or tuple(range(step.weights.shape[-1]))
 
 
 def _join(steps: list[AttentionMap]) -> AttentionMap:
-    """Maps of one layer as one, with the queries below each other.
-
-    While a model generates, each step attends to the keys of the steps before it, and to one more.
-    """
-    first, m = steps[0], max(step.weights.shape[-1] for step in steps)
+    """Calls of one layer as one, with the queries below each other and every key at its position."""
+    first = steps[0]
     if len(steps) == 1:
         return first
-    if len({(len(step.weights), step.heads) for step in steps}) > 1:
-        raise ValueError(f"{first.name}: its calls have different batch sizes or heads, and cannot be joined")
-    weights = torch.cat([functional.pad(step.weights, (0, m - step.weights.shape[-1])) for step in steps], -2)
-    grows = any(step.weights.shape[-1] < m for step in steps)
-    kind = "causal" if first.kind != "cross" and grows else first.kind
-    return replace(first, weights=weights, kind=kind, queries=tuple(range(weights.shape[-2])))
+    m = max(max(_columns(step), default=-1) for step in steps) + 1
+    parts, sinks = [], [step.sink for step in steps]
+    for step in steps:
+        part = step.weights.new_zeros(*step.weights.shape[:-1], m)
+        part[..., list(_columns(step))] = step.weights
+        parts.append(part)
+    return replace(
+        first,
+        weights=torch.cat(parts, -2),
+        kind=first.kind if first.kind == "cross" else "causal",
+        queries=tuple(query for step in steps for query in step.queries),
+        keys=(),
+        sink=None if any(sink is None for sink in sinks) else torch.cat([s for s in sinks if s is not None], -1),
+        query=None,
+        key=None,
+        value=None,
+        output=None,
+        gradients=None,
+    )
 
 
 class Recorder:
@@ -89,6 +155,8 @@ class Recorder:
     record: is called with each map
     layers: by number, in the order in which they first attend, or by path (* stands for anything); None: all
     heads, queries: by number, negative ones from the end; None: all
+    operands: whether queries, keys, values and outputs are kept · gradients: whether those of the weights are, when a
+    backward pass comes · summary: whether only a summary of the weights is
     """
 
     def __init__(
@@ -98,27 +166,72 @@ class Recorder:
         layers: Layers = None,
         heads: Indices = None,
         queries: Indices = None,
+        *,
+        operands: bool = False,
+        gradients: bool = False,
+        summary: bool = False,
     ) -> None:
         self.layers = _several("layers", layers, (int, str))
         self.heads, self.queries = _several("heads", heads, (int,)), _several("queries", queries, (int,))
+        self.operands, self.gradients, self.summary = operands, gradients, summary
         self.names: list[str] = []  # of all layers that attended
+        self.error: IndexError | None = None  # a head or a query that a layer does not have: the model runs on
+        self._calls: Counter[str] = Counter()
         self._paths = {module: path for path, module in model.named_modules()}
         self._root, self._record = type(model).__name__, record
 
-    def __call__(self, call: AttentionCall) -> None:
-        path = self._paths.get(call.module) if call.module is not None else None
-        if path is None:
-            return
-        name = ".".join(part for part in (path, call.within) if part) or self._root
+    def number(self, module: nn.Module, within: str = "") -> tuple[str, int]:
+        """The name of a layer, and how many others attended before it first did."""
+        name = ".".join(part for part in (self._paths[module], within) if part) or self._root
         if name not in self.names:
             self.names.append(name)
-        layer = self.names.index(name)
-        if self.layers is not None and not any(_is_layer(wanted, layer, name) for wanted in self.layers):
+        return name, self.names.index(name)
+
+    def __call__(self, call: AttentionCall) -> None:
+        if call.module is None or call.module not in self._paths:
             return
-        heads = _indices("heads", self.heads, call.heads, name)
-        queries = _indices("queries", self.queries, call.queries, name)
-        weights = call.weights(None if self.queries is None else queries, None if self.heads is None else heads)
-        self._record(AttentionMap(name, _kind(call, name, weights, queries), weights, heads, queries, layer))
+        name, layer = self.number(call.module, call.within)
+        count = self._calls[name]
+        self._calls[name] += 1
+        if self.layers is not None and not any(is_layer(wanted, layer, name) for wanted in self.layers):
+            return
+        try:
+            heads = _indices("heads", self.heads, call.heads, name)
+            rows = _indices("queries", self.queries, call.queries, name)
+        except IndexError as error:
+            self.error = self.error or error
+            return
+        chosen = (None if self.queries is None else rows, None if self.heads is None else heads)
+        summary = call.summary(*chosen) if self.summary else None
+        weights = call.weights(*chosen) if summary is None else summary.received.new_empty(*summary.entropy.shape, 0)
+        places = call.positions
+        queries = rows if places is None or len(places) != call.queries else tuple(places[row] for row in rows)
+        keys = tuple(call.key_positions or ())
+        m = weights.shape[-1] if summary is None else summary.received.shape[-1]
+        keys = () if len(keys) != m or keys == tuple(range(m)) else keys
+        self._record(
+            AttentionMap(
+                name,
+                _kind(call, weights, queries, keys),
+                weights,
+                heads,
+                queries,
+                layer,
+                call=count,
+                keys=keys,
+                sink=call.sink_of(*chosen),
+                summary=summary,
+                gradients=self._watch(call, *chosen),
+                **(call.operands(*chosen) if self.operands else {}),
+            )
+        )
+
+    def _watch(self, call: AttentionCall, rows: Sequence[int] | None, heads: Sequence[int] | None) -> Gradient | None:
+        if not self.gradients:
+            return None
+        gradient = Gradient()
+        call.on_gradient(lambda whole: gradient.add(pick(whole, rows, heads)))
+        return gradient
 
 
 def _several(name: str, given: object, types: tuple[type, ...]) -> tuple[Any, ...] | None:
@@ -136,7 +249,7 @@ def _several(name: str, given: object, types: tuple[type, ...]) -> tuple[Any, ..
     return tuple(chosen)
 
 
-def _is_layer(wanted: int | str, layer: int, name: str) -> bool:
+def is_layer(wanted: int | str, layer: int, name: str) -> bool:
     return wanted == layer if isinstance(wanted, int) else fnmatchcase(name, wanted)
 
 
@@ -149,16 +262,21 @@ def _indices(name: str, wanted: tuple[int, ...] | None, count: int, layer: str) 
     return tuple(index % count for index in wanted)
 
 
-def _kind(call: AttentionCall, name: str, weights: Tensor, queries: tuple[int, ...]) -> str:
-    """By what the call says, else by the layer's name, else by whether any weight is on a later key."""
-    if call.cross or (call.cross is None and any(part in name.lower() for part in CROSS)):
+def _kind(call: AttentionCall, weights: Tensor, queries: tuple[int, ...], keys: tuple[int, ...]) -> str:
+    """By what the call says, else by whether a mask hides all later keys."""
+    if call.cross:
         return "cross"
+    if call.causal is not None:
+        return "causal" if call.causal else "self"
     m = weights.shape[-1]
-    if m < 2 or max(queries, default=0) >= m:
-        return "self"
-    later = torch.arange(m, device=weights.device) > torch.tensor(queries, device=weights.device)[:, None]  # (n, m)
-    if not bool(later.any()):
-        return "self"
+    columns = torch.tensor(keys or range(m), device=weights.device)
+    rows = torch.tensor(queries, device=weights.device)[:, None]
+    later = columns > rows  # (n, m)
+    if not later.numel() or not bool(later.any()):
+        return "causal" if later.numel() and len(rows) < m and int(rows.max()) == int(columns.max()) > 0 else "self"
     # The first head of the first entry decides for most layers that are not causal; only else are all of them read.
-    attends = any(bool((part.ne(0) & later).any()) for part in (weights[:1, :1], weights))
-    return "self" if attends else "causal"
+    if any(bool((part.ne(0) & later).any()) for part in (weights[:1, :1], weights)):
+        return "self"
+    if call.scores is not None and call.scores.shape == weights.shape:
+        return "self" if bool(((call.scores > HIDDEN) & later).any()) else "causal"
+    return "causal"

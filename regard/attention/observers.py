@@ -12,13 +12,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 
-__all__ = ["AttentionCall", "Observer", "notify", "observe", "observed"]
+if TYPE_CHECKING:
+    from regard.attention.summary import Summary
+
+__all__ = ["AttentionCall", "Editor", "Observer", "edit", "edited", "has_editors", "notify", "observe", "pick"]
 
 Indices = Sequence[int] | None  # None: all
 
@@ -33,6 +37,11 @@ class AttentionCall:
     cross: whether the keys are of another sequence than the queries; None: not known
     within: path from the module to the part of it that attends, if that part is not called itself
     known: weights (batch, heads, n, m) that the model computed by itself, without any function for attention
+    value, output: (batch, heads, m, size) and (batch, heads, n, size), as far as known; fewer heads of values are shared
+    scores: what `known` was made of, masked · sink: (batch, heads, n), what went to a sink beside `known`
+    causal: whether no query may attend to a later key; None: the weights tell
+    positions, key_positions: of the queries and keys in their sequences; None: 0, 1, 2 …, as far as known
+    watch: how to be called with the gradient of the weights, where that is not simply by the output's
     """
 
     module: nn.Module | None
@@ -44,16 +53,28 @@ class AttentionCall:
     cross: bool | None = None
     within: str = ""
     known: Tensor | None = None
+    value: Tensor | None = None
+    output: Tensor | None = None
+    scores: Tensor | None = None
+    sink: Tensor | None = None
+    causal: bool | None = None
+    positions: Sequence[int] | None = None
+    key_positions: Sequence[int] | None = None
+    watch: Callable[[Callable[[Tensor], None]], None] | None = None
 
     @property
     def heads(self) -> int:
         """How many heads there are; queries of up to three dimensions have one."""
+        if self.known is not None:
+            return int(self.known.shape[1])
         return int(self.query.shape[-3]) if self.query.dim() > 3 else 1
 
     @property
     def queries(self) -> int:
         """How many queries there are; of packed sequences, those of the longest."""
         sequences = self._sequences
+        if self.known is not None:
+            return int(self.known.shape[2])
         return int(self.query.shape[-2]) if sequences is None else max(_counts(sequences[0]), default=0)
 
     def weights(self, queries: Indices = None, heads: Indices = None) -> Tensor:
@@ -71,6 +92,57 @@ class AttentionCall:
         finally:
             _observers.reset(token)
 
+    def summary(self, queries: Indices = None, heads: Indices = None) -> Summary:
+        """What the weights amount to, (batch, heads, …), without keeping them."""
+        from regard.attention.summary import of_weights, summarize  # which import this module
+
+        sequences, token = self._sequences, _observers.set(())
+        try:
+            with torch.no_grad():
+                if self.known is not None or sequences is not None or queries is not None or heads is not None:
+                    scores = None if self.scores is None else pick(self.scores, queries, heads)
+                    return of_weights(self.weights(queries, heads), scores)
+                whole = summarize(self.query, self.key, score=self.score, mask=self.mask, normalizer=self.normalizer)
+                return whole.with_heads(self.query.dim())
+        finally:
+            _observers.reset(token)
+
+    def sink_of(self, queries: Indices = None, heads: Indices = None) -> Tensor | None:
+        """What went to a sink, (batch, heads, n)."""
+        return None if self.sink is None else pick(self.sink, queries, heads).clone()
+
+    def operands(self, queries: Indices = None, heads: Indices = None) -> dict[str, Tensor]:
+        """Copies of query, key, value and output, (batch, heads, n or m, size) each, as far as they are known."""
+        if self._sequences is not None:
+            return {}
+        given = {"query": self.query, "key": self.key, "value": self.value, "output": self.output}
+        known = {name: tensor for name, tensor in given.items() if tensor is not None and tensor.shape[-1]}
+        return {
+            name: pick(
+                self._for_each_head(tensor.detach()), queries if name in ("query", "output") else None, heads
+            ).clone()
+            for name, tensor in known.items()
+        }
+
+    def _for_each_head(self, tensor: Tensor) -> Tensor:
+        """(batch, heads, rows, size), with heads that are shared repeated."""
+        if tensor.dim() < 4:
+            return tensor.reshape(-1, 1, *tensor.shape[-2:])
+        folded = tensor.flatten(0, -4)
+        return folded.repeat_interleave(self.heads // folded.shape[1], 1)
+
+    def on_gradient(self, receive: Callable[[Tensor], None]) -> None:
+        """Call `receive` with the gradient of the weights (batch, heads, n, m) when a backward pass computes it."""
+        if self.watch is not None:
+            self.watch(receive)
+        elif self.output is not None and self.value is not None and self.output.requires_grad:
+            self.output.register_hook(lambda gradient: receive(self.weights_gradient(gradient)))
+
+    def weights_gradient(self, gradient: Tensor) -> Tensor:
+        """d loss / d w_ij = d loss / d output_i · value_j, from the gradient of the output."""
+        assert self.value is not None
+        return self._for_each_head(gradient.detach()) @ self._for_each_head(self.value.detach()).mT
+
     @property
     def _sequences(self) -> tuple[list[int], list[int]] | None:
         """Where packed sequences end, among the queries and among the keys; None: they are not packed."""
@@ -78,8 +150,7 @@ class AttentionCall:
 
     def _weights(self, queries: Indices, heads: Indices) -> Tensor:
         if self.known is not None:
-            chosen = self.known if heads is None else self.known[:, list(heads)]
-            return (chosen if queries is None else chosen[:, :, list(queries)]).clone()  # the model may write into it
+            return pick(self.known, queries, heads).clone()  # the model may write into it
         from regard.attention.api import weights  # which imports this module
 
         has_heads = self.query.dim() > 3
@@ -106,12 +177,20 @@ class AttentionCall:
         return torch.cat(batch)
 
 
+def pick(tensor: Tensor, queries: Indices, heads: Indices) -> Tensor:
+    """Some heads and queries of (batch, heads, n, …)."""
+    chosen = tensor if heads is None else tensor[:, list(heads)]
+    return chosen if queries is None else chosen[:, :, list(queries)]
+
+
 def _counts(ends: list[int]) -> list[int]:
     """How long sequences with these ends are."""
     return [end - start for start, end in pairwise([0, *ends])]
 
 
 Observer = Callable[[AttentionCall], None]
+Editor = Callable[[AttentionCall], AttentionCall]  # a call → the call with another output, and perhaps other weights
+_editors: ContextVar[tuple[Editor, ...]] = ContextVar("editors", default=())
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
 _blocks = 0  # how many blocks of `observe` are open, in all threads: a number, unlike a ContextVar, can be compiled
 _counting = Lock()
@@ -119,9 +198,22 @@ _counting = Lock()
 
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
-    """Within this block the observer is called with every AttentionCall of this thread."""
+    """Within this block the observer is called with every AttentionCall of this thread, as editors have left it."""
+    with _opened(_observers, observer):
+        yield
+
+
+@contextmanager
+def edit(editor: Editor) -> Iterator[None]:
+    """Within this block what the editor makes of an AttentionCall of this thread takes its place."""
+    with _opened(_editors, editor):
+        yield
+
+
+@contextmanager
+def _opened(those: ContextVar[tuple[Any, ...]], one: Any) -> Iterator[None]:
     global _blocks
-    token = _observers.set((*_observers.get(), observer))
+    token = those.set((*those.get(), one))
     with _counting:
         _blocks += 1
     try:
@@ -129,12 +221,19 @@ def observe(observer: Observer) -> Iterator[None]:
     finally:
         with _counting:
             _blocks -= 1
-        _observers.reset(token)
+        those.reset(token)
 
 
-def observed() -> bool:
-    """Whether there is an observer in this thread."""
-    return bool(_observers.get())
+def edited(call: AttentionCall) -> AttentionCall:
+    """A call as the editors of this thread leave it."""
+    for editor in _editors.get():
+        call = editor(call)
+    return call
+
+
+def has_editors() -> bool:
+    """Whether there is an editor in this thread."""
+    return bool(_editors.get())
 
 
 def notify(
@@ -146,14 +245,26 @@ def notify(
     normalizer: nn.Module | None = None,
     *,
     cross: bool | None = None,
-    within: str = "",
-    known: Tensor | None = None,
-) -> None:
-    """Call the observers, if there are any."""
+    value: Tensor | None = None,
+    output: Tensor,
+    first: int | None = None,
+) -> Tensor:
+    """Call editors and observers, if there are any; the output, or what editors have made of it.
+
+    first: position of the first query in its sequence
+    """
     if not _blocks:
-        return
-    observers = _observers.get()
-    if observers:
-        call = AttentionCall(module, query, key, score, mask, normalizer, cross, within, known)
+        return output
+    observers, editors = _observers.get(), _editors.get()
+    if observers or editors:
+        places = None if first is None else range(first, first + query.shape[-2])
+        call = edited(
+            AttentionCall(
+                module, query, key, score, mask, normalizer, cross, value=value, output=output, positions=places
+            )
+        )
         for observer in observers:
             observer(call)
+        assert call.output is not None
+        return call.output
+    return output

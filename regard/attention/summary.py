@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import check_size
-from regard.attention import fused, tiling
+from regard.attention import fused, numbers, tiling
 from regard.attention.api import open_call
 from regard.attention.layout import Tile
 from regard.attention.masks import Mask, zero_hidden
@@ -58,6 +58,23 @@ class Summary:
     received: Tensor
     top_keys: Tensor
     top_weights: Tensor
+
+    def with_heads(self, dimensions: int) -> Summary:
+        """Of queries with so many dimensions, as (batch, heads, …)."""
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        tail = {name: 2 if name.startswith("top") else 1 for name in parts}
+        if dimensions > 3:
+            return Summary(**{name: part.flatten(0, -tail[name] - 2) for name, part in parts.items()})
+        return Summary(**{name: part.reshape(-1, 1, *part.shape[-tail[name] :]) for name, part in parts.items()})
+
+
+def of_weights(weights: Tensor, scores: Tensor | None = None, top: int = 5) -> Summary:
+    """The summary of weights (…, n, m) that are there; without their scores, the log-sum-exp is NaN."""
+    entropy = numbers.entropy(weights).to(weights.dtype)
+    log_sum_exp = torch.full_like(entropy, math.nan) if scores is None else scores.logsumexp(-1)
+    best = weights.topk(min(top, weights.shape[-1]), -1)
+    width = numbers.width(weights).to(weights.dtype)
+    return Summary(log_sum_exp, entropy, width, weights.sum(-2), best.indices, best.values)
 
 
 def summarize(

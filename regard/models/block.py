@@ -151,7 +151,7 @@ class Block(nn.Module):
         mixed, state = self.mixer.mix(self._normalize(rows, self.mixer_norm), info, past)  # type: ignore[operator]
         rows = self._add(rows, mixed, self.mixer_norm)
         if self.cross is not None and memory is not None:
-            read = self.cross.cross_attend(self._normalize(rows, self.cross_norm), memory, memory_mask)
+            read = self.cross.cross_attend(self._normalize(rows, self.cross_norm), memory, memory_mask, info.first)
             rows = self._add(rows, read, self.cross_norm)
         change = self.feed_forward(self._normalize(rows, self.feed_forward_norm))
         return self._add(rows, change, self.feed_forward_norm), state

@@ -168,7 +168,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         check_positions(count_positions(positions), self.config["max_positions"])
         all_positions, all_valid = _append_columns(before, positions, valid, batch)
         mask = self._cached_mask(all_positions, all_valid, n)
-        info = SequenceInfo(mask, self._rotary(positions), valid=valid)
+        info = SequenceInfo(mask, self._rotary(positions), valid=valid, first=before.positions.shape[-1])
         rows, layers = self._embed(ids, positions), []
         for number, block in enumerate(self.blocks):
             rows, state = block.extend(rows, info, before.layers[number] if before.layers else None)

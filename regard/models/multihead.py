@@ -6,7 +6,7 @@ Legend: batch · n queries · m keys · heads · kv heads (groups of heads may s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -166,14 +166,15 @@ class MultiHead(nn.Module):
         """Self-attention over rows (batch, n, size) and the keys and values before them; and the longer cache."""
         query, keys, values = self._project(rows, ALL, info.rotary)
         past = KVCache(keys, values) if past is None else past.append(keys, values)
-        return self._attend(query, past.keys, past.values, mask=info.mask, cross=False), past
+        mixed = self._attend(query, past.keys, past.values, mask=info.mask, cross=False, first=info.first)
+        return mixed, past
 
     def project_kv(self, source: Tensor) -> KVCache:
         """Keys and values of (batch, m, key size), projected once, for any number of `cross_attend` calls."""
         keys, values = self._project(source, KEY_VALUE)
         return KVCache(keys, values)
 
-    def cross_attend(self, query: Tensor, source: KVCache, mask: Mask | None) -> Tensor:
+    def cross_attend(self, query: Tensor, source: KVCache, mask: Mask | None, first: int | None = None) -> Tensor:
         """Attention of queries (batch, n, query size) to projected keys and values.
 
         Where there are fewer sources than batch entries, consecutive entries share one source, as the hypotheses of a
@@ -181,15 +182,24 @@ class MultiHead(nn.Module):
         """
         queries = query.reshape(source.keys.shape[0], -1, query.shape[-1])  # (sources, sharers · n, query size)
         (heads,) = self._project(queries, QUERY)
-        output = self._attend(heads, source.keys, source.values, mask=mask, cross=True)
+        first = first if queries.shape == query.shape else None
+        output = self._attend(heads, source.keys, source.values, mask=mask, cross=True, first=first)
         return output.reshape(*query.shape[:-1], -1)
 
     def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None, cross: bool | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None,
+        cross: bool | None = None,
+        first: int | None = None,
     ) -> Tensor:
         """The outputs of all heads, from (batch, heads or kv heads, rows, head size) each, mixed: (batch, n, size)."""
         dropout = self.dropout if self.training else 0.0
-        heads = attend_in(self, query, key, value, score=self.score, mask=mask, dropout=dropout, cross=cross)
+        options: dict[str, Any] = {"dropout": dropout, "cross": cross, "first": first}
+        heads = attend_in(self, query, key, value, score=self.score, mask=mask, **options)
         return self.out_proj(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _project(self, rows: Tensor, parts: slice, rotary: RotaryTable | None = None) -> list[Tensor]:

@@ -34,7 +34,7 @@ from regard.attention.api import attend_in
 from regard.attention.capture import AttentionMap, Recorder, by_layer
 from regard.attention.custom import require_score
 from regard.attention.dropout import dropout as apply_dropout
-from regard.attention.observers import notify, observe
+from regard.attention.observers import has_editors, notify, observe
 from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
@@ -54,6 +54,7 @@ class RNNDecoderState:
     values: Tensor  # (batch, m, hidden): the encoder's states, or its last one, (batch, 1, hidden), without attention
     keys: Tensor | None  # the same, projected once by the score; None without attention
     lengths: Tensor | None  # (batch,): of the sources; None: all alike
+    steps: int = 0  # target tokens that were read
 
     @property
     def mask(self) -> Mask | None:
@@ -66,7 +67,7 @@ class RNNDecoderState:
             for tensor in (self.values, self.keys, self.lengths)
         )
         hidden = tuple(state.index_select(1, rows) for state in self.hidden)
-        return RNNDecoderState(hidden, values, keys, lengths)  # type: ignore[arg-type]
+        return RNNDecoderState(hidden, values, keys, lengths, self.steps)  # type: ignore[arg-type]
 
 
 class Seq2Seq(Translator):
@@ -158,7 +159,7 @@ class Seq2Seq(Translator):
         else:
             states, contexts, hidden = self._decode_with_attention(tokens, state, state.keys)
         rows = apply_dropout(torch.cat([states, contexts], -1), self.dropout, self.training)
-        return rows, replace(state, hidden=hidden)
+        return rows, replace(state, hidden=hidden, steps=state.steps + target.shape[1])
 
     def predict(self, rows: Tensor) -> Tensor:
         logits: Tensor = self.output(rows)
@@ -169,18 +170,20 @@ class Seq2Seq(Translator):
     ) -> tuple[Tensor, Tensor, Hidden]:
         """States and contexts of all steps, (batch, n, hidden) each, and the last hidden state."""
         hidden, mask, score = state.hidden, state.mask, require_score(self.score).projected
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not has_editors():
             first = hidden[0][-1]
             fast = attentive_gru(self.decoder, self.score, tokens, first, keys, state.values, mask)
             if fast is not None:
                 states, contexts = fast
                 queries = torch.cat([first[:, None], states[:, :-1]], 1)  # the state before each step
-                notify(self, queries, keys, score, mask, cross=True)
+                notify(
+                    self, queries, keys, score, mask, cross=True, value=state.values, output=contexts, first=state.steps
+                )
                 return states, contexts, (states[:, -1][None],)
         rows: list[tuple[Tensor, Tensor]] = []
-        for token in tokens.split(1, 1):
+        for step, token in enumerate(tokens.split(1, 1), state.steps):
             query = hidden[0][-1][:, None]  # (batch, 1, hidden): the state of the top layer
-            context = attend_in(self, query, keys, state.values, score=score, mask=mask, cross=True)
+            context = attend_in(self, query, keys, state.values, score=score, mask=mask, cross=True, first=step)
             row, hidden = self.decoder(torch.cat([token, context], -1), hidden)
             rows.append((row, context))
         states, contexts = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))

@@ -183,7 +183,7 @@ class Transformer(Translator):
         before = 0 if state.cache is None else state.cache.columns
         positions = torch.arange(before + target.shape[1], device=target.device)[None]
         rows = self._embed(target, positions[:, before:], self.target_embedding, self.target_position_embedding)
-        info = SequenceInfo(causal(offset=before) if target.shape[1] > 1 else None)
+        info = SequenceInfo(causal(offset=before) if target.shape[1] > 1 else None, first=before)
         mask, layers = state.mask, []
         for number, block in enumerate(self.decoder_blocks):
             past = None if state.cache is None else state.cache.layers[number]

@@ -5,58 +5,84 @@ What the model computes does not change, in no bit. Only what is chosen is compu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import overload
 
 from torch import nn
 
 from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, by_layer
-from regard.view.intercept import intercept
+from regard.view.intercept import Tracker, Unrecognised, intercept
 from regard.view.summary import Summary
 
-__all__ = ["Capture", "capture"]
+__all__ = ["Capture", "CaptureWarning", "capture"]
 
 SHOWN = 8  # names in an error
 
 
-class Capture(Sequence[AttentionMap]):
-    """The attention maps of a model that ran within the block, in their order. Made by `capture`."""
+class CaptureWarning(UserWarning):
+    """What a capture could not see, or not understand."""
 
-    def __init__(self, model: nn.Module, layers: Layers, heads: Indices, queries: Indices) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-        if hasattr(model, "_orig_mod"):
-            raise TypeError("model: a compiled model calls no function that could be observed; capture the one in it")
+
+class Capture(Sequence[AttentionMap]):
+    """The attention maps of a model that ran within the block, in their order. Made by `capture`.
+
+    unrecognised: attention that was seen and is not among the maps, with the reason
+    """
+
+    def __init__(self, model: nn.Module, recorder: Recorder, maps: list[AttentionMap]) -> None:
         self.model = model
-        self._maps: list[AttentionMap] = []
-        self._recorder = Recorder(model, self._maps.append, layers, heads, queries)
+        self.unrecognised: list[Unrecognised] = []
+        self._maps, self._recorder = maps, recorder
         self._block = ExitStack()
-        self._open = False
+        self._tracker: Tracker | None = None
 
     def __enter__(self) -> Capture:
-        if self._open:
+        if self._tracker is not None:
             raise RuntimeError("this capture is open already: make another one")
-        self._open = True
-        self._block.enter_context(intercept(self._recorder))
+        recorder = self._recorder
+        tracker = intercept(self.model, recorder, operands=recorder.operands, gradients=recorder.gradients)
+        self._tracker = self._block.enter_context(tracker)
+        self._tracker.reserve = recorder.number
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open = False
+        tracker, self._tracker = self._tracker, None
         self._block.close()
-        if kind is None and not self._maps:
-            raise ValueError(self._reason())
+        assert tracker is not None
+        if kind is not None:
+            return
+        tracker.close()
+        self.unrecognised += [
+            replace(one, name=recorder_name(self._recorder, module)) for module, one in tracker.unrecognised
+        ]
+        self._check()
 
-    def _reason(self) -> str:
-        """Why nothing was captured."""
-        if self._recorder.names:
-            wanted = ", ".join(map(repr, self._recorder.layers or ()))
-            return f"layers: none of {wanted} is among those that attended: {_listed(self._recorder.names)}"
-        modules = sorted({type(module).__name__ for module in self.model.modules()})
-        return f"no attention was computed by {type(self.model).__name__}, of the modules {_listed(modules)}"
+    def _check(self) -> None:
+        """Complain about what was chosen and is not there; warn of what was not seen."""
+        if self._recorder.error is not None:
+            raise self._recorder.error
+        self.unrecognised += _compiled(self.model, self._maps)
+        if self.unrecognised:
+            reasons = "; ".join(map(str, self.unrecognised[:SHOWN]))
+            rest = len(self.unrecognised) - SHOWN
+            more = f"; and {rest} more in .unrecognised" if rest > 0 else ""
+            warnings.warn(f"attention that is not among the maps: {reasons}{more}", CaptureWarning, stacklevel=3)
+        if self._maps:
+            return
+        if self._recorder.names and self._recorder.layers and not self.unrecognised:
+            wanted = ", ".join(map(repr, self._recorder.layers))
+            names = _listed(self._recorder.names)
+            raise ValueError(f"layers: none of {wanted} is among those that attended: {names}")
+        if not self.unrecognised:
+            modules = sorted({type(module).__name__ for module in self.model.modules()})
+            message = f"no attention was computed in this thread by {type(self.model).__name__}, of the modules "
+            warnings.warn(message + _listed(modules), CaptureWarning, stacklevel=3)
 
     @overload
     def __getitem__(self, number: int) -> AttentionMap: ...
@@ -80,7 +106,16 @@ class Capture(Sequence[AttentionMap]):
         return f"Capture of {type(self.model).__name__}: {len(self)} maps of {len(self._recorder.names)} layers"
 
 
-def capture(model: nn.Module, layers: Layers = None, heads: Indices = None, queries: Indices = None) -> Capture:
+def capture(
+    model: nn.Module,
+    layers: Layers = None,
+    heads: Indices = None,
+    queries: Indices = None,
+    *,
+    operands: bool = False,
+    gradients: bool = False,
+    summary: bool = False,
+) -> Capture:
     """The attention of any model, while it runs: `with capture(model) as seen: model(…)`.
 
     seen[i] is an AttentionMap: `weights` (batch, heads, n, m), the `name` of the module that computed them, their
@@ -98,7 +133,26 @@ def capture(model: nn.Module, layers: Layers = None, heads: Indices = None, quer
     >>> [(layer.name, layer.kind, tuple(layer.weights.shape)) for layer in seen]
     [('blocks.0.mixer', 'causal', (1, 2, 3, 3)), ('blocks.1.mixer', 'causal', (1, 2, 3, 3))]
     """
-    return Capture(model, layers, heads, queries)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    maps: list[AttentionMap] = []
+    options = {"operands": operands, "gradients": gradients, "summary": summary}
+    return Capture(model, Recorder(model, maps.append, layers, heads, queries, **options), maps)
+
+
+def recorder_name(recorder: Recorder, module: nn.Module | None) -> str:
+    """The name of a layer that was not understood."""
+    return "" if module is None else recorder.number(module)[0]
+
+
+def _compiled(model: nn.Module, maps: Sequence[AttentionMap]) -> list[Unrecognised]:
+    """Compiled modules of which nothing was seen."""
+    reason = "compiled code calls no operation that could be seen; capture the module inside it, ._orig_mod"
+    return [
+        Unrecognised(path or type(model).__name__, "torch.compile", (), reason)
+        for path, module in model.named_modules()
+        if hasattr(module, "_orig_mod") and not any(seen.name.startswith(path) for seen in maps)
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:

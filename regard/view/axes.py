@@ -1,0 +1,428 @@
+"""Where the axes of a tensor come from: which are heads, which are positions, and of which sequence.
+
+While a model runs, each operation says what the axes of its result are, given those of its operands. An axis is a tuple
+of factors, the major one first, because a view may join several axes into one and take them apart again. A factor is a
+tuple of runs (root, start, length), because sequences are cut and joined, as the cache of a decoder is; a root is an
+axis where it first appeared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Axes", "Axis", "Factor", "Root", "first_axes", "positions", "related", "size_of", "spread", "twin"]
+
+aten = torch.ops.aten
+
+
+class Root:
+    """An axis where it first appeared.
+
+    projected: it enumerates outputs of a learned matrix, as heads and head sizes do, and not positions
+    opaque: it was gathered or folded, so that its places are not those of a sequence
+    expanded: its places are copies of one
+    parameter: it is one of a learned tensor's
+    parents: the roots that it was made of
+    twin_of: the factor that it stands for a second time in one tensor
+    position: of its first place in its sequence, if that continues another root
+    """
+
+    __slots__ = ("expanded", "opaque", "parameter", "parents", "position", "projected", "splits", "twin_of")
+
+    def __init__(
+        self,
+        *parents: Root,
+        projected: bool = False,
+        opaque: bool = False,
+        expanded: bool = False,
+        parameter: bool = False,
+    ) -> None:
+        self.projected, self.opaque, self.expanded, self.parameter = projected, opaque, expanded, parameter
+        self.parents: set[Root] = set(parents)
+        self.twin_of: Factor | None = None
+        self.position = 0
+        self.splits: dict[tuple[Factor, int], tuple[Factor, Factor]] = {}
+
+
+Run = tuple[Root, int, int]
+Factor = tuple[Run, ...]
+Axis = tuple[Factor, ...]
+Axes = tuple[Axis, ...]
+
+
+def size_of(factor: Factor) -> int:
+    """How many places a factor has."""
+    return sum(length for _, _, length in factor)
+
+
+def axis_size(axis: Axis) -> int:
+    """How many places an axis has."""
+    return math.prod(map(size_of, axis))
+
+
+def fresh(size: int, *parents: Root, **flags: bool) -> Axis:
+    """An axis that appears for the first time."""
+    return (((Root(*parents, **flags), 0, size),),)
+
+
+def first_axes(tensor: Tensor, parameter: bool = False) -> Axes:
+    """The axes of a tensor that no operation has made under our eyes."""
+    return tuple(fresh(size, parameter=parameter) for size in tensor.shape)
+
+
+def is_parameter(axes: Axes) -> bool:
+    """Whether axes are those of a learned tensor, or of a view of one."""
+    return all(root.parameter or root.expanded for axis in axes for root in roots(axis)) and any(map(roots, axes))
+
+
+def projected(axis: Axis) -> Axis:
+    """An axis of a learned matrix as one of its product."""
+    return tuple(fresh(size_of(factor), projected=True)[0] for factor in axis)
+
+
+def unfolded(axis: Axis) -> Axis:
+    """The rows of a matrix that was multiplied by a learned one: whatever they were gathered from, they are a sequence."""
+    if not any(map(is_opaque, axis)):
+        return axis
+    return tuple(fresh(size_of(factor), *(root for root, _, _ in factor))[0] if is_opaque(factor) else factor
+                 for factor in axis)  # fmt: skip
+
+
+def roots(axis: Axis) -> list[Root]:
+    """All roots of an axis."""
+    return [root for factor in axis for root, _, _ in factor]
+
+
+def twin(factor: Factor) -> Factor:
+    """The same factor, for a second axis of one tensor."""
+    root = Root(*(root for root, _, _ in factor), projected=is_projected(factor), opaque=is_opaque(factor))
+    root.twin_of = factor
+    return ((root, 0, size_of(factor)),)
+
+
+def is_projected(factor: Factor) -> bool:
+    """Whether a factor enumerates outputs of a learned matrix."""
+    return any(root.projected for root, _, _ in factor)
+
+
+def is_opaque(factor: Factor) -> bool:
+    """Whether a factor's places are not those of a sequence."""
+    return any(root.opaque for root, _, _ in factor)
+
+
+def original(factor: Factor) -> Factor:
+    """What a factor is a twin of, cut as the twin was cut."""
+    pieces: list[Run] = []
+    for root, start, length in factor:
+        pieces += cut(original(root.twin_of), start, length) if root.twin_of else [(root, start, length)]
+    return tuple(pieces)
+
+
+def positions(axis: Axis) -> list[int] | None:
+    """The positions of an axis' places in their sequence; None: it has no single sequence."""
+    if len(axis) != 1:
+        return None
+    return [root.position + start + step for root, start, length in original(axis[0]) for step in range(length)]
+
+
+def related(one: Axis, other: Axis) -> bool:
+    """Whether two axes enumerate places of one sequence, or one was made of the other."""
+    return bool(_ancestors(one) & _ancestors(other))
+
+
+def _ancestors(axis: Axis) -> set[Root]:
+    known: set[Root] = set()
+    waiting = [root for factor in axis for root, _, _ in original(factor)]
+    while waiting:
+        root = waiting.pop()
+        if root not in known:
+            known.add(root)
+            waiting.extend(root.parents)
+    return known
+
+
+# --------------------------------------------------------------------------------------------------- cut, join, reshape
+
+
+def cut(factor: Factor, start: int, length: int) -> Factor:
+    """The places from start on of a factor."""
+    pieces: list[Run] = []
+    for root, first, count in factor:
+        low, high = max(start, 0), min(start + length, count)
+        if low < high:
+            pieces.append((root, first + low, high - low))
+        start -= count
+    return tuple(pieces)
+
+
+def joined(axes: Sequence[Axis]) -> Axis:
+    """Axes one behind the other. What follows a sequence continues it, if it is not placed yet."""
+    if any(len(axis) != 1 for axis in axes):
+        return fresh(sum(map(axis_size, axes)), *(root for axis in axes for root in roots(axis)))
+    runs = tuple(run for axis in axes for run in axis[0])
+    for (before, start, length), (root, _, _) in pairwise(runs):
+        if root is not before and not root.position and root.twin_of is None:
+            root.position = before.position + start + length
+    return (runs,)
+
+
+def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
+    """The axes of a view. Axes are taken apart where a new one ends within them."""
+    if 0 in shape:
+        return tuple(map(fresh, shape))
+    made: list[Axis] = []
+    old, new = 0, 0
+    while new < len(shape):
+        group, sizes = list(axes[old : old + 1]), [shape[new]]
+        old, new = old + 1, new + 1
+        have, want = math.prod(map(axis_size, group)), sizes[0]
+        while have != want:
+            if have < want and old < len(axes):
+                group.append(axes[old])
+                have, old = have * axis_size(axes[old]), old + 1
+            elif have > want and new < len(shape):
+                sizes.append(shape[new])
+                want, new = want * shape[new], new + 1
+            elif not group or old >= len(axes) or new >= len(shape):
+                break
+        if len(group) == len(sizes) == 1 and have == want:
+            made.append(group[0])
+        elif not group:
+            made.append(())
+        else:
+            made.extend(_distributed([factor for axis in group for factor in axis], sizes))
+    return tuple(made)
+
+
+def _distributed(factors: list[Factor], sizes: Sequence[int]) -> list[Axis]:
+    """Factors as axes of these sizes; where a factor has to be split and cannot, all of them are new and opaque."""
+    made, rest = [], list(factors)
+    for size in sizes:
+        axis: list[Factor] = []
+        if size == 1:
+            axis = [rest.pop(0)] if rest and size_of(rest[0]) == 1 else []
+        missing = size
+        while missing > 1:
+            if not rest:
+                return [fresh(size, opaque=True) for size in sizes]
+            factor = rest.pop(0)
+            count = size_of(factor)
+            if missing % count == 0:
+                axis.append(factor)
+                missing //= count
+            elif count % missing == 0:
+                major, minor = _split(factor, missing)
+                axis.append(major)
+                rest.insert(0, minor)
+                missing = 1
+            else:
+                parents = [root for one in factors for root, _, _ in one]
+                return [fresh(size, *parents, opaque=True) for size in sizes]
+        made.append(tuple(axis))
+    return made
+
+
+def _split(factor: Factor, count: int) -> tuple[Factor, Factor]:
+    """A factor as two, the first of `count` places; the same two whenever it is split so."""
+    splits = factor[0][0].splits
+    if (factor, count) not in splits:
+        flags = {"projected": is_projected(factor), "opaque": is_opaque(factor)}
+        flags["parameter"] = all(root.parameter for root, _, _ in factor)
+        parents = [root for root, _, _ in factor]
+        sizes = (count, size_of(factor) // count)
+        major, minor = (fresh(size, *parents, **flags)[0] for size in sizes)
+        splits[factor, count] = major, minor
+    return splits[factor, count]
+
+
+def spread(axes: Axes) -> tuple[list[Factor], list[int]]:
+    """All factors of all axes, and their sizes: the shape in which each factor has a dimension."""
+    factors = [factor for axis in axes for factor in axis]
+    return factors, [size_of(factor) for factor in factors]
+
+
+# ------------------------------------------------------------------------------------ what operations do to the axes
+# A rule gets the axes of the first tensor, the arguments after it, the result, and a function that knows axes.
+
+Known = Callable[[Tensor], Axes]
+
+
+def broadcast(shape: Sequence[int], operands: Sequence[tuple[Tensor, Axes]]) -> Axes:
+    """The axes of a result with one element for each of the operands', the first operand deciding."""
+    made: list[Axis] = []
+    taken: set[Factor] = set()
+    for place, size in enumerate(shape):
+        axis: Axis = ()
+        for tensor, axes in operands:
+            index = place - len(shape) + tensor.dim()
+            if index >= 0 and tensor.shape[index] == size and (not axis or is_copied(axis)) and axes[index]:
+                axis = axes[index]
+        # Queries and keys of one sequence, added in all pairs: the same factor on two axes.
+        axis = tuple(twin(factor) if factor in taken and size_of(factor) > 1 else factor for factor in axis)
+        taken.update(axis)
+        made.append(axis)
+    return tuple(made)
+
+
+def is_copied(axis: Axis) -> bool:
+    return any(root.expanded for root in roots(axis))
+
+
+def _positive(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+def _view(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    return reshaped(axes, result.shape)
+
+
+def _permute(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    return tuple(axes[dim] for dim in arguments[0])
+
+
+def _transpose(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    made = list(axes)
+    one, other = (_positive(dim, len(axes)) for dim in (arguments or (0, -1))[:2])
+    if made:
+        made[one], made[other] = made[other], made[one]
+    return tuple(made)
+
+
+def _unsqueeze(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    place = _positive(arguments[0], len(axes) + 1)
+    return (*axes[:place], (), *axes[place:])
+
+
+def _squeeze(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    given = arguments[0] if arguments else range(len(axes))
+    dims = {_positive(dim, len(axes)) for dim in ([given] if isinstance(given, int) else given)}
+    return tuple(axis for place, axis in enumerate(axes) if place not in dims or axis_size(axis) != 1)
+
+
+def _expand(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    new = result.dim() - len(axes)
+    axes = ((),) * new + axes
+    pairs = zip(axes, result.shape, strict=True)
+    return tuple(axis if axis_size(axis) == size else fresh(size, expanded=True) for axis, size in pairs)
+
+
+def _slice(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    dim, start, _, step = (*arguments, *(0, None, None, 1)[len(arguments) :])
+    dim = _positive(dim, len(axes))
+    size, axis = result.shape[dim], axes[dim]
+    whole = axis_size(axis)
+    if size == whole:
+        return axes
+    first = 0 if start is None else max(0, start + whole if start < 0 else start)
+    if step == 1 and len(axis) == 1:
+        axis = (cut(axis[0], first, size),)
+    else:
+        axis = fresh(size, *roots(axis), projected=any(map(is_projected, axis)))
+    return (*axes[:dim], axis, *axes[dim + 1 :])
+
+
+def _select(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    dim = _positive(arguments[0], len(axes))
+    return axes[:dim] + axes[dim + 1 :]
+
+
+def reduced(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    given = arguments[0] if arguments else None
+    dims = given if isinstance(given, (list, tuple)) and given else range(len(axes)) if given is None else [given]
+    places = {_positive(dim, len(axes)) for dim in dims if isinstance(dim, int)}
+    if result.dim() == len(axes):
+        return tuple(() if place in places else axis for place, axis in enumerate(axes))
+    return tuple(axis for place, axis in enumerate(axes) if place not in places)
+
+
+def _repeat(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    axes = ((),) * (result.dim() - len(axes)) + axes
+    pairs = zip(axes, result.shape, strict=True)
+    return tuple(axis if axis_size(axis) == size else fresh(size, *roots(axis), expanded=True) for axis, size in pairs)
+
+
+def _gathered(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    """Places chosen by numbers, strides or sorting: an axis of another size, or along which was gathered, is opaque."""
+    if result.dim() != len(axes):
+        return tuple(
+            fresh(size, *(root for axis in axes for root in roots(axis)), opaque=True) for size in result.shape
+        )
+    dim = arguments[0] if arguments and isinstance(arguments[0], int) else None
+    chosen = None if dim is None else _positive(dim, len(axes))
+    made = []
+    for place, (axis, size) in enumerate(zip(axes, result.shape, strict=True)):
+        kept = axis_size(axis) == size and place != chosen and chosen is not None
+        made.append(axis if kept else fresh(size, *roots(axis), opaque=True))
+    return tuple(made)
+
+
+def _padded(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    made = list(axes)
+    for place, (before, after) in enumerate(zip(arguments[0][::2], arguments[0][1::2], strict=True)):
+        dim = len(axes) - 1 - place
+        if not before and not after:
+            continue
+        axis = made[dim]
+        if len(axis) != 1:
+            made[dim] = fresh(result.shape[dim], *roots(axis), opaque=True)
+            continue
+        inner = (cut(axis[0], max(-before, 0), axis_size(axis) + min(before, 0) + min(after, 0)),)
+        parts = [fresh(before) if before > 0 else None, inner, fresh(after) if after > 0 else None]
+        made[dim] = (tuple(run for part in parts if part for run in part[0]),)
+    return tuple(made)
+
+
+def _convolved(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
+    """(batch, channels, …): the channels are outputs of a learned matrix."""
+    made = [axes[0], fresh(result.shape[1], projected=True)]
+    for place in range(2, result.dim()):
+        same = axis_size(axes[place]) == result.shape[place]
+        made.append(axes[place] if same else fresh(result.shape[place], *roots(axes[place])))
+    return tuple(made)
+
+
+Rule = Callable[[Axes, Sequence[Any], Tensor, Known], Axes]
+RULES: dict[Any, Rule] = {
+    aten.view: _view,
+    aten._unsafe_view: _view,
+    aten.reshape: _view,
+    aten._reshape_alias: _view,
+    aten.permute: _permute,
+    aten.transpose: _transpose,
+    aten.t: _transpose,
+    aten.unsqueeze: _unsqueeze,
+    aten.squeeze: _squeeze,
+    aten.expand: _expand,
+    aten.slice: _slice,
+    aten.select: _select,
+    aten.sum: reduced,
+    aten.mean: reduced,
+    aten.amax: reduced,
+    aten.max: reduced,
+    aten.logsumexp: reduced,
+    aten.repeat: _repeat,
+    aten.gather: _gathered,
+    aten.index_select: _gathered,
+    aten.index: _gathered,
+    aten.as_strided: _gathered,
+    aten.unfold: _gathered,
+    aten.constant_pad_nd: _padded,
+    aten.convolution: _convolved,
+}
+
+
+def other_axes(first: Tensor, axes: Axes, result: Tensor) -> Axes:
+    """After an operation without a rule: axes of the same size stay, the others are new."""
+    if result.shape == first.shape:
+        return axes
+    parents = [root for axis in axes for root in roots(axis)]
+    if result.dim() != first.dim():
+        return tuple(fresh(size, *parents, opaque=True) for size in result.shape)
+    pairs = zip(axes, first.shape, result.shape, strict=True)
+    return tuple(axis if size == new else fresh(new, *roots(axis)) for axis, size, new in pairs)
