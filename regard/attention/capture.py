@@ -187,20 +187,21 @@ class Recorder:
             self.names.append(name)
         return name, self.names.index(name)
 
-    def __call__(self, call: AttentionCall) -> None:
+    def __call__(self, call: AttentionCall) -> AttentionMap | None:
+        """The map that was made of a call, if it was chosen."""
         if call.module is None or call.module not in self._paths:
-            return
+            return None
         name, layer = self.number(call.module, call.within)
         count = self._calls[name]
         self._calls[name] += 1
         if self.layers is not None and not any(is_layer(wanted, layer, name) for wanted in self.layers):
-            return
+            return None
         try:
             heads = _indices("heads", self.heads, call.heads, name)
             rows = _indices("queries", self.queries, call.queries, name)
         except IndexError as error:
             self.error = self.error or error
-            return
+            return None
         chosen = (None if self.queries is None else rows, None if self.heads is None else heads)
         summary = call.summary(*chosen) if self.summary else None
         weights = call.weights(*chosen) if summary is None else summary.received.new_empty(*summary.entropy.shape, 0)
@@ -209,22 +210,23 @@ class Recorder:
         keys = tuple(call.key_positions or ())
         m = weights.shape[-1] if summary is None else summary.received.shape[-1]
         keys = () if len(keys) != m or keys == tuple(range(m)) else keys
-        self._record(
-            AttentionMap(
-                name,
-                _kind(call, weights, queries, keys),
-                weights,
-                heads,
-                queries,
-                layer,
-                call=count,
-                keys=keys,
-                sink=call.sink_of(*chosen),
-                summary=summary,
-                gradients=self._watch(call, *chosen),
-                **(call.operands(*chosen) if self.operands else {}),
-            )
+        operands: dict[str, Any] = call.operands(*chosen) if self.operands else {}
+        made = AttentionMap(
+            name,
+            _kind(call, weights, queries, keys),
+            weights,
+            heads,
+            queries,
+            layer,
+            call=count,
+            keys=keys,
+            sink=call.sink_of(*chosen),
+            summary=summary,
+            gradients=self._watch(call, *chosen),
+            **operands,
         )
+        self._record(made)
+        return made
 
     def _watch(self, call: AttentionCall, rows: Sequence[int] | None, heads: Sequence[int] | None) -> Gradient | None:
         if not self.gradients:

@@ -188,7 +188,7 @@ def _counts(ends: list[int]) -> list[int]:
     return [end - start for start, end in pairwise([0, *ends])]
 
 
-Observer = Callable[[AttentionCall], None]
+Observer = Callable[[AttentionCall], object]
 Editor = Callable[[AttentionCall], AttentionCall]  # a call → the call with another output, and perhaps other weights
 _editors: ContextVar[tuple[Editor, ...]] = ContextVar("editors", default=())
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())

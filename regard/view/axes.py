@@ -176,6 +176,7 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
     """The axes of a view. Axes are taken apart where a new one ends within them."""
     if 0 in shape:
         return tuple(map(fresh, shape))
+    shape = tuple(shape)
     made: list[Axis] = []
     old, new = 0, 0
     while new < len(shape):
@@ -192,7 +193,15 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
             elif not group or old >= len(axes) or new >= len(shape):
                 break
         if len(group) == len(sizes) == 1 and have == want:
-            made.append(group[0])
+            # A size of 1 stays with the axis in front of it, as the single position of a decoder's step does.
+            axis = group[0]
+            while old < len(axes) and axis_size(axes[old]) == 1 and shape[new : new + 1] != (1,):
+                axis, old = axis + axes[old], old + 1
+            if len(axis) > 1 and shape[new : new + 1] == (1,) and size_of(axis[-1]) == 1:
+                if old >= len(axes) or axis_size(axes[old]) != 1:
+                    made.append(axis[:-1])
+                    axis, new = axis[-1:], new + 1
+            made.append(axis)
         elif not group:
             made.append(())
         else:

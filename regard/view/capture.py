@@ -58,6 +58,8 @@ class Capture(Sequence[AttentionMap]):
         if kind is not None:
             return
         tracker.close()
+        gone = set(map(id, tracker.withdrawn))
+        self._maps[:] = [one for one in self._maps if id(one) not in gone]
         self.unrecognised += [
             replace(one, name=recorder_name(self._recorder, module)) for module, one in tracker.unrecognised
         ]

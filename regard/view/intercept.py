@@ -11,6 +11,8 @@ same in every bit. What looks like attention and cannot be understood is reporte
 
 from __future__ import annotations
 
+import functools
+import linecache
 import re
 import sys
 import weakref
@@ -85,6 +87,7 @@ class Weights:
         self.normalized: Axis | None = None
         self.module: nn.Module | None = None
         self.reported = False
+        self.delivered: Any = None  # what the observer made of the complete call
 
 
 class State:
@@ -162,6 +165,7 @@ class Tracker(TorchDispatchMode):
         self._strangers: dict[nn.Module, tuple[int, ...]] = {}
         self._complete: set[nn.Module] = set()  # modules with a call that was understood
         self._failed: set[str] = set()
+        self.withdrawn: list[Any] = []  # what the observer has made of calls that turned out to be parts of others
 
     # ------------------------------------------------------------------------------------------------ the operations
 
@@ -175,8 +179,8 @@ class Tracker(TorchDispatchMode):
         if torch._C._current_graph_task_id() != -1:  # a backward pass, which may compute attention again
             return func(*args, **options)
         packet = getattr(func, "overloadpacket", func)
-        if packet is aten.empty and args and list(args[0]) == [0]:
-            made = _constructed(sys._getframe(1))
+        if packet is aten.empty:
+            made = _constructed(sys._getframe(1), args)
             if made is not None:
                 return made
         if _is_composite(func) and (packet not in FUSED or args[0].is_nested):  # in inference mode they come whole
@@ -338,6 +342,8 @@ class Tracker(TorchDispatchMode):
             total = next((state for state in others if state.stage == "lse"), None)
             if total is not None:
                 return State(axes, "log", total.record)
+        if stage == "weights" and any(state.stage == "weights" and state.record is not record for state in others):
+            return State(axes, "mixed", [record, *(state.record for state in others if state.stage == "weights")])
         if stage == "weights" and packet is aten.mul and _adds_axes(axes, record.axes):
             return State(axes, "weighted", record)
         return State(axes, stage, record)
@@ -420,6 +426,12 @@ class Tracker(TorchDispatchMode):
         else:
             columns = tuple(ax.twin(factor) if factor in rows else factor for factor in columns)
             state = State((*batch, rows, columns))
+        records = _mixed(one, other)
+        if records:
+            for record in records:
+                self._withdraw(record)
+            self._remember(result, State(state.axes, "mixed", records))
+            return result
         for weights, values, flipped in ((one, right, False), (other, left, True)):
             if weights.stage == "weights" and not (learned if not flipped else learned_left):
                 contracted = weights.axes[-2] if flipped else weights.axes[-1]
@@ -441,10 +453,6 @@ class Tracker(TorchDispatchMode):
         product = Product(module, result.shape)
         if self.wants_operands:
             product.left, product.right = (left, one.axes), (right, (*other.axes[:-1], state.axes[-1]))
-        if one.stage == "output" or other.stage == "output" or "weights" in (one.stage, other.stage):
-            for record in (one.record, other.record):
-                if isinstance(record, Weights) and not record.reported:
-                    record.reported = True
         state.stage, state.record = "scores", product
         if module is not None and ATTENTION.search(type(module).__name__):
             self._products.append(product)
@@ -486,7 +494,7 @@ class Tracker(TorchDispatchMode):
             call = replace(call, watch=watch)
         self._done(record, module)
         state.stage, state.record = "output", record
-        return self._deliver(call, result, lambda edited: restore(edited, state.axes, layout, result.shape))
+        return self._deliver(call, result, lambda value: restore(value, state.axes, layout, result.shape), record)
 
     def _weighted_sum(self, state: State, result: Tensor) -> Tensor:
         """(weights[…, None] · values).sum(keys)"""
@@ -509,7 +517,7 @@ class Tracker(TorchDispatchMode):
             record.reported = True
             return result
         self._done(record, module)
-        return self._deliver(self._call(record, module, groups, contracted), result, None)
+        return self._deliver(self._call(record, module, groups, contracted), result, None, record)
 
     def _problem(self, record: Weights, contracted: Axis, groups: Sequence[Axis]) -> str | None:
         """Why a call cannot be a map."""
@@ -571,11 +579,19 @@ class Tracker(TorchDispatchMode):
             return query, key
         return (one, other) if any(factor in groups[3] for factor in columns) or not columns else (other, one)
 
-    def _deliver(self, call: AttentionCall, result: Tensor, back: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def _deliver(
+        self,
+        call: AttentionCall,
+        result: Tensor,
+        back: Callable[[Tensor], Tensor] | None,
+        record: Weights | None = None,
+    ) -> Tensor:
         """Edit a call, and report it or return the result that takes the place of the model's."""
         changed = edited(call)
         if self.observer is not None:
-            self.observer(changed)
+            delivered = self.observer(changed)
+            if record is not None:
+                record.delivered = delivered
             return result
         if changed.output is call.output:
             return result
@@ -587,6 +603,14 @@ class Tracker(TorchDispatchMode):
         if state is not None:
             self._remember(replaced, State(state.axes, state.stage, state.record))
         return replaced
+
+    def _withdraw(self, record: Weights) -> None:
+        """Weights that are multiplied with others are no map by themselves."""
+        if record.delivered is not None:
+            self.withdrawn.append(record.delivered)
+        if record.delivered is not None or not record.reported:
+            self._report(record.module, "softmax", record.axes, "its weights are combined with others")
+        record.delivered, record.reported = None, True
 
     def _done(self, record: Weights, module: nn.Module | None) -> None:
         record.reported = True
@@ -741,7 +765,7 @@ POINTWISE = (
     aten._to_copy, aten.clone, aten.detach, aten.alias, aten.contiguous, aten.masked_fill, aten.where, aten.dropout,
     aten.masked_fill_, aten.lift_fresh, aten.native_dropout, aten.bernoulli_, aten.tril, aten.triu,
 )  # fmt: skip
-STAGES = ["weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", ""]
+STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", ""]
 
 
 def _flat(args: Any) -> list[Tensor]:
@@ -764,6 +788,15 @@ def _adds_axes(axes: Axes, weights: Axes) -> bool:
     """Whether a product has an axis that the weights have not, as that of the values' size is."""
     own = {factor for axis in weights for factor in axis}
     return any(factor not in own and ax.size_of(factor) > 1 for axis in axes for factor in axis)
+
+
+def _mixed(one: State, other: State) -> list[Weights]:
+    """The weights of two factors, where weights are multiplied with weights, or with an average by others."""
+    averaging = ("weights", "mixed")
+    if one.stage in averaging and other.stage in averaging or "mixed" in (one.stage, other.stage):
+        records = [state.record for state in (one, other) if state.stage in (*averaging, "output") and state.record]
+        return [weights for record in records for weights in (record if isinstance(record, list) else [record])]
+    return []
 
 
 def _part_of(contracted: Axis, normalized: Axis) -> bool:
@@ -837,12 +870,25 @@ def _calling(paths: Mapping[nn.Module, str]) -> nn.Module | None:
     return None
 
 
-def _constructed(frame: FrameType) -> Tensor | None:
+def _constructed(frame: FrameType | None, args: Sequence[Any]) -> Tensor | None:
     """A tensor of a subclass whose constructor is being called, as CausalBias' is: PyTorch cannot make it in a mode."""
-    names = {name: frame.f_globals.get(name, frame.f_builtins.get(name)) for name in frame.f_code.co_names}
-    kinds = [kind for kind in names.values() if isinstance(kind, type) and issubclass(kind, Tensor)]
-    kinds = [kind for kind in kinds if kind is not Tensor and kind.__new__ is Tensor.__new__]
-    if len(kinds) != 1:
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch._dynamo", "torch._compile")):
+        frame = frame.f_back
+    kind = None if frame is None else _callee(frame)
+    if not isinstance(kind, type) or not issubclass(kind, Tensor) or kind is Tensor or kind.__new__ is not Tensor.__new__:
         return None
     with torch.utils._python_dispatch._disable_current_modes():
-        return torch.Tensor.__new__(kinds[0])
+        return torch.Tensor.__new__(kind, *args[0])
+
+
+def _callee(frame: FrameType) -> Any:
+    """What a frame is calling right now, by its source."""
+    first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first or 0, (last or 0) + 1)]
+    if not lines or start is None:
+        return None
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    name = b"".join(lines).decode(errors="replace").partition("(")[0].strip().split(".")
+    scopes = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
+    return functools.reduce(lambda found, part: getattr(found, part, None), name[1:], scopes.get(name[0]))
