@@ -30,8 +30,8 @@ Tokens = Sequence[str] | Sequence[Sequence[str]]
 class Attribution(Display):
     """How much each token, layer or head contributed to a prediction. Made by `from_model`.
 
-    scores: (batch, parts) · labels: texts of the parts, for each entry · method: its name · entry: which one of the batch
-    is drawn and printed
+    scores: (batch, parts) · labels: texts of the parts, for each entry · method: its name · entry: which one of the
+    batch is drawn and printed
 
     of tokens, for log p of the target: weights (the prediction's query, mean of heads and layers), rollout,
     value_norms (‖α · v · W_o‖), gradient_weights (gradient × weight), gradient, gradient_input (gradient × input),

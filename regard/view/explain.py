@@ -5,22 +5,23 @@ Legend: batch · n tokens · m keys · heads · size.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention import numbers
 from regard.attention.capture import AttentionMap
 from regard.view.capture import Capture, capture
+from regard.view.module_calls import Call, after_calls, find_projection, project
 from regard.view.prediction import Prediction
 
-__all__ = ["TOKEN_METHODS", "Projections"]
+__all__ = ["TOKEN_METHODS"]
 
 STEPS = 50  # of the integral, at Gauss and Legendre's places
-Projection = Callable[[Tensor], Tensor]
+CONVERGED = 0.05  # of the change, which the integral may miss
 
 
 def weights(prediction: Prediction) -> Tensor:
@@ -43,16 +44,18 @@ def value_norms(prediction: Prediction) -> Tensor:
 
     Where no linear layer reads the heads, W_o is left out.
     """
-    with torch.no_grad(), Projections(prediction.model) as found, capture(prediction.model, operands=True) as seen:
+    calls: list[Call] = []
+    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model, operands=True) as seen:
         prediction.logits()
     norms = []
     for layer in _over_tokens(seen, prediction):
-        if layer.value is None:
+        if layer.value is None or layer.output is None:
             raise ValueError(f"model: the values of {layer.name} are not known")
-        project = found.of(layer)
-        with torch.no_grad():
-            rows = [row[..., None] * layer.value for row in prediction.rows(layer.weights).unbind(2)]
-            norms.append(_mean([project(row.transpose(1, 2).flatten(2)).norm(dim=-1) for row in rows]))  # (batch, m)
+        number = find_projection(calls, layer)
+        for row in prediction.rows(layer.weights).unbind(2):
+            weighted = row[..., None] * layer.value  # (batch, heads, m, value size)
+            moved = weighted.transpose(1, 2).flatten(2) if number is None else project(calls[number], weighted)
+            norms.append(moved.norm(dim=-1))  # (batch, m)
     return _mean(norms)
 
 
@@ -67,7 +70,8 @@ def gradient_weights(prediction: Prediction) -> Tensor:
     with torch.enable_grad(), prediction.embedded(leaf), capture(prediction.model, gradients=True) as seen:
         prediction.log_probability().sum().backward(inputs=leaves)  # the parameters get no gradients
     maps = _over_tokens(seen, prediction)
-    return torch.stack([(layer.weights * layer.gradient).sum((1, 2)) for layer in maps]).sum(0)
+    slopes = [layer.weights * layer.gradient for layer in maps if layer.gradient is not None]
+    return torch.stack([slope.sum((1, 2)) for slope in slopes]).sum(0)
 
 
 def gradient(prediction: Prediction) -> Tensor:
@@ -88,11 +92,20 @@ def integrated_gradients(prediction: Prediction) -> Tensor:
     By Sundararajan et al. (2017).
     """
     places, shares = numpy.polynomial.legendre.leggauss(STEPS)  # on −1 … 1
-    total: Any = 0
+    scores = torch.zeros(prediction.ids.shape, device=prediction.ids.device)
     for place, share in zip(places, shares, strict=True):
         slope, vectors = prediction.gradient((1 + place) / 2)
-        total = total + slope * (share / 2)
-    return (total * vectors).sum(-1)
+        scores += (slope * vectors).sum(-1) * (share / 2)
+    with torch.no_grad():
+        change = prediction.log_probability()
+        with prediction.without_tokens(torch.zeros_like(prediction.ids, dtype=torch.bool)):
+            change -= prediction.log_probability()
+    gap = float((scores.sum(1) - change).abs().max())
+    if gap > 0.01 + CONVERGED * float(change.abs().max()):
+        # Between zeros and a token a norm leaves everything as it is, but for the very beginning.
+        message = f"integrated_gradients: scores miss the change that they should add up to by {gap:.2g}; "
+        warnings.warn(message + "choose another baseline=, the id of a token that says nothing", stacklevel=4)
+    return scores
 
 
 @torch.no_grad()
@@ -131,43 +144,3 @@ def _over_tokens(seen: Capture, prediction: Prediction) -> list[AttentionMap]:
     if not maps:
         raise ValueError(f"model: expected attention to the {prediction.ids.shape[1]} tokens, got none")
     return crossing or maps
-
-
-class Projections:
-    """Within this block, which module reads what the heads of a layer put out: their output projection."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.calls = model, list[tuple[nn.Module, Tensor]]()
-
-    def __enter__(self) -> Projections:
-        matrices = [part for part in self.model.modules() if any(own.dim() == 2 for own in part.parameters(False))]
-        self.handles = [part.register_forward_pre_hook(self._keep) for part in matrices]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self.handles:
-            handle.remove()
-
-    def _keep(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if inputs and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point():
-            self.calls.append((module, inputs[0]))
-
-    def module(self, layer: AttentionMap) -> nn.Module | None:
-        """The module whose input was the output of the layer's heads, side by side."""
-        attention = self.model.get_submodule(layer.name) if layer.name else self.model
-        if isinstance(attention, nn.MultiheadAttention):  # which reads the matrix without calling its module
-            return attention.out_proj
-        assert layer.output is not None
-        heads = layer.output.transpose(1, 2).flatten(2).flatten(0, 1)  # (batch · n, heads · value size)
-        for module, rows in self.calls:
-            same = rows.numel() == heads.numel() and rows.shape[-1] == heads.shape[-1]
-            if same and torch.allclose(rows.reshape(heads.shape), heads, rtol=1e-3, atol=1e-5):
-                return module
-        return None
-
-    def of(self, layer: AttentionMap) -> Projection:
-        """(…, heads · value size) → (…, size), without the bias; the same numbers where there is none."""
-        module = self.module(layer)
-        if module is None:
-            return lambda rows: rows
-        return lambda rows: module(rows) - module(torch.zeros_like(rows[..., :1, :]))

@@ -51,7 +51,7 @@ class Pairs:
 
     @cached_property
     def key(self) -> Tensor:
-        return torch.tensor(self.layer.keys)[None]
+        return torch.tensor(self.layer.keys or range(self.layer.weights.shape[-1]))[None]
 
     def share(self, pattern: Tensor) -> Tensor:
         """The mean weight on a pattern (batch or 1, n, m) of the queries for which it has a key: (heads,)."""
@@ -99,7 +99,7 @@ def best_offset(pairs: Pairs) -> tuple[Tensor, Tensor]:
     offsets = range(0 if pairs.layer.kind == "causal" else -farthest, farthest + 1)
     shares = []
     for offset in offsets:
-        on_key, rows = (part.diagonal(queries[0] - pairs.layer.keys[0] - offset, 2, 3) for part in (weights, real))
+        on_key, rows = (part.diagonal(queries[0] - int(pairs.key[0, 0]) - offset, 2, 3) for part in (weights, real))
         shares.append(on_key.sum((0, 2)) / rows.sum((0, 2)).clamp(min=1))
     best, index = torch.stack(shares).max(0)
     return best, torch.tensor(list(offsets))[index.cpu()]
@@ -246,8 +246,8 @@ def find_heads(
     is a score of cross-attention.
 
     model: any that `regard.capture` can look into · ids: (batch, n) · ablate: how many of the best heads of each score
-    are ablated, alone and together (to their mean, by `regard.intervene`), and as many random other heads · metric: what
-    should rise then, from the model; by default the loss of the next token in the repeated part · alignment: which
+    are ablated, alone and together (to their mean, by `regard.intervene`), and as many random other heads · metric:
+    what should rise then, from the model; by default the loss of the next token in the repeated part · alignment: which
     pairs are right, (batch, n, m), for cross-attention · forward: how the model is run on ids, if it is not model(ids)
     · seed: of the random sequences and heads
 
@@ -295,26 +295,24 @@ def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: 
         with capture(model) as seen:
             run(tokens)
         maps.append(list(seen))
+    if not maps[0]:
+        raise ValueError(f"model: expected attention that regard.capture recognises, got none in {type(model).__name__}")
     translates = any(layer.kind == "cross" for layer in maps[0])
     heads = []
     for layer, again in zip(*maps, strict=True):
         # Beside cross-attention, causal maps are a decoder's, and its tokens are not the ids.
         known = layer.kind != "cross" and layer.weights.shape[3] == ids.shape[1]
         known = known and not (translates and layer.kind == "causal")
-        on_ids, on_repeated = (
-            Pairs(layer, ids if known else None, gold),
-            Pairs(again, repeated if known else None, gold),
-        )
-        missing = torch.full((len(layer.heads),), math.nan)
+        on_ids = Pairs(layer, ids if known else None, gold)
+        on_repeated = Pairs(again, repeated if known else None, gold)
         columns = {
             name: score.function(on_repeated if score.repeated else on_ids)
-            if score.cross == (layer.kind == "cross")
-            else missing
             for name, score in SCORES.items()
+            if score.cross == (layer.kind == "cross")
         }
         offsets = [None] * len(layer.heads) if layer.kind == "cross" else best_offset(on_ids)[1].tolist()
         for number, head in enumerate(layer.heads):
-            scores = {name: float(column[number]) for name, column in columns.items()}
+            scores = {name: float(columns[name][number]) if name in columns else math.nan for name in SCORES}
             heads.append(Head(layer.layer, head, layer.call, layer.kind, layer.name, scores, offsets[number]))
     return heads
 

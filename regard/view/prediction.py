@@ -99,7 +99,7 @@ class Prediction:
         return -functional.cross_entropy(self.logits().float(), self.target, reduction="none")
 
     def rows(self, maps: Tensor) -> Tensor:
-        """Of (batch, heads, n, m) what belongs to the prediction, (batch, heads, rows, m): one query, or all of them."""
+        """Of (batch, heads, n, m) what belongs to the prediction, (batch, heads, rows, m): one query, or all."""
         if self.position is None:
             return maps
         entries = torch.arange(len(maps), device=maps.device)
@@ -125,9 +125,8 @@ class Prediction:
             for handle in handles:
                 handle.remove()
         if not changed:
-            raise ValueError(
-                f"model: expected one that looks up the ids (batch, n) in an nn.Embedding, got {type(self.model).__name__}"
-            )
+            expected = "expected one that looks up ids (batch, n) in an nn.Embedding"
+            raise ValueError(f"model: {expected}, got {type(self.model).__name__}")
 
     def without_tokens(self, kept: Tensor) -> Any:
         """The same, with the tokens absent that are not kept, (batch, n)."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.view.capture import capture
-from regard.view.explain import Projections
+from regard.view.module_calls import Call, after_calls, find_projection, first, has_matrix, project
 from regard.view.prediction import Prediction
 
 __all__ = ["PART_METHODS", "Part", "without_parts"]
@@ -41,35 +41,9 @@ class Part:
         return (self.block, self.module, self.head) != (None, None, None)
 
 
-class Call(NamedTuple):
-    """A module that was called: with what, and what it returned. Tensors, or what has them first."""
-
-    path: str
-    module: nn.Module
-    input: Any
-    output: Any
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, tuple | list) and value else value
-
-
-@contextmanager
-def _hooks(model: nn.Module, hook: Callable[..., Any]) -> Iterator[None]:
-    """Call hook(path, module, input, output) after every module; what it returns replaces the output, unless None."""
-    with ExitStack() as stack:
-        for path, module in model.named_modules():
-
-            def after(module: nn.Module, args: Any, options: Any, output: Any, path: str = path) -> Any:
-                return hook(path, module, _first(args) if args else next(iter(options.values()), None), output)
-
-            stack.callback(module.register_forward_hook(after, with_kwargs=True).remove)
-        yield
-
-
 def _calls(prediction: Prediction) -> list[Call]:
     calls: list[Call] = []
-    with torch.no_grad(), _hooks(prediction.model, lambda *call: calls.append(Call(*call))):
+    with torch.no_grad(), after_calls(prediction.model, calls.append):
         prediction.logits()
     return calls
 
@@ -93,7 +67,7 @@ def logit_lens(prediction: Prediction) -> tuple[Tensor, list[Part]]:
     comes first. Up to a layer, they add up to what the lens reads there."""
     calls = _calls(prediction)
     norm, blocks = calls[_last_norm(calls)], _blocks(prediction, calls)
-    streams = [_first(calls[blocks[0]].input), *(_first(calls[block].output) for block in blocks)]
+    streams = [first(calls[blocks[0]].input), *(first(calls[block].output) for block in blocks)]
     if norm.input is not streams[-1] and not torch.equal(norm.input, streams[-1]):
         raise ValueError(f"model: expected {norm.path}, its last norm, to read what its last layer writes")
     readings = []
@@ -116,6 +90,8 @@ def _blocks(prediction: Prediction, calls: Sequence[Call]) -> list[int]:
     """The calls of the model's layers: the modules of a list that have attention within."""
     with torch.no_grad(), capture(prediction.model) as seen:
         prediction.logits()
+    if not seen:
+        raise ValueError(f"model: expected attention in its layers, got none in {type(prediction.model).__name__}")
     paths = [layer.name.split(".") for layer in seen]
     depth = next((k for k in range(min(map(len, paths))) if all(path[k].isdigit() for path in paths)), None)
     if depth is None:
@@ -134,71 +110,66 @@ def direct_logits(prediction: Prediction) -> tuple[Tensor, list[Part]]:
 
     "rest" is what no part writes: biases. They add up to the logit.
     """
-    model = prediction.model
     calls: list[Call] = []
-    with torch.no_grad(), Projections(model) as found, capture(model, operands=True) as seen:
-        with _hooks(model, lambda *call: calls.append(Call(*call))):
-            prediction.logits()
-    leaves = _writers(calls)
-    logit, slopes = _direct_gradients(prediction, leaves)
-    scores, parts = [], []
-    read = {}
+    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model, operands=True) as seen:
+        prediction.logits()
+    logit, written, slopes = _direct_gradients(prediction, _writers(calls))
+    scores, parts, projections = list[Tensor](), list[Part](), set[int]()
     for layer in seen:
-        module = found.module(layer)
-        number = next(
-            (n for n, call in enumerate(calls) if call.module is module and n in slopes and n not in read), None
-        )
-        if number is None or layer.output is None:
+        number = None if layer.output is None else find_projection(calls, layer)
+        if layer.output is None or number is None or number not in slopes:
             raise ValueError(f"model: no linear layer that reads the heads of {layer.name} writes into the stream")
-        read[number] = layer
-        project = found.of(layer)
-        for head in range(len(layer.heads)):
+        projections.add(number)
+        for index, head in enumerate(layer.heads):
             alone = torch.zeros_like(layer.output)
-            alone[:, head] = layer.output[:, head]
-            with torch.no_grad():
-                written = project(alone.transpose(1, 2).flatten(2))
-            scores.append((slopes[number] * written.reshape(slopes[number].shape)).flatten(1).sum(1))
-            parts.append(Part(f"{layer.layer}.{layer.heads[head]}", head=(layer.layer, layer.heads[head])))
+            alone[:, index] = layer.output[:, index]
+            rows = project(calls[number], alone)
+            if not getattr(calls[number].module, "batch_first", True):
+                rows = rows.transpose(0, 1)
+            scores.append(slopes[number].flatten(1) @ rows.flatten())
+            parts.append(Part(f"{layer.layer}.{head}", head=(layer.layer, head)))
     for number, slope in slopes.items():
-        if number not in read:
-            scores.append((slope * _first(calls[number].output)).flatten(1).sum(1))
+        if number not in projections:
+            scores.append(slope.flatten(1) @ written[number].flatten())
             parts.append(Part(calls[number].path, module=calls[number].path))
     total = torch.stack(scores, 1)
     return torch.cat([total, (logit - total.sum(1))[:, None]], 1), [*parts, Part("rest")]
 
 
 def _writers(calls: Sequence[Call]) -> set[int]:
-    """Calls of modules with matrices of their own, the innermost ones, before the last norm: with what they return taken
-    as it is, the stream is a sum of what some of them wrote."""
-    last = _last_norm(calls)
-    matrices = {call.path for call in calls if any(part.dim() > 1 for part in call.module.parameters(recurse=False))}
-    outer = {
-        path for path in matrices if any(other.startswith(f"{path}." if path else "") for other in matrices - {path})
-    }
-    return {number for number, call in enumerate(calls[:last]) if call.path in matrices - outer}
+    """Calls of modules with matrices of their own, the innermost ones, before the last norm: with what they return
+    taken as it is, the stream is a sum of what some of them wrote."""
+    paths = {call.path for call in calls if has_matrix(call.module)}
+    inner = {path for path in paths if not any(other.startswith(f"{path}.".lstrip(".")) for other in paths - {path})}
+    return {number for number, call in enumerate(calls[: _last_norm(calls)]) if call.path in inner}
 
 
-def _direct_gradients(prediction: Prediction, writers: set[int]) -> tuple[Tensor, dict[int, Tensor]]:
-    """The target's logit, (batch,), and its gradients with respect to what the writers return, through nothing but
-    norms, whose scale is taken as it is, and sums."""
+def _direct_gradients(
+    prediction: Prediction, writers: set[int]
+) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
+    """The target's logit, (batch,), what the writers return, and its gradients with respect to that, (batch, …) each,
+    through nothing but sums and norms, whose scale is taken as it is."""
     count, leaves = 0, dict[int, Tensor]()
 
-    def hook(path: str, module: nn.Module, given: Any, output: Any) -> Any:
+    def hook(call: Call) -> Any:
         nonlocal count
         number, count = count, count + 1
-        if number in writers:
-            leaf = _first(output).detach().requires_grad_(_first(output).is_floating_point())
-            if leaf.requires_grad:
-                leaves[number] = leaf
-            return (leaf, *output[1:]) if isinstance(output, tuple) else leaf
-        if _is_norm(module) and isinstance(given, Tensor) and given.requires_grad:
-            return _linear_norm(module, given, output)
+        output = first(call.output)
+        if number in writers and isinstance(output, Tensor) and output.is_floating_point():
+            leaves[number] = output.detach().requires_grad_()
+            written = leaves[number].clone()  # into which the model may write
+            return (written, *call.output[1:]) if isinstance(call.output, tuple) else written
+        if _is_norm(call.module) and isinstance(call.input, Tensor) and call.input.requires_grad:
+            return _linear_norm(call.module, call.input, output)
         return None
 
-    with torch.enable_grad(), _hooks(prediction.model, hook):
+    with torch.enable_grad(), after_calls(prediction.model, hook):
         logit = prediction.logits().gather(1, prediction.target[:, None])[:, 0]
-    slopes = torch.autograd.grad(logit.sum(), list(leaves.values()), allow_unused=True)
-    return logit.detach(), {number: slope for number, slope in zip(leaves, slopes, strict=True) if slope is not None}
+    # One entry after the other: some writers, those of positions, write the same for all of them.
+    options: Any = {"retain_graph": True, "allow_unused": True}
+    by_entry = [torch.autograd.grad(entry, list(leaves.values()), **options) for entry in logit]
+    slopes = {number: torch.stack(parts) for number, *parts in zip(leaves, *by_entry, strict=True) if None not in parts}
+    return logit.detach(), {number: leaf.detach() for number, leaf in leaves.items()}, slopes
 
 
 def _linear_norm(norm: nn.Module, rows: Tensor, output: Tensor) -> Tensor:
@@ -233,15 +204,16 @@ def without_parts(prediction: Prediction, parts: Sequence[Part], kept: Tensor) -
 
     columns = {part.block or part.module: kept[:, [number], None] for number, part in enumerate(parts) if not part.head}
 
-    def hook(path: str, module: nn.Module, given: Any, output: Any) -> Any:
-        if path not in columns or path is None:
+    def hook(call: Call) -> Any:
+        if call.path not in columns:
             return None
-        instead = given if any(part.block == path for part in parts) else torch.zeros_like(_first(output))
-        changed = torch.where(columns[path], _first(output), instead)  # (batch, n, size)
-        return (changed, *output[1:]) if isinstance(output, tuple) else changed
+        output = first(call.output)
+        instead = call.input if any(part.block == call.path for part in parts) else torch.zeros_like(output)
+        changed = torch.where(columns[call.path], output, instead)  # (batch, n, size)
+        return (changed, *call.output[1:]) if isinstance(call.output, tuple) else changed
 
     with ExitStack() as stack:
-        stack.enter_context(_hooks(prediction.model, hook))
+        stack.enter_context(after_calls(prediction.model, hook))
         if any(part.head for part in parts):
             edit = stack.enter_context(intervene(prediction.model))
             for layer in dict.fromkeys(part.head[0] for part in parts if part.head):
