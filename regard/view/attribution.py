@@ -86,7 +86,7 @@ class Attribution(Display):
         if method in TOKEN_METHODS:
             scores, parts = TOKEN_METHODS[method](prediction), None
             texts = [list(map(str, row)) for row in ids.tolist()] if tokens is None else tokens
-            labels = [texts] * len(ids) if isinstance(texts[0], str) else texts
+            labels: Any = [texts] * len(ids) if isinstance(texts[0], str) else texts
         else:
             scores, parts = PART_METHODS[method](prediction)
             labels = [[part.label for part in parts]] * len(ids)

@@ -68,7 +68,8 @@ def gradient_weights(prediction: Prediction) -> Tensor:
         return leaves[0]
 
     with torch.enable_grad(), prediction.embedded(leaf), capture(prediction.model, gradients=True) as seen:
-        prediction.log_probability().sum().backward(inputs=leaves)  # the parameters get no gradients
+        likely = prediction.log_probability()
+    likely.sum().backward(inputs=leaves)  # the parameters get no gradients
     maps = _over_tokens(seen, prediction)
     slopes = [layer.weights * layer.gradient for layer in maps if layer.gradient is not None]
     return torch.stack([slope.sum((1, 2)) for slope in slopes]).sum(0)

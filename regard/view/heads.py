@@ -296,7 +296,9 @@ def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: 
             run(tokens)
         maps.append(list(seen))
     if not maps[0]:
-        raise ValueError(f"model: expected attention that regard.capture recognises, got none in {type(model).__name__}")
+        raise ValueError(
+            f"model: expected attention that regard.capture recognises, got none in {type(model).__name__}"
+        )
     translates = any(layer.kind == "cross" for layer in maps[0])
     heads = []
     for layer, again in zip(*maps, strict=True):

@@ -108,7 +108,7 @@ class Prediction:
     @contextmanager
     def embedded(self, change: Change) -> Iterator[None]:
         """Within this block, for one run, the vectors of the tokens are changed where the model has looked them up."""
-        changed = []
+        changed: list[nn.Module] = []
 
         def hook(table: nn.Embedding, inputs: tuple[Tensor, ...], vectors: Tensor) -> Tensor | None:
             if changed or not inputs or inputs[0].shape != self.ids.shape or not torch.equal(inputs[0], self.ids):
@@ -135,7 +135,7 @@ class Prediction:
     def gradient(self, place: float = 1.0) -> tuple[Tensor, Tensor]:
         """d log-probability / d vectors, at a place between absent tokens (0) and the given ones (1); and the vectors
         less the absent ones. Both are (batch, n, size)."""
-        kept = []
+        kept: list[Tensor] = []
 
         def change(vectors: Tensor, absent: Tensor) -> Tensor:
             difference = (vectors - absent).detach()
@@ -143,5 +143,6 @@ class Prediction:
             return kept[0]
 
         with torch.enable_grad(), self.embedded(change):
-            (gradient,) = torch.autograd.grad(self.log_probability().sum(), kept[0])
+            likely = self.log_probability()
+        (gradient,) = torch.autograd.grad(likely.sum(), kept[0])
         return gradient, kept[1]

@@ -144,9 +144,7 @@ def _writers(calls: Sequence[Call]) -> set[int]:
     return {number for number, call in enumerate(calls[: _last_norm(calls)]) if call.path in inner}
 
 
-def _direct_gradients(
-    prediction: Prediction, writers: set[int]
-) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
+def _direct_gradients(prediction: Prediction, writers: set[int]) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
     """The target's logit, (batch,), what the writers return, and its gradients with respect to that, (batch, …) each,
     through nothing but sums and norms, whose scale is taken as it is."""
     count, leaves = 0, dict[int, Tensor]()

@@ -17,7 +17,7 @@ TARGET = torch.tensor([3, 11])
 
 
 def model(name):
-    """A model of the library transformers, whose weights depend on nothing but the names and shapes of its parameters."""
+    """A model of the library transformers; its weights depend on nothing but the names and shapes of its parameters."""
     sizes = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
     if name == "gpt2":
         config = transformers.GPT2Config(n_positions=13, n_embd=12, n_layer=LAYERS, n_head=HEADS[name], **sizes)
@@ -39,24 +39,28 @@ def lens(name, built, **processing):
     from transformer_lens import HookedTransformer, HookedTransformerConfig
     from transformer_lens.pretrained import weight_conversions
 
-    config = built.config
-    options = {"gpt2": {"d_head": 4, "d_mlp": 48, "act_fn": "gelu_new", "normalization_type": "LN"},
-               "llama": {"d_head": 6, "d_mlp": 17, "act_fn": "silu", "normalization_type": "RMS", "gated_mlp": True,
-                         "positional_embedding_type": "rotary", "rotary_dim": 6, "rotary_adjacent_pairs": False,
-                         "n_key_value_heads": 2, "final_rms": True, "eps": config.to_dict().get("rms_norm_eps")}}  # fmt: skip
-    settings = HookedTransformerConfig(
-        n_layers=LAYERS,
-        n_heads=HEADS[name],
-        d_model=config.hidden_size,
-        n_ctx=13,
-        d_vocab=VOCABULARY,
-        device="cpu",
-        **options[name],
-    )
+    options = {
+        "gpt2": {"d_head": 4, "d_mlp": 48, "act_fn": "gelu_new", "normalization_type": "LN"},
+        "llama": {
+            "d_head": 6,
+            "d_mlp": 17,
+            "act_fn": "silu",
+            "normalization_type": "RMS",
+            "final_rms": True,
+            "gated_mlp": True,
+            "n_key_value_heads": 2,
+            "rotary_dim": 6,
+            "rotary_adjacent_pairs": False,
+            "positional_embedding_type": "rotary",
+            "eps": built.config.to_dict().get("rms_norm_eps"),
+        },
+    }
+    sizes = {"n_layers": LAYERS, "n_heads": HEADS[name], "d_model": built.config.hidden_size}
+    settings = HookedTransformerConfig(**sizes, n_ctx=13, d_vocab=VOCABULARY, device="cpu", **options[name])
     hooked = HookedTransformer(settings)
     weights = getattr(weight_conversions, f"convert_{name}_weights")(built, settings)
-    hooked.load_and_process_state_dict(weights, **{"center_writing_weights": False, "center_unembed": False,
-                                                   "fold_value_biases": False, "fold_ln": False} | processing)  # fmt: skip
+    asis = dict.fromkeys(("fold_ln", "center_writing_weights", "center_unembed", "fold_value_biases"), False)
+    hooked.load_and_process_state_dict(weights, **asis | processing)
     return hooked
 
 
