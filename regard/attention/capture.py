@@ -20,7 +20,7 @@ from regard.attention.observers import AttentionCall, pick
 if TYPE_CHECKING:
     from regard.attention.summary import Summary
 
-__all__ = ["AttentionMap", "Gradient", "Recorder", "by_layer", "is_layer"]
+__all__ = ["AttentionMap", "Gradient", "Recorder", "by_layer", "is_layer", "several"]
 
 Layers = Sequence[int | str] | int | str | None
 Indices = Sequence[int] | int | None
@@ -171,8 +171,8 @@ class Recorder:
         gradients: bool = False,
         summary: bool = False,
     ) -> None:
-        self.layers = _several("layers", layers, (int, str))
-        self.heads, self.queries = _several("heads", heads, (int,)), _several("queries", queries, (int,))
+        self.layers = several("layers", layers, (int, str))
+        self.heads, self.queries = several("heads", heads, (int,)), several("queries", queries, (int,))
         self.operands, self.gradients, self.summary = operands, gradients, summary
         self.names: list[str] = []  # of all layers that attended
         self.error: IndexError | None = None  # a head or a query that a layer does not have: the model runs on
@@ -236,7 +236,7 @@ class Recorder:
         return gradient
 
 
-def _several(name: str, given: object, types: tuple[type, ...]) -> tuple[Any, ...] | None:
+def several(name: str, given: object, types: tuple[type, ...]) -> tuple[Any, ...] | None:
     """One or several numbers or paths, as a tuple."""
     if given is None:
         return None
@@ -252,6 +252,7 @@ def _several(name: str, given: object, types: tuple[type, ...]) -> tuple[Any, ..
 
 
 def is_layer(wanted: int | str, layer: int, name: str) -> bool:
+    """Whether a layer is the one that is wanted by number or path."""
     return wanted == layer if isinstance(wanted, int) else fnmatchcase(name, wanted)
 
 

@@ -37,10 +37,11 @@ class AttentionCall:
     cross: whether the keys are of another sequence than the queries; None: not known
     within: path from the module to the part of it that attends, if that part is not called itself
     known: weights (batch, heads, n, m) that the model computed by itself, without any function for attention
-    value, output: (batch, heads, m, size) and (batch, heads, n, size), as far as known; fewer heads of values are shared
+    value, output: (batch, heads, m, size) and (batch, heads, n, size), as far as known; values may have fewer heads
     scores: what `known` was made of, masked · sink: (batch, heads, n), what went to a sink beside `known`
     causal: whether no query may attend to a later key; None: the weights tell
     positions, key_positions: of the queries and keys in their sequences; None: 0, 1, 2 …, as far as known
+    index: who has counted, and how many calls of the module came before; None: nobody
     watch: how to be called with the gradient of the weights, where that is not simply by the output's
     """
 
@@ -60,6 +61,7 @@ class AttentionCall:
     causal: bool | None = None
     positions: Sequence[int] | None = None
     key_positions: Sequence[int] | None = None
+    index: tuple[int, int] | None = None
     watch: Callable[[Callable[[Tensor], None]], None] | None = None
 
     @property
@@ -92,6 +94,23 @@ class AttentionCall:
         finally:
             _observers.reset(token)
 
+    def live_weights(self) -> Tensor:
+        """The weights (batch, heads, n, m) through which gradients pass. Computing them notifies no observer."""
+        from regard.attention.api import weights  # which imports this module
+
+        tokens = (_observers, _observers.set(())), (_editors, _editors.set(()))
+        try:
+            computed = weights(self.query, self.key, score=self.score, mask=self.mask, normalizer=self.normalizer)
+        finally:
+            for those, token in tokens:
+                those.reset(token)  # type: ignore[arg-type]
+        return computed.flatten(0, -4) if self.query.dim() > 3 else computed.reshape(-1, 1, *computed.shape[-2:])
+
+    @property
+    def packed(self) -> bool:
+        """Whether sequences lie end to end, without padding."""
+        return self._sequences is not None
+
     def summary(self, queries: Indices = None, heads: Indices = None) -> Summary:
         """What the weights amount to, (batch, heads, …), without keeping them."""
         from regard.attention.summary import of_weights, summarize  # which import this module
@@ -119,12 +138,12 @@ class AttentionCall:
         known = {name: tensor for name, tensor in given.items() if tensor is not None and tensor.shape[-1]}
         return {
             name: pick(
-                self._for_each_head(tensor.detach()), queries if name in ("query", "output") else None, heads
+                self.for_each_head(tensor.detach()), queries if name in ("query", "output") else None, heads
             ).clone()
             for name, tensor in known.items()
         }
 
-    def _for_each_head(self, tensor: Tensor) -> Tensor:
+    def for_each_head(self, tensor: Tensor) -> Tensor:
         """(batch, heads, rows, size), with heads that are shared repeated."""
         if tensor.dim() < 4:
             return tensor.reshape(-1, 1, *tensor.shape[-2:])
@@ -141,7 +160,7 @@ class AttentionCall:
     def weights_gradient(self, gradient: Tensor) -> Tensor:
         """d loss / d w_ij = d loss / d output_i · value_j, from the gradient of the output."""
         assert self.value is not None
-        return self._for_each_head(gradient.detach()) @ self._for_each_head(self.value.detach()).mT
+        return self.for_each_head(gradient.detach()) @ self.for_each_head(self.value.detach()).mT
 
     @property
     def _sequences(self) -> tuple[list[int], list[int]] | None:

@@ -53,7 +53,7 @@ class Attribution(Display):
     def __init__(self, scores: Tensor, labels: Sequence[Sequence[str]], method: str = "", *, entry: int = 0) -> None:
         if scores.dim() != 2 or [len(texts) for texts in labels] != [scores.shape[1]] * len(scores):
             raise ValueError(f"labels: expected one for each of the scores (batch, parts), got {tuple(scores.shape)}")
-        self.scores, self.method, self.entry = scores.detach(), method, range(len(scores))[entry]
+        self.scores, self.method, self.entry = scores.detach().float(), method, range(len(scores))[entry]
         self.labels = [tuple(map(shown, texts)) for texts in labels]
         self.height = 0.9 + 0.19 * min(scores.shape[1], SHOWN)
         self._prediction: Prediction | None = None

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Axes", "Axis", "Factor", "Root", "first_axes", "positions", "related", "size_of", "spread", "twin"]
+__all__ = ["RULES", "Axes", "Axis", "Factor", "Root", "arrange", "first_axes", "positions", "related", "restore"]
 
 aten = torch.ops.aten
 
@@ -87,7 +87,7 @@ def projected(axis: Axis) -> Axis:
 
 
 def unfolded(axis: Axis) -> Axis:
-    """The rows of a matrix that was multiplied by a learned one: whatever they were gathered from, they are a sequence."""
+    """The rows of a product with a learned matrix: whatever they were gathered from, now they are a sequence."""
     if not any(map(is_opaque, axis)):
         return axis
     return tuple(fresh(size_of(factor), *(root for root, _, _ in factor))[0] if is_opaque(factor) else factor
@@ -197,10 +197,10 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
             axis = group[0]
             while old < len(axes) and axis_size(axes[old]) == 1 and shape[new : new + 1] != (1,):
                 axis, old = axis + axes[old], old + 1
-            if len(axis) > 1 and shape[new : new + 1] == (1,) and size_of(axis[-1]) == 1:
-                if old >= len(axes) or axis_size(axes[old]) != 1:
-                    made.append(axis[:-1])
-                    axis, new = axis[-1:], new + 1
+            single = len(axis) > 1 and size_of(axis[-1]) == 1 and shape[new : new + 1] == (1,)
+            if single and (old >= len(axes) or axis_size(axes[old]) != 1):
+                made.append(axis[:-1])
+                axis, new = axis[-1:], new + 1
             made.append(axis)
         elif not group:
             made.append(())
@@ -254,6 +254,23 @@ def spread(axes: Axes) -> tuple[list[Factor], list[int]]:
     """All factors of all axes, and their sizes: the shape in which each factor has a dimension."""
     factors = [factor for axis in axes for factor in axis]
     return factors, [size_of(factor) for factor in factors]
+
+
+def arrange(tensor: Tensor, axes: Axes, groups: Sequence[Axis]) -> Tensor:
+    """A tensor with one dimension for each group of factors."""
+    factors, sizes = spread(axes)
+    order = [factors.index(factor) for group in groups for factor in group]
+    if sorted(order) != list(range(len(factors))):
+        raise ValueError("its axes are mixed")
+    return tensor.reshape(sizes).permute(order).reshape([axis_size(group) for group in groups])
+
+
+def restore(tensor: Tensor, axes: Axes, groups: Sequence[Axis], shape: Sequence[int]) -> Tensor:
+    """The inverse of `arrange`: a tensor of this shape."""
+    factors, _ = spread(axes)
+    ordered = [factor for group in groups for factor in group]
+    apart = tensor.reshape([size_of(factor) for factor in ordered])
+    return apart.permute([ordered.index(factor) for factor in factors]).reshape(shape)
 
 
 # ------------------------------------------------------------------------------------ what operations do to the axes
@@ -322,8 +339,8 @@ def _expand(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) 
 
 
 def _slice(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known) -> Axes:
-    dim, start, _, step = (*arguments, *(0, None, None, 1)[len(arguments) :])
-    dim = _positive(dim, len(axes))
+    given = [*arguments, *(0, None, None, 1)[len(arguments) :]]
+    dim, start, step = _positive(given[0], len(axes)), given[1], given[3]
     size, axis = result.shape[dim], axes[dim]
     whole = axis_size(axis)
     if size == whole:

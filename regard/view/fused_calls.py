@@ -1,12 +1,12 @@
 """PyTorch's functions that attend by themselves, as `AttentionCall`s: a row of FUSED each.
 
-A reader gets the operation, its arguments, its output and a function that knows axes. Where it cannot tell the weights,
-it returns the reason.
+A reader gets the operation, its arguments, its output and a function that knows axes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,11 +18,12 @@ from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
 
-__all__ = ["FUSED", "nested_call"]
+__all__ = ["FUSED", "FusedCall", "nested_call"]
 
 aten = torch.ops.aten
+HIDDEN = -5e3  # what is added to scores below it hides them
 AxesOf = Callable[[Tensor], Axes]
-Reader = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, AxesOf], AttentionCall | str]
+Reader = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, AxesOf], AttentionCall]
 
 
 def _named(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,37 +32,86 @@ def _named(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> dict[s
     return {**dict(zip(names, args, strict=False)), **options}
 
 
+class FusedCall:
+    """A call of a function that attends by itself.
+
+    reason: why it cannot be read; None: it can
+    """
+
+    def __init__(
+        self, func: Any, packet: Any, args: Sequence[Any], options: Mapping[str, Any], axes_of: AxesOf
+    ) -> None:
+        self.name, self.packet, self.axes_of = str(func), packet, axes_of
+        self.func, self.args, self.options = func, args, options
+        first = args[0] if args else None
+        self.reason = "its queries are a nested tensor" if _is_odd(packet, first) else None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What the output is made of."""
+        return [tensor for tensor in self.args if isinstance(tensor, Tensor)]
+
+    def output_axes(self, output: Tensor) -> Axes | None:
+        """Where the axes of the output come from."""
+        first = self.args[0]
+        if first.is_nested or output.is_nested:
+            return None
+        axes = self.axes_of(first)
+        value = self.args[2] if len(self.args) > 2 else None
+        if isinstance(value, Tensor) and value.dim() == first.dim() == output.dim():
+            axes = (*axes[:-1], self.axes_of(value)[-1])
+        return axes if tuple(map(ax.axis_size, axes)) == tuple(output.shape) else None
+
+    def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
+        """The call. operands: whether its output is wanted where the function does not return it."""
+        call = FUSED[self.packet](self.func, self.args, self.options, result, self.axes_of)
+        if operands and call.output is None and call.value is not None:
+            from regard.attention import attend
+
+            output = attend(call.query, call.key, call.value, score=call.score, mask=call.mask)
+            call = replace(call, output=output)
+        return replace(call, module=module)
+
+    def back(self, output: Tensor, result: Tensor, axes: Axes) -> Tensor:
+        """An output (batch, heads, n, size) in the shape of the model's, or all that follows from it."""
+        finish = FINISH.get(self.packet)
+        if finish is not None:
+            given = _named(self.func, self.args, self.options)
+            return finish(given, output.transpose(1, 2).flatten(2))
+        batch, heads = _leading(axes)
+        return ax.restore(output, axes, (batch, heads, *axes[-2:]), result.shape)
+
+
+def _is_odd(packet: Any, first: Any) -> bool:
+    """Whether a function was called with nested tensors that only its fast paths understand."""
+    fast = (aten._native_multi_head_attention, aten._transformer_encoder_layer_fwd)
+    return isinstance(first, Tensor) and first.is_nested and packet not in fast
+
+
 # --------------------------------------------------------------------------------- F.scaled_dot_product_attention
 
 
 def _scaled_dot_product(
     func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf
-) -> AttentionCall | str:
+) -> AttentionCall:
     given = _named(func, args, options)
     query, key, value = given["query"], given["key"], given["value"]
-    restriction = given.get("attn_mask", given.get("attn_bias"))
-    own, other = axes_of(query), axes_of(key)
-    positions, key_positions = ax.positions(own[-2]), ax.positions(other[-2])
+    axes, key_axes = axes_of(query), axes_of(key)
+    positions, key_positions = ax.positions(axes[-2]), ax.positions(key_axes[-2])
+    restriction, is_causal = given.get("attn_mask", given.get("attn_bias")), bool(given.get("is_causal"))
     n, m = query.shape[-2], key.shape[-2]
-    if given.get("is_causal"):
-        mask: Mask | None = causal(align="start")
-        forward: bool | None = True
-    else:
-        mask = None
-        forward = _forbids_later(restriction, n, m, positions, key_positions)
-        arranged = [query, key, value, output, restriction]
-        query, key, value, output, restriction = _with_heads(arranged, own)
-        if restriction is not None:
-            mask = keep(restriction) if restriction.dtype == torch.bool else bias(restriction)
-    if given.get("is_causal"):
-        query, key, value, output, _ = _with_heads([query, key, value, output, None], own)
+    forward = is_causal or _forbids_later(restriction, n, m, positions, key_positions)
+    mask: Mask | None = causal(align="start") if is_causal else None
+    query, key, value, output, restriction = _with_heads([query, key, value, output, restriction], axes)
+    if restriction is not None:
+        mask = keep(restriction) if restriction.dtype == torch.bool else bias(restriction)
     return AttentionCall(
         None,
         query,
         key,
         Dot(given.get("scale")),
         mask,
-        cross=not ax.related(own[-2], other[-2]),
+        cross=not ax.related(axes[-2], key_axes[-2]),
         value=value,
         output=output,
         causal=forward,
@@ -73,60 +123,52 @@ def _scaled_dot_product(
 def _forbids_later(
     restriction: Tensor | None, n: int, m: int, positions: Sequence[int] | None, key_positions: Sequence[int] | None
 ) -> bool:
-    """Whether a mask (…, n or 1, m or 1) hides all keys behind a query from it, and there are such keys."""
-    rows = torch.tensor(positions if positions is not None else range(n))
-    columns = torch.tensor(key_positions if key_positions is not None else range(m))
+    """Whether no query may attend to a key behind it, by its mask (…, n or 1, m or 1) or because there is none."""
+    rows = torch.tensor(range(n) if positions is None else positions)
+    columns = torch.tensor(range(m) if key_positions is None else key_positions)
     later = columns > rows[:, None]
-    if restriction is None:
-        return bool(n < m and positions is not None and len(rows) and not later.any() and int(rows[0]) > 0)
     if not later.any():
-        return n < m
-    visible = restriction if restriction.dtype == torch.bool else restriction > -5e3
+        return bool(n < m and len(rows) and rows[0] > 0)
+    if restriction is None:
+        return False
+    visible = restriction if restriction.dtype == torch.bool else restriction > HIDDEN
     visible = visible.expand(*visible.shape[:-2], n, m)
     return not bool((visible & later.to(visible.device)).any())
 
 
-def _with_heads(tensors: list[Any], axes: Axes) -> list[Any]:
-    """Tensors (…, n, size), the first of them the queries, as (batch, heads, n, size) each.
+def _leading(axes: Axes) -> tuple[Axis, Axis]:
+    """Batch and heads of queries (…, n, size): heads enumerate outputs of a learned matrix, else they are the last of
+    several leading axes, as PyTorch has it."""
+    factors = [factor for axis in axes[:-2] for factor in axis]
+    heads: Axis = tuple(factor for factor in factors if ax.is_projected(factor))
+    if not heads and len(axes) > 3:
+        heads = axes[-3]
+    return tuple(factor for factor in factors if factor not in heads), heads
 
-    Heads are what enumerates outputs of a learned matrix, else the last of several leading axes, as PyTorch has it.
-    """
-    leading = axes[:-2]
-    flat = [factor for axis in leading for factor in axis]
-    heads: Axis = tuple(factor for factor in flat if ax.is_projected(factor))
-    if not heads:
-        heads = leading[-1] if len(leading) > 1 else ()
-    if len(leading) == 2 and leading[1] == heads:
+
+def _with_heads(tensors: list[Any], axes: Axes) -> list[Any]:
+    """Tensors (…, n, size), the first of them the queries, as (batch, heads, n, size) each."""
+    batch, heads = _leading(axes)
+    if len(axes) == 4 and axes[1] == heads:
         return tensors
-    query = tensors[0]
-    lead = query.shape[:-2]
-    if leading and (leading[-1] == heads or (not heads and len(leading) == 1)):
-        # the heads stand where PyTorch has them: whatever is in front of them is a batch
-        count = lead[-1] if heads else 1
-        outer = lead[:-1] if heads else lead
-        return [_folded(tensor, outer, count if heads else None) for tensor in tensors]
-    order = [flat.index(factor) for factor in (*(f for f in flat if f not in heads), *heads)]
-    sizes = [ax.size_of(factor) for factor in flat]
+    if len(axes) > 4 and axes[-3] == heads:  # the heads stand where PyTorch has them
+        outer = tensors[0].shape[:-3]
+        return [
+            tensor if tensor is None or tensor.dim() < 4 else tensor.expand(*outer, *tensor.shape[-3:]).flatten(0, -4)
+            for tensor in tensors
+        ]
+    lead, sizes = tensors[0].shape[:-2], [ax.size_of(factor) for axis in axes[:-2] for factor in axis]
+    factors = [factor for axis in axes[:-2] for factor in axis]
+    order = [factors.index(factor) for factor in (*batch, *heads)]
 
     def arranged(tensor: Any) -> Any:
         if tensor is None:
             return None
-        full = tensor.expand(*lead, *tensor.shape[-2:]).reshape(*sizes, *tensor.shape[-2:])
-        last = (len(sizes), len(sizes) + 1)
-        return full.permute(*order, *last).reshape(-1, ax.axis_size(heads), *tensor.shape[-2:])
+        last = tensor.shape[-2:]
+        full = tensor.expand(*lead, *last).reshape(*sizes, *last).permute(*order, len(sizes), len(sizes) + 1)
+        return full.reshape(-1, ax.axis_size(heads), *last)
 
     return [arranged(tensor) for tensor in tensors]
-
-
-def _folded(tensor: Any, outer: Sequence[int], heads: int | None) -> Any:
-    """(…, heads, n, size) → (batch, heads, n, size); with heads None there are none yet."""
-    if tensor is None:
-        return None
-    tail = tensor.shape[-2:] if heads is None else tensor.shape[-3:]
-    if len(tail) > tensor.dim() or (heads is not None and tensor.dim() < 3):
-        return tensor  # a mask (n, m)
-    full = tensor.expand(*outer, *tail).reshape(-1, *tail)
-    return full[:, None] if heads is None else full
 
 
 # ------------------------------------------------------------------------------------ fast paths of nn.Transformer…
@@ -134,7 +176,7 @@ def _folded(tensor: Any, outer: Sequence[int], heads: int | None) -> Any:
 
 def _multihead(
     func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf, *, within: str = ""
-) -> AttentionCall | str:
+) -> AttentionCall:
     """The fast path of nn.MultiheadAttention: inputs (batch, n, size), which it projects itself."""
     given = _named(func, args, options)
     size, key = given["embed_dim"], given["key"]
@@ -153,7 +195,7 @@ def _multihead(
 
 def _encoder_layer(
     func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf
-) -> AttentionCall | str:
+) -> AttentionCall:
     """The fast path of nn.TransformerEncoderLayer, which does not even call its attention."""
     given = _named(func, args, options)
     rows = given["src"]
@@ -164,6 +206,37 @@ def _encoder_layer(
     inner = {"query": rows, "key": rows, "value": rows, "embed_dim": given["embed_dim"], "num_head": given["num_heads"]}
     inner |= {name: given.get(name) for name in names}
     return _multihead(aten._native_multi_head_attention.default, (), inner, output, axes_of, within="self_attn")
+
+
+def _project_out(given: Mapping[str, Any], heads: Tensor) -> Tensor:
+    """What nn.MultiheadAttention makes of the outputs of its heads, side by side."""
+    if given["query"].is_nested:
+        raise ValueError("attention between nested tensors cannot be edited: pass enable_nested_tensor=False")
+    return functional.linear(heads, given["proj_weight"], given["proj_bias"])
+
+
+def _rest_of_layer(given: Mapping[str, Any], heads: Tensor) -> Tensor:
+    """What nn.TransformerEncoderLayer makes of the outputs of its heads, side by side."""
+    size, eps = given["embed_dim"], given["eps"]
+    rows: Tensor = given["src"]
+    norms = [(given[f"norm_weight_{number}"], given[f"norm_bias_{number}"], eps) for number in (1, 2)]
+    activation = functional.gelu if given["use_gelu"] else functional.relu
+
+    def feed_forward(inputs: Tensor) -> Tensor:
+        inner: Tensor = activation(functional.linear(inputs, given["ffn_weight_1"], given["ffn_bias_1"]))
+        return functional.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+
+    rows = rows + _project_out({**given, "query": rows}, heads)
+    if given["norm_first"]:
+        return rows + feed_forward(functional.layer_norm(rows, (size,), *norms[1]))
+    rows = functional.layer_norm(rows, (size,), *norms[0])
+    return functional.layer_norm(rows + feed_forward(rows), (size,), *norms[1])
+
+
+FINISH = {
+    aten._native_multi_head_attention: _project_out,
+    aten._transformer_encoder_layer_fwd: _rest_of_layer,
+}
 
 
 def _padded(rows: Tensor) -> Tensor:
@@ -188,12 +261,10 @@ def _fast_path_mask(mask: Tensor | None, kind: int | None, key: Tensor, n: int) 
     return None if allowed is None else drop(~allowed)
 
 
-# ------------------------------------------------------------------------------------------- FlexAttention, nested tensors
+# --------------------------------------------------------------------------------- FlexAttention, nested tensors
 
 
-def _flex(
-    func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf
-) -> AttentionCall | str:
+def _flex(func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf) -> AttentionCall:
     """With an identity for the values, the output is the weights."""
     query, key, value = args[:3]
     identity = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device).expand(*key.shape[:2], -1, -1)

@@ -21,6 +21,7 @@ from regard.attention.capture import AttentionMap
 from regard.models.model import evaluation
 from regard.view.capture import capture
 from regard.view.display import TableDisplay
+from regard.view.intervene import intervene
 from regard.view.prediction import Forward, embeddings, logits_of
 
 if TYPE_CHECKING:
@@ -322,8 +323,6 @@ def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: 
 def _ablate(
     model: nn.Module, found: HeadScores, count: int, measure: Callable[[], float], generator: torch.Generator
 ) -> Iterable[Ablation]:
-    from regard.view.intervene import intervene
-
     before, changes = measure(), dict[frozenset[tuple[int, int]], float]()
 
     def change(heads: Sequence[tuple[int, int]]) -> float:

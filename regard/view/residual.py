@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.view.capture import capture
+from regard.view.intervene import intervene
 from regard.view.module_calls import Call, after_calls, find_projection, first, has_matrix, project
 from regard.view.prediction import Prediction
 
@@ -176,7 +177,7 @@ def _linear_norm(norm: nn.Module, rows: Tensor, output: Tensor) -> Tensor:
     The scale is asked of the norm itself, with rows ± r, r their root mean square, which have the same one.
     """
     size = rows.shape[-1]
-    signs = 1.0 - 2.0 * (torch.arange(size, device=rows.device) % 2)
+    signs = 1 - 2 * (torch.arange(size, device=rows.device) % 2).to(rows.dtype)
     if size % 2:  # the signs have the mean 0, and one of an odd number is 0
         signs[-1] = 0
         signs *= (size / (size - 1)) ** 0.5
@@ -184,11 +185,11 @@ def _linear_norm(norm: nn.Module, rows: Tensor, output: Tensor) -> Tensor:
         zero = norm.forward(torch.zeros_like(rows))
         centres = torch.allclose(norm.forward(torch.ones_like(rows)), zero, atol=1e-4)
         centred = rows - rows.mean(-1, keepdim=True) if centres else rows
-        size_of_rows = centred.square().mean(-1, keepdim=True).sqrt()
-        probes = [size_of_rows * way for way in (signs, signs.flip(0))]
-        first, second = ((norm.forward(probe) - zero) / probe for probe in probes)
-        scale = torch.where(signs != 0, first, second).nan_to_num(0)
-    linear = scale * (rows - rows.mean(-1, keepdim=True) if centres else rows)
+        root_mean_square = centred.square().mean(-1, keepdim=True).sqrt()
+        probes = [root_mean_square * way for way in (signs, signs.flip(0))]
+        forwards, backwards = ((norm.forward(probe) - zero) / probe for probe in probes)
+        scale = torch.where(signs != 0, forwards, backwards).nan_to_num(0)
+    linear = (scale * (rows - rows.mean(-1, keepdim=True) if centres else rows)).to(output.dtype)
     return output.detach() + linear - linear.detach()
 
 
@@ -198,28 +199,25 @@ def _linear_norm(norm: nn.Module, rows: Tensor, output: Tensor) -> Tensor:
 @contextmanager
 def without_parts(prediction: Prediction, parts: Sequence[Part], kept: Tensor) -> Iterator[None]:
     """Within this block the model runs without the parts that are not kept, (batch, parts)."""
-    from regard.view.intervene import intervene
-
-    columns = {part.block or part.module: kept[:, [number], None] for number, part in enumerate(parts) if not part.head}
+    columns = {part.block or part.module: kept[:, number] for number, part in enumerate(parts) if not part.head}
 
     def hook(call: Call) -> Any:
         if call.path not in columns:
             return None
         output = first(call.output)
         instead = call.input if any(part.block == call.path for part in parts) else torch.zeros_like(output)
-        changed = torch.where(columns[call.path], output, instead)  # (batch, n, size)
+        stays = columns[call.path][:, None, None]
+        if output.dim() == 2:  # (batch · n, size), as experts write
+            stays = stays[:, 0].repeat_interleave(len(output) // len(stays), 0)
+        changed = torch.where(stays, output, instead)  # (batch, n, size)
         return (changed, *call.output[1:]) if isinstance(call.output, tuple) else changed
 
     with ExitStack() as stack:
         stack.enter_context(after_calls(prediction.model, hook))
-        if any(part.head for part in parts):
-            edit = stack.enter_context(intervene(prediction.model))
-            for layer in dict.fromkeys(part.head[0] for part in parts if part.head):
-                numbers = {
-                    part.head[1]: number for number, part in enumerate(parts) if part.head and part.head[0] == layer
-                }
-                heads = kept[:, [numbers[head] for head in sorted(numbers)], None, None]
-                edit.set_weights(lambda weights, heads=heads: weights * heads, layer)
+        edit = stack.enter_context(intervene(prediction.model))
+        for number, part in enumerate(parts):
+            if part.head is not None:
+                edit.scale(kept[:, number, None, None, None], *part.head)
         yield
 
 

@@ -103,14 +103,14 @@ def test_padding_and_lengths_do_not_count():
 @pytest.fixture(scope="module")
 def inductive():
     """A language model of two layers, trained in seconds to continue random sequences that repeat, with any period."""
-    torch.manual_seed(0)
+    torch.manual_seed(4)
     model = regard.LanguageModel(VOCABULARY, 32, layers=2, heads=2, ffn_size=32, positions="rotary")
     for matrix in model.parameters():
         if matrix.dim() == 2:
             nn.init.normal_(matrix, std=0.1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98), fused=True)
     for _ in range(900):
-        period = int(torch.randint(6, 17, ()))
+        period = int(torch.randint(9, 17, ()))
         ids = torch.rand(16, VOCABULARY).argsort(1)[:, :period].repeat(1, 6)[:, :32]  # a period has no token twice
         logits = model(ids[:, :-1])[:, period - 1 :]
         loss = functional.cross_entropy(logits.flatten(0, 1), ids[:, period:].flatten())
@@ -135,15 +135,14 @@ def test_it_names_the_heads_whose_ablation_breaks_induction(inductive):
                 edit.ablate(layer, head, to="mean")
             return float((inductive(ids)[:, 13:-1].argmax(-1) == ids[:, 14:]).float().mean())
 
-    others = [(head.layer, head.head) for head in found.heads if (head.layer, head.head) not in (first, second)]
     assert right() > 0.95
-    assert right(second) < 0.5
     assert right(first) < 0.5
-    assert right(*others) > 0.8
-    proof = {ablation.score: ablation for ablation in found.ablations}
-    assert proof["induction"].together == proof["induction"].alone[0] > 1
-    assert proof["induction"].heads == [second]
-    assert second not in proof["induction"].others
+    assert right(second) < 0.5
+    assert right((1, 1 - second[1])) > 0.95  # the other head of that layer is of no use
+    (proof,) = (ablation for ablation in found.ablations if ablation.score == "induction")
+    assert proof.heads == [second]
+    assert proof.together == proof.alone[0] > 2
+    assert second not in proof.others
 
 
 def test_a_metric_of_ones_own(inductive):
@@ -192,6 +191,6 @@ def test_what_cannot_be_scored():
     with pytest.raises(ValueError, match="score: expected one of alignment"):
         regard.find_heads(model, IDS).best("inductive")
     with pytest.raises(ValueError, match="pass metric="):
-        regard.find_heads(Perfect(*PATTERNS.values()), IDS, ablate=1)
+        regard.find_heads(model, IDS, ablate=1, forward=lambda ids: model(ids)[:, -1])
     with pytest.raises(ValueError, match="got none in Embedding"), pytest.warns(CaptureWarning):
         regard.find_heads(nn.Embedding(VOCABULARY, 3), IDS)

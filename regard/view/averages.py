@@ -1,0 +1,179 @@
+"""Attention that is written out, at the product of its weights with values: which axes are batch, heads, queries, keys.
+
+The axis along which the weights are summed up enumerates keys, the other one of the product queries. Heads enumerate
+outputs of a learned matrix; where nothing does, they are the last of several leading axes, as PyTorch's own attention
+has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from regard.attention.observers import AttentionCall
+from regard.view import axes as ax
+from regard.view.axes import Axes, Axis, arrange, axis_size
+from regard.view.lineage import Product, State, Weights
+
+__all__ = ["Average", "combined"]
+
+
+class Average:
+    """The product of weights with values, or the sum of weighted values.
+
+    record: the weights · contracted: the axis that is summed up · free: that of the queries · leading: all others ·
+    values: (batch, m, size), in the order of the weights' batch; None: not known · size: the axis of the output
+    """
+
+    def __init__(
+        self, record: Weights, contracted: Axis, free: Axis, leading: Axis, values: Tensor | None, size: Axis
+    ) -> None:
+        self.record, self.contracted, self.values, self.size = record, contracted, values, size
+        self.leading = leading
+        queries = tuple(factor for factor in free if not ax.is_projected(factor)) or free
+        rest = (*leading, *(factor for factor in free if factor not in queries))
+        heads = tuple(factor for factor in rest if ax.is_projected(factor))
+        if not heads and values is not None:
+            heads = self._by_rank(queries)
+        self.batch, self.heads = tuple(factor for factor in rest if factor not in heads), heads
+        self.queries = queries
+
+    def _by_rank(self, queries: Axis) -> Axis:
+        taken = {*queries, *self.contracted, *(self.record.normalized or ())}
+        axes = [axis for axis in self.record.axes if not any(factor in taken for factor in axis)]
+        single = [axis for axis in axes if axis_size(axis) == 1]
+        if not queries and single:  # one query, whose axis nobody has named
+            axes.remove(single[-1])
+        return axes[-1] if len(axes) > 1 else ()
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What the output is made of."""
+        return [tensor for tensor in (self.record.tensor, self.values) if tensor is not None]
+
+    @property
+    def module(self) -> nn.Module | None:
+        """In which module the weights were made."""
+        return self.record.module
+
+    @property
+    def is_attention(self) -> bool:
+        """Whether values are averaged: the weights add up to 1 along the axis, or are made of two tensors' scores."""
+        record = self.record
+        if record.tensor is None or record.module is None:
+            return False
+        if record.normalized is not None and _part_of(self.contracted, record.normalized):
+            # Along outputs of a learned matrix: a router, a code book, classes.
+            return record.product is not None or not any(map(ax.is_projected, self.contracted))
+        return record.product is not None
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is no map."""
+        record = self.record
+        if record.reported:
+            return "its weights are used twice"
+        if any(map(ax.is_opaque, (*self.queries, *self.contracted))):
+            return "its queries or keys are gathered or folded, so that their positions are not known"
+        if record.normalized is not None and self._sinks > 1:
+            return "its weights are used in parts"
+        return None
+
+    @property
+    def _sinks(self) -> int:
+        """How many of the places along which the weights add up are not multiplied with values."""
+        normalized = self.record.normalized
+        if normalized is None or not _part_of(self.contracted, normalized):
+            return 0
+        return axis_size(normalized) - axis_size(self.contracted)
+
+    def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
+        """The call, with weights (batch, heads, n, m). operands: with the rest as well. result: the output."""
+        record, sink = self.record, None
+        assert record.tensor is not None
+        rows = (self.batch, self.heads, self.queries)
+        columns = record.normalized if self._sinks and record.normalized else self.contracted
+        known = arrange(record.tensor, record.axes, (*rows, columns))
+        m = axis_size(self.contracted)
+        if self._sinks:
+            known, sink = known[..., :m], known[..., m:].sum(-1)
+        scores = None
+        if record.scores is not None and record.scores.shape == record.tensor.shape:
+            scores = arrange(record.scores, record.axes, (*rows, columns))[..., :m]
+        query, key = self._scored() if operands else (None, None)
+        related = ax.related(self.queries, self.contracted) if self.queries and self.contracted else None
+        has_output = operands and self.values is not None
+        return AttentionCall(
+            module,
+            known[..., :0] if query is None else query,
+            known.mT[..., :0] if key is None else key,
+            cross=None if related is None else not related,
+            known=known,
+            value=self._value() if has_output else None,
+            output=arrange(result, axes, (*rows, self.size)) if has_output else None,
+            scores=scores,
+            sink=sink,
+            positions=ax.positions(self.queries),
+            key_positions=ax.positions(self.contracted),
+        )
+
+    def back(self, output: Tensor, result: Tensor, axes: Axes) -> Tensor:
+        """An output (batch, heads, n, size) in the shape of the model's."""
+        return ax.restore(output, axes, (self.batch, self.heads, self.queries, self.size), result.shape)
+
+    def gradient(self, gradient: Tensor) -> Tensor:
+        """A gradient of the weights as (batch, heads, n, m)."""
+        columns = self.record.normalized if self._sinks and self.record.normalized else self.contracted
+        arranged = arrange(gradient, self.record.axes, (self.batch, self.heads, self.queries, columns))
+        return arranged[..., : axis_size(self.contracted)]
+
+    def _value(self) -> Tensor:
+        """The values as (batch, heads, m, size)."""
+        assert self.values is not None
+        return self._as_leading(self.values).expand(-1, axis_size(self.heads), -1, -1)
+
+    def _as_leading(self, tensor: Tensor) -> Tensor:
+        """(leading, rows, size) → (batch, heads, rows, size), heads 1 where they are among the rows."""
+        sizes, last = [ax.size_of(factor) for factor in self.leading], tensor.shape[-2:]
+        order = [self.leading.index(factor) for factor in (*self.batch, *self.heads) if factor in self.leading]
+        spread = tensor.reshape(*sizes, *last).permute(*order, len(sizes), len(sizes) + 1)
+        return spread.reshape(axis_size(self.batch), -1, *last)
+
+    def _scored(self) -> tuple[Tensor | None, Tensor | None]:
+        """The queries and the keys (batch, heads, n or m, size) whose product the scores are, where that is plain."""
+        product: Product | None = self.record.product
+        if product is None or product.left is None or product.right is None:
+            return None, None
+        (left, rows), (right, columns) = product.left, product.right
+        if product.leading != self.leading or (rows, columns) not in (
+            (self.queries, self.contracted),
+            (self.contracted, self.queries),
+        ):
+            return None, None
+        one, other = self._as_leading(left), self._as_leading(right.mT)
+        return (one, other) if rows == self.queries else (other, one)
+
+
+def combined(one: State, other: State) -> list[Weights]:
+    """The weights of two factors, where weights are multiplied with weights, or such a product with anything."""
+    weights = ("weights", "mixed")
+    if not (one.stage in weights and other.stage in weights) and "mixed" not in (one.stage, other.stage):
+        return []
+    records = [state.record for state in (one, other) if state.stage in (*weights, "output") and state.record]
+    return [record for part in records for record in (part if isinstance(part, list) else [part])]
+
+
+def flat(axes: Sequence[Axis]) -> Axis:
+    """All factors of axes."""
+    return tuple(factor for axis in axes for factor in axis)
+
+
+def _part_of(contracted: Axis, normalized: Axis) -> bool:
+    """Whether one axis is the other, or a piece of it."""
+    if contracted == normalized:
+        return True
+    if len(contracted) != 1 or len(normalized) != 1:
+        return False
+    places = {(root, start + step) for root, start, length in normalized[0] for step in range(length)}
+    return all((root, start + step) in places for root, start, length in contracted[0] for step in range(length))

@@ -1,0 +1,290 @@
+"""How a tensor came about: where its axes come from, and what it is on the way from scores to an average.
+
+    product → scores → exp, softmax → weights → weighted values → their sum
+
+`Lineage` knows it for every tensor of a running model, as long as that lives. Views and element-wise operations pass it
+on; see STAGES for the way.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.view import axes as ax
+from regard.view.axes import Axes, Axis
+
+__all__ = ["SOFTMAX", "Lineage", "Product", "State", "Weights", "tensors_in"]
+
+aten = torch.ops.aten
+SOFTMAX = (aten._softmax, aten._safe_softmax, aten._log_softmax, aten.softmax, aten.log_softmax)
+LOG_SOFTMAX = (aten._log_softmax, aten.log_softmax)
+SPLITS = (aten.split, aten.split_with_sizes)
+REDUCTIONS = (aten.max, aten.min)
+NONLINEAR = (aten.sigmoid, aten.relu, aten.clamp, aten.clamp_min, aten.threshold)
+POINTWISE = (
+    aten._to_copy, aten.clone, aten.detach, aten.alias, aten.contiguous, aten.masked_fill, aten.where, aten.dropout,
+    aten.masked_fill_, aten.lift_fresh, aten.native_dropout, aten.bernoulli_, aten.tril, aten.triu,
+)  # fmt: skip
+WRITES = (aten.index_copy_, aten.copy_, aten.index_put_)
+STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", ""]
+
+
+class Product:
+    """Scores: a product of two tensors, neither of them learned.
+
+    leading, left, right: the leading factors, and the operands (leading, n, size) and (leading, size, m) with their
+    rows' and columns' axes, if they are wanted
+    """
+
+    def __init__(self, module: nn.Module | None, shape: Sequence[int]) -> None:
+        self.module, self.shape = module, tuple(shape)
+        self.leading: Axis = ()
+        self.left: tuple[Tensor, Axis] | None = None
+        self.right: tuple[Tensor, Axis] | None = None
+        self.used = False
+
+
+class Weights:
+    """What may turn out to be attention weights, when it is multiplied with values.
+
+    tensor, axes: the weights as they came out of a softmax · normalized: the axis along which they add up to 1; None:
+    they need not · scores, product: what they were made of, as far as known
+    """
+
+    def __init__(self, scores: Tensor | None, product: Product | None) -> None:
+        self.scores, self.product = scores, product
+        self.tensor: Tensor | None = None
+        self.axes: Axes = ()
+        self.normalized: Axis | None = None
+        self.module: nn.Module | None = None
+        self.reported = False
+        self.delivered: Any = None  # what the observer made of the complete call
+
+
+class State:
+    """What is known of a tensor: its axes, and its stage on the way from scores to an average.
+
+    stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
+    in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "": none of these
+    """
+
+    __slots__ = ("axes", "record", "reference", "stage")
+
+    def __init__(self, axes: Axes, stage: str = "", record: Any = None) -> None:
+        self.axes, self.stage, self.record = axes, stage, record
+        self.reference: weakref.ref[Tensor] | None = None
+
+
+class Lineage:
+    """What is known of the tensors of a running model.
+
+    parameters: numbers (`id`) of those that are learned · meet: is called with a tensor whose making was not seen ·
+    begin: is called with weights that may turn out to be attention's
+    """
+
+    def __init__(
+        self, parameters: set[int], meet: Callable[[Tensor], object], begin: Callable[[Weights], object]
+    ) -> None:
+        self._states: dict[int, State] = {}
+        self._parameters, self._meet, self._begin = parameters, meet, begin
+
+    def known(self, tensor: Tensor) -> State | None:
+        """What is known of a tensor, if anything."""
+        state = self._states.get(id(tensor))
+        return state if state is not None and state.reference is not None and state.reference() is tensor else None
+
+    def state(self, tensor: Tensor) -> State:
+        """What is known of a tensor."""
+        state = self.known(tensor)
+        if state is None:
+            learned = id(tensor) in self._parameters or isinstance(tensor, nn.Parameter)
+            state = State(ax.first_axes(tensor, learned))
+            self.remember(tensor, state)
+            if not learned and tensor.dim() > 2 and tensor.is_floating_point():
+                self._meet(tensor)
+        return state
+
+    def axes(self, tensor: Tensor) -> Axes:
+        """Where the axes of a tensor come from."""
+        return self.state(tensor).axes
+
+    def remember(self, tensor: Tensor, state: State) -> None:
+        """Keep what is known of a tensor for as long as it lives."""
+        number, states = id(tensor), self._states
+
+        def forget(reference: weakref.ref[Tensor]) -> None:
+            if number in states and states[number].reference is reference:
+                del states[number]
+
+        state.reference = weakref.ref(tensor, forget)
+        states[number] = state
+
+    def result(
+        self, func: Any, packet: Any, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
+    ) -> State | None:
+        """What is known of an operation's result."""
+        if args and args[0] is result and packet not in WRITES:
+            return self.state(result)
+        if packet is aten.cat or packet is aten.stack:
+            return self._concatenated(packet, args, options, result)
+        if packet is aten.embedding:
+            return State((*ax.first_axes(args[1]), ax.fresh(result.shape[-1])))
+        first = args[0] if args and isinstance(args[0], Tensor) else None
+        rule = ax.RULES.get(packet)
+        if rule is not None and first is not None:
+            state = self.state(first)
+            arguments = (*args[1:], *(options[name] for name in ("dim", "start", "end", "step") if name in options))
+            made = State(rule(state.axes, arguments, result, self.axes), state.stage, state.record)
+            return self._reduced(packet, state, made) if rule is ax.reduced else made
+        if torch.Tag.pointwise in func.tags or packet in POINTWISE:
+            return self._pointwise(packet, args, result)
+        if packet in SOFTMAX and first is not None:
+            return self._softmax(packet, first, args[1], result)
+        if first is None or first.is_nested or not first.is_floating_point():
+            return None
+        return State(ax.other_axes(first, self.axes(first), result))
+
+    def part(self, packet: Any, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int) -> State:
+        """What is known of one of several results: a piece of a tensor that was split, dropout's, …"""
+        first = args[0] if args and isinstance(args[0], Tensor) else None
+        if first is None or first.is_nested:
+            return State(ax.first_axes(part))
+        state = self.state(first)
+        dim = args[2] if len(args) > 2 else options.get("dim", 0)
+        if packet in SPLITS:
+            sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
+            rule = ax.RULES[aten.slice]
+            return State(rule(state.axes, (dim, sum(sizes[:number])), part, self.axes), state.stage, state.record)
+        if packet is aten.unbind:
+            dim = args[1] if len(args) > 1 else options.get("dim", 0)
+            return State(ax.RULES[aten.select](state.axes, (dim,), part, self.axes))
+        same = part.shape == first.shape
+        kept = (state.stage, state.record) if packet is aten.native_dropout and same else ("", None)
+        if packet in REDUCTIONS:
+            return State(ax.RULES[aten.amax](state.axes, args[1:], part, self.axes))
+        return State(ax.other_axes(first, state.axes, part), *kept)
+
+    def _concatenated(self, packet: Any, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
+        tensors = [tensor for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
+        dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
+        states = [self.state(tensor) for tensor in tensors]
+        made = list(states[0].axes)
+        if packet is aten.stack:
+            made.insert(dim, ax.fresh(result.shape[dim]))
+        else:
+            made[dim] = ax.joined([state.axes[dim] for state in states])
+        stages = {state.stage for state in states}
+        scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
+        if scores is not None and stages <= {"scores", ""}:
+            return State(tuple(made), "scores", scores.record)
+        return State(tuple(made))
+
+    # ----------------------------------------------------------------------------------------- from scores to weights
+
+    def _pointwise(self, packet: Any, args: Sequence[Any], result: Tensor) -> State:
+        """A result with one element for each of its operands'."""
+        operands = [(tensor, self.state(tensor)) for tensor in tensors_in(args) if tensor.is_floating_point()]
+        operands = [(tensor, state) for tensor, state in operands if not tensor.is_nested]
+        operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
+        axes = ax.broadcast(result.shape, [(tensor, state.axes) for tensor, state in operands])
+        if not operands:
+            return State(axes)
+        stage, record = operands[0][1].stage, operands[0][1].record
+        others = [state for _, state in operands[1:]]
+        if packet is aten.exp:
+            return self._exponential(result, axes, operands[0][0], stage, record)
+        if stage == "exp" and packet in (aten.div, aten.mul):
+            total = next((state for state in others if state.stage == "total" and state.record is record), None)
+            if total is not None:
+                return self._weights(record, result, axes, record.normalized)
+        if stage == "scores" and packet in NONLINEAR:
+            return self._weights(Weights(None, record), result, axes, None)
+        if packet is aten.sub:
+            total = next((state for state in others if state.stage == "lse"), None)
+            if total is not None:
+                return State(axes, "log", total.record)
+        if stage == "weights" and any(state.stage == "weights" and state.record is not record for state in others):
+            return State(axes, "mixed", [record, *(state.record for state in others if state.stage == "weights")])
+        if stage == "weights" and packet is aten.mul and _adds_axes(axes, record.axes):
+            return State(axes, "weighted", record)
+        return State(axes, stage, record)
+
+    def _exponential(self, result: Tensor, axes: Axes, scores: Tensor, stage: str, record: Any) -> State:
+        if stage == "log":
+            return self._weights(record, result, axes, record.normalized)
+        return State(axes, "exp", Weights(scores, record if stage == "scores" else None))
+
+    def _softmax(self, packet: Any, scores: Tensor, dim: int, result: Tensor) -> State:
+        state = self.state(scores)
+        record = Weights(scores, state.record if state.stage == "scores" else None)
+        record.normalized = state.axes[dim]
+        if packet in LOG_SOFTMAX:
+            return State(state.axes, "log", record)
+        return self._weights(record, result, state.axes, record.normalized)
+
+    def _weights(self, record: Weights, result: Tensor, axes: Axes, normalized: Axis | None) -> State:
+        record.tensor, record.axes, record.normalized = result, axes, normalized
+        if record.product is not None:
+            record.product.used = True
+        self._begin(record)
+        return State(axes, "weights", record)
+
+    def _reduced(self, packet: Any, before: State, made: State) -> State:
+        """Sums over an axis: of exponentials, of weighted values, of scores in logarithms."""
+        gone = [axis for axis in before.axes if axis and axis not in made.axes]
+        if packet is aten.sum and before.stage == "exp" and len(gone) == 1:
+            before.record.normalized = gone[0]
+            return State(made.axes, "total", before.record)
+        if packet is aten.sum and before.stage == "weighted" and len(gone) == 1:
+            return State(made.axes, "summed", (before.record, gone[0]))
+        if packet is aten.logsumexp and len(gone) == 1:
+            record = Weights(None, before.record if before.stage == "scores" else None)
+            record.normalized = gone[0]
+            return State(made.axes, "lse", record)
+        return State(made.axes)
+
+    def before_writing(self, func: Any, args: Sequence[Any]) -> None:
+        """Weights that the model is about to write into are copied before."""
+        schema = getattr(func, "_schema", None)
+        if schema is None or not schema.is_mutable or not args or not isinstance(args[0], Tensor):
+            return
+        target = self.known(args[0])
+        if target is None:
+            return
+        weights = target.record.tensor if target.stage == "weights" else None
+        if weights is not None and _shares(weights, args[0]):
+            target.record.tensor = weights.clone()
+        if func.overloadpacket in WRITES:
+            self._link(target, args)
+
+    def _link(self, target: State, args: Sequence[Any]) -> None:
+        """A buffer that is written into, as the cache of a decoder, belongs to the sequence of what is written."""
+        sources = [one for one in tensors_in(args) if one is not args[0] and one.is_floating_point()]
+        source = sources[-1] if sources else None
+        if source is None or source.dim() != len(target.axes):
+            return
+        for place, axis in enumerate(self.axes(source)):
+            for root in ax.roots(target.axes[place]):
+                root.parents.update(other for other in ax.roots(axis) if other is not root)
+
+
+def tensors_in(args: Any) -> list[Tensor]:
+    """All tensors in arguments."""
+    if isinstance(args, Tensor):
+        return [args]
+    return [tensor for one in args for tensor in tensors_in(one)] if isinstance(args, (list, tuple)) else []
+
+
+def _adds_axes(axes: Axes, weights: Axes) -> bool:
+    """Whether a product has an axis that the weights have not, as that of the values' size is."""
+    own = {factor for axis in weights for factor in axis}
+    return any(factor not in own and ax.size_of(factor) > 1 for axis in axes for factor in axis)
+
+
+def _shares(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
