@@ -68,6 +68,7 @@ from .view.attribution import Attribution as Attribution
 from .view.capture import capture as capture
 from .view.heads import find_heads as find_heads
 from .view.intervene import intervene as intervene
+from .view.maps import load_capture as load_capture
 from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
 from .view.widths import TrainingWidthsDisplay as TrainingWidthsDisplay
 from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay

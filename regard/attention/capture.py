@@ -177,25 +177,33 @@ class Recorder:
         self.names: list[str] = []  # of all layers that attended
         self.error: IndexError | None = None  # a head or a query that a layer does not have: the model runs on
         self._calls: Counter[str] = Counter()
-        self._paths = {module: path for path, module in model.named_modules()}
+        self.paths = {module: path for path, module in model.named_modules()}
         self._root, self._record = type(model).__name__, record
 
     def number(self, module: nn.Module, within: str = "") -> tuple[str, int]:
         """The name of a layer, and how many others attended before it first did."""
-        name = ".".join(part for part in (self._paths[module], within) if part) or self._root
+        name = ".".join(part for part in (self.paths[module], within) if part) or self._root
         if name not in self.names:
             self.names.append(name)
         return name, self.names.index(name)
 
+    def skips(self, module: nn.Module, within: str = "") -> bool:
+        """Whether a call of a layer is not among the chosen ones; then it is counted."""
+        name, layer = self.number(module, within)
+        if self.layers is None or any(is_layer(wanted, layer, name) for wanted in self.layers):
+            return False
+        self._calls[name] += 1
+        return True
+
     def __call__(self, call: AttentionCall) -> AttentionMap | None:
         """The map that was made of a call, if it was chosen."""
-        if call.module is None or call.module not in self._paths:
+        if call.module is None or call.module not in self.paths:
+            return None
+        if self.skips(call.module, call.within):
             return None
         name, layer = self.number(call.module, call.within)
         count = self._calls[name]
         self._calls[name] += 1
-        if self.layers is not None and not any(is_layer(wanted, layer, name) for wanted in self.layers):
-            return None
         try:
             heads = _indices("heads", self.heads, call.heads, name)
             rows = _indices("queries", self.queries, call.queries, name)

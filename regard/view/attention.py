@@ -16,7 +16,7 @@ from torch import Tensor
 from regard import files
 from regard.attention.capture import AttentionMap
 from regard.view import fonts, page, pictures
-from regard.view.capture import Capture
+from regard.view.maps import AttentionMaps
 from regard.view.summary import Summary
 from regard.view.terminal import print_map, shown
 
@@ -62,7 +62,9 @@ class AttentionDisplay:
         if not maps:
             raise ValueError("maps: expected one or more, got none")
         self.title, self.signed = title, False
-        layers = maps.by_layer() if isinstance(maps, Capture) else maps
+        if any(one.summary is not None for one in maps):
+            raise ValueError("maps: captured with summary=True, without the weights: there is nothing to draw")
+        layers = maps.by_layer() if isinstance(maps, AttentionMaps) else maps
         self.maps = [_entry(layer, entry, tokens, key_tokens) for layer in layers]  # weights (1, heads, n, m)
 
     def __sub__(self, other: AttentionDisplay) -> AttentionDisplay:

@@ -47,6 +47,8 @@ class Average:
             axes.remove(single[-1])
         return axes[-1] if len(axes) > 1 else ()
 
+    within = ""
+
     @property
     def tensors(self) -> list[Tensor]:
         """What the output is made of."""

@@ -13,12 +13,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor
 
 __all__ = ["RULES", "Axes", "Axis", "Factor", "Root", "arrange", "first_axes", "positions", "related", "restore"]
-
-aten = torch.ops.aten
 
 
 class Root:
@@ -27,27 +24,19 @@ class Root:
     projected: it enumerates outputs of a learned matrix, as heads and head sizes do, and not positions
     opaque: it was gathered or folded, so that its places are not those of a sequence
     expanded: its places are copies of one
-    parameter: it is one of a learned tensor's
     parents: the roots that it was made of
     twin_of: the factor that it stands for a second time in one tensor
     position: of its first place in its sequence, if that continues another root
     """
 
-    __slots__ = ("expanded", "opaque", "parameter", "parents", "position", "projected", "splits", "twin_of")
+    __slots__ = ("expanded", "opaque", "parents", "position", "projected", "splits", "twin_of")
 
-    def __init__(
-        self,
-        *parents: Root,
-        projected: bool = False,
-        opaque: bool = False,
-        expanded: bool = False,
-        parameter: bool = False,
-    ) -> None:
-        self.projected, self.opaque, self.expanded, self.parameter = projected, opaque, expanded, parameter
-        self.parents: set[Root] = set(parents)
+    def __init__(self, *parents: Root, projected: bool = False, opaque: bool = False, expanded: bool = False) -> None:
+        self.projected, self.opaque, self.expanded = projected, opaque, expanded
+        self.parents = parents
         self.twin_of: Factor | None = None
         self.position = 0
-        self.splits: dict[tuple[Factor, int], tuple[Factor, Factor]] = {}
+        self.splits: dict[tuple[Factor, int], tuple[Factor, Factor]] | None = None
 
 
 Run = tuple[Root, int, int]
@@ -58,12 +47,12 @@ Axes = tuple[Axis, ...]
 
 def size_of(factor: Factor) -> int:
     """How many places a factor has."""
-    return sum(length for _, _, length in factor)
+    return factor[0][2] if len(factor) == 1 else sum(length for _, _, length in factor)
 
 
 def axis_size(axis: Axis) -> int:
     """How many places an axis has."""
-    return math.prod(map(size_of, axis))
+    return size_of(axis[0]) if len(axis) == 1 else math.prod(map(size_of, axis))
 
 
 def fresh(size: int, *parents: Root, **flags: bool) -> Axis:
@@ -71,14 +60,9 @@ def fresh(size: int, *parents: Root, **flags: bool) -> Axis:
     return (((Root(*parents, **flags), 0, size),),)
 
 
-def first_axes(tensor: Tensor, parameter: bool = False) -> Axes:
+def first_axes(tensor: Tensor) -> Axes:
     """The axes of a tensor that no operation has made under our eyes."""
-    return tuple(fresh(size, parameter=parameter) for size in tensor.shape)
-
-
-def is_parameter(axes: Axes) -> bool:
-    """Whether axes are those of a learned tensor, or of a view of one."""
-    return all(root.parameter or root.expanded for axis in axes for root in roots(axis)) and any(map(roots, axes))
+    return tuple(fresh(size) for size in tensor.shape)
 
 
 def projected(axis: Axis) -> Axis:
@@ -180,6 +164,12 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
     made: list[Axis] = []
     old, new = 0, 0
     while new < len(shape):
+        if old < len(axes) and len(axes[old]) == 1 and size_of(axes[old][0]) == shape[new] > 1:  # as most of them
+            following = axes[old + 1] if old + 1 < len(axes) else None
+            if following is None or axis_size(following) > 1:
+                made.append(axes[old])
+                old, new = old + 1, new + 1
+                continue
         group, sizes = list(axes[old : old + 1]), [shape[new]]
         old, new = old + 1, new + 1
         have, want = math.prod(map(axis_size, group)), sizes[0]
@@ -239,10 +229,10 @@ def _distributed(factors: list[Factor], sizes: Sequence[int]) -> list[Axis]:
 
 def _split(factor: Factor, count: int) -> tuple[Factor, Factor]:
     """A factor as two, the first of `count` places; the same two whenever it is split so."""
-    splits = factor[0][0].splits
+    root = factor[0][0]
+    splits = root.splits = {} if root.splits is None else root.splits
     if (factor, count) not in splits:
         flags = {"projected": is_projected(factor), "opaque": is_opaque(factor)}
-        flags["parameter"] = all(root.parameter for root, _, _ in factor)
         parents = [root for root, _, _ in factor]
         sizes = (count, size_of(factor) // count)
         major, minor = (fresh(size, *parents, **flags)[0] for size in sizes)
@@ -415,31 +405,31 @@ def _convolved(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Know
 
 Rule = Callable[[Axes, Sequence[Any], Tensor, Known], Axes]
 RULES: dict[Any, Rule] = {
-    aten.view: _view,
-    aten._unsafe_view: _view,
-    aten.reshape: _view,
-    aten._reshape_alias: _view,
-    aten.permute: _permute,
-    aten.transpose: _transpose,
-    aten.t: _transpose,
-    aten.unsqueeze: _unsqueeze,
-    aten.squeeze: _squeeze,
-    aten.expand: _expand,
-    aten.slice: _slice,
-    aten.select: _select,
-    aten.sum: reduced,
-    aten.mean: reduced,
-    aten.amax: reduced,
-    aten.max: reduced,
-    aten.logsumexp: reduced,
-    aten.repeat: _repeat,
-    aten.gather: _gathered,
-    aten.index_select: _gathered,
-    aten.index: _gathered,
-    aten.as_strided: _gathered,
-    aten.unfold: _gathered,
-    aten.constant_pad_nd: _padded,
-    aten.convolution: _convolved,
+    "view": _view,
+    "_unsafe_view": _view,
+    "reshape": _view,
+    "_reshape_alias": _view,
+    "permute": _permute,
+    "transpose": _transpose,
+    "t": _transpose,
+    "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze,
+    "expand": _expand,
+    "slice": _slice,
+    "select": _select,
+    "sum": reduced,
+    "mean": reduced,
+    "amax": reduced,
+    "max": reduced,
+    "logsumexp": reduced,
+    "repeat": _repeat,
+    "gather": _gathered,
+    "index_select": _gathered,
+    "index": _gathered,
+    "as_strided": _gathered,
+    "unfold": _gathered,
+    "constant_pad_nd": _padded,
+    "convolution": _convolved,
 }
 
 

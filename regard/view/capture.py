@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import overload
 
 from torch import nn
 
-from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, by_layer
-from regard.view.intercept import Tracker, Unrecognised, intercept
-from regard.view.summary import Summary
+from regard.attention.capture import AttentionMap, Indices, Layers, Recorder
+from regard.view.intercept import Tracker, intercept
+from regard.view.maps import AttentionMaps, Unrecognised
 
 __all__ = ["Capture", "CaptureWarning", "capture"]
 
@@ -27,16 +26,12 @@ class CaptureWarning(UserWarning):
     """What a capture could not see, or not understand."""
 
 
-class Capture(Sequence[AttentionMap]):
-    """The attention maps of a model that ran within the block, in their order. Made by `capture`.
-
-    unrecognised: attention that was seen and is not among the maps, with the reason
-    """
+class Capture(AttentionMaps):
+    """The attention maps of a model that ran within the block. Made by `capture`."""
 
     def __init__(self, model: nn.Module, recorder: Recorder, maps: list[AttentionMap]) -> None:
-        self.model = model
-        self.unrecognised: list[Unrecognised] = []
-        self._maps, self._recorder = maps, recorder
+        super().__init__(maps)
+        self.model, self._recorder = model, recorder
         self._block = ExitStack()
         self._tracker: Tracker | None = None
 
@@ -44,9 +39,9 @@ class Capture(Sequence[AttentionMap]):
         if self._tracker is not None:
             raise RuntimeError("this capture is open already: make another one")
         recorder = self._recorder
-        tracker = intercept(self.model, recorder, operands=recorder.operands, gradients=recorder.gradients)
+        tracker = intercept(recorder, recorder.paths, operands=recorder.operands, gradients=recorder.gradients)
         self._tracker = self._block.enter_context(tracker)
-        self._tracker.reserve = recorder.number
+        self._tracker.reserve, self._tracker.skips = recorder.number, recorder.skips
         return self
 
     def __exit__(
@@ -86,27 +81,6 @@ class Capture(Sequence[AttentionMap]):
             message = f"no attention was computed in this thread by {type(self.model).__name__}, of the modules "
             warnings.warn(message + _listed(modules), CaptureWarning, stacklevel=3)
 
-    @overload
-    def __getitem__(self, number: int) -> AttentionMap: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[AttentionMap]: ...
-    def __getitem__(self, number: int | slice) -> AttentionMap | list[AttentionMap]:
-        return self._maps[number]
-
-    def __len__(self) -> int:
-        return len(self._maps)
-
-    def by_layer(self) -> list[AttentionMap]:
-        """One map for each layer: the steps of a decoder, which attends anew for each token, are joined."""
-        return by_layer(self._maps)
-
-    def summary(self) -> Summary:
-        """Entropy, effective width, distance and weight on the first key, of every head."""
-        return Summary(self.by_layer())
-
-    def __repr__(self) -> str:
-        return f"Capture of {type(self.model).__name__}: {len(self)} maps of {len(self._recorder.names)} layers"
-
 
 def capture(
     model: nn.Module,
@@ -127,6 +101,13 @@ def capture(
     (* stands for anything); negative layer numbers are not supported: the number of layers is unknown until the model
     has run. `heads` and `queries` choose by number, negative ones from the end. Only what is chosen is computed and
     kept.
+
+    operands: queries, keys, values and outputs of the heads are kept as well · gradients: those of the weights, when a
+    backward pass computes them, as `gradient` of a map · summary: what `summarize` says of the weights is kept instead
+    of them, in memory that grows with the length of the text only
+
+    Attention that is seen but not understood is in `seen.unrecognised` and not among the maps; a warning says so, and
+    the model runs on.
 
     >>> import regard, torch
     >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4).eval()

@@ -20,7 +20,6 @@ from regard.view.axes import Axes, Axis
 
 __all__ = ["FUSED", "FusedCall", "nested_call"]
 
-aten = torch.ops.aten
 HIDDEN = -5e3  # what is added to scores below it hides them
 AxesOf = Callable[[Tensor], Axes]
 Reader = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, AxesOf], AttentionCall]
@@ -38,13 +37,12 @@ class FusedCall:
     reason: why it cannot be read; None: it can
     """
 
-    def __init__(
-        self, func: Any, packet: Any, args: Sequence[Any], options: Mapping[str, Any], axes_of: AxesOf
-    ) -> None:
-        self.name, self.packet, self.axes_of = str(func), packet, axes_of
+    def __init__(self, func: Any, name: str, args: Sequence[Any], options: Mapping[str, Any], axes_of: AxesOf) -> None:
+        self.name, self.name, self.axes_of = str(func), name, axes_of
         self.func, self.args, self.options = func, args, options
+        self.within = "self_attn" if name == "_transformer_encoder_layer_fwd" else ""
         first = args[0] if args else None
-        self.reason = "its queries are a nested tensor" if _is_odd(packet, first) else None
+        self.reason = "its queries are a nested tensor" if _is_odd(name, first) else None
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -64,7 +62,7 @@ class FusedCall:
 
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call. operands: whether its output is wanted where the function does not return it."""
-        call = FUSED[self.packet](self.func, self.args, self.options, result, self.axes_of)
+        call = FUSED[self.name](self.func, self.args, self.options, result, self.axes_of)
         if operands and call.output is None and call.value is not None:
             from regard.attention import attend
 
@@ -74,7 +72,7 @@ class FusedCall:
 
     def back(self, output: Tensor, result: Tensor, axes: Axes) -> Tensor:
         """An output (batch, heads, n, size) in the shape of the model's, or all that follows from it."""
-        finish = FINISH.get(self.packet)
+        finish = FINISH.get(self.name)
         if finish is not None:
             given = _named(self.func, self.args, self.options)
             return finish(given, output.transpose(1, 2).flatten(2))
@@ -82,10 +80,10 @@ class FusedCall:
         return ax.restore(output, axes, (batch, heads, *axes[-2:]), result.shape)
 
 
-def _is_odd(packet: Any, first: Any) -> bool:
+def _is_odd(name: str, first: Any) -> bool:
     """Whether a function was called with nested tensors that only its fast paths understand."""
-    fast = (aten._native_multi_head_attention, aten._transformer_encoder_layer_fwd)
-    return isinstance(first, Tensor) and first.is_nested and packet not in fast
+    fast = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
+    return isinstance(first, Tensor) and first.is_nested and name not in fast
 
 
 # --------------------------------------------------------------------------------- F.scaled_dot_product_attention
@@ -205,7 +203,9 @@ def _encoder_layer(
     names = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias", "mask", "mask_type")
     inner = {"query": rows, "key": rows, "value": rows, "embed_dim": given["embed_dim"], "num_head": given["num_heads"]}
     inner |= {name: given.get(name) for name in names}
-    return _multihead(aten._native_multi_head_attention.default, (), inner, output, axes_of, within="self_attn")
+    return _multihead(
+        torch.ops.aten._native_multi_head_attention.default, (), inner, output, axes_of, within="self_attn"
+    )
 
 
 def _project_out(given: Mapping[str, Any], heads: Tensor) -> Tensor:
@@ -234,8 +234,8 @@ def _rest_of_layer(given: Mapping[str, Any], heads: Tensor) -> Tensor:
 
 
 FINISH = {
-    aten._native_multi_head_attention: _project_out,
-    aten._transformer_encoder_layer_fwd: _rest_of_layer,
+    "_native_multi_head_attention": _project_out,
+    "_transformer_encoder_layer_fwd": _rest_of_layer,
 }
 
 
@@ -291,13 +291,13 @@ def nested_call(module: nn.Module, weights: Tensor) -> AttentionCall:
 
 
 FUSED: dict[Any, Reader] = {
-    aten.scaled_dot_product_attention: _scaled_dot_product,
-    aten._scaled_dot_product_flash_attention_for_cpu: _scaled_dot_product,
-    aten._scaled_dot_product_flash_attention: _scaled_dot_product,
-    aten._scaled_dot_product_efficient_attention: _scaled_dot_product,
-    aten._scaled_dot_product_cudnn_attention: _scaled_dot_product,
-    aten._scaled_dot_product_fused_attention_overrideable: _scaled_dot_product,
-    aten._native_multi_head_attention: _multihead,
-    aten._transformer_encoder_layer_fwd: _encoder_layer,
-    torch.ops.higher_order.flex_attention: _flex,
+    "scaled_dot_product_attention": _scaled_dot_product,
+    "_scaled_dot_product_flash_attention_for_cpu": _scaled_dot_product,
+    "_scaled_dot_product_flash_attention": _scaled_dot_product,
+    "_scaled_dot_product_efficient_attention": _scaled_dot_product,
+    "_scaled_dot_product_cudnn_attention": _scaled_dot_product,
+    "_scaled_dot_product_fused_attention_overrideable": _scaled_dot_product,
+    "_native_multi_head_attention": _multihead,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
+    "flex_attention": _flex,
 }

@@ -14,7 +14,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,30 +27,15 @@ from regard.view.averages import Average, combined, flat
 from regard.view.axes import Axes
 from regard.view.frames import constructed, running
 from regard.view.fused_calls import FUSED, FusedCall, nested_call
-from regard.view.lineage import SOFTMAX, Lineage, Product, State, Weights, tensors_in
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
+from regard.view.maps import Unrecognised
 
-__all__ = ["EditError", "Tracker", "Unrecognised", "intercept"]
+__all__ = ["EditError", "Tracker", "intercept"]
 
-aten = torch.ops.aten
 ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
+OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 PENDING = 8  # weights that are kept for a product that may still come
-PRODUCTS = {aten.bmm: (0, 1), aten.mm: (0, 1), aten.addmm: (1, 2), aten.baddbmm: (1, 2)}
-
-
-@dataclass(frozen=True)
-class Unrecognised:
-    """Attention, or what looks like it, whose weights could not be understood.
-
-    name: path of the module · operation: what it computed · shape: of the result · reason: why it is not a map
-    """
-
-    name: str
-    operation: str
-    shape: tuple[int, ...]
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.operation} {self.shape}: {self.reason}"
+PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 
 
 class EditError(RuntimeError):
@@ -74,13 +59,18 @@ def _edit(call: AttentionCall) -> AttentionCall:
 
 @contextmanager
 def intercept(
-    model: nn.Module, observer: Observer | None, *, operands: bool = False, gradients: bool = False
+    observer: Observer | None,
+    paths: Mapping[nn.Module, str],
+    *,
+    operands: bool = False,
+    gradients: bool = False,
 ) -> Iterator[Tracker]:
     """Within this block the observer is called for all attention of the model in this thread.
 
-    observer: None: calls are only edited · operands, gradients: what is wanted beside the weights
+    observer: None: calls are only edited · paths: of the model's modules · operands, gradients: what is wanted beside
+    the weights
     """
-    tracker = Tracker(model, observer, operands, gradients)
+    tracker = Tracker(paths, observer, operands, gradients)
     with ExitStack() as block:
         if observer is not None:
             block.enter_context(observe(lambda call: observer(tracker.located(call))))
@@ -92,6 +82,7 @@ class Tracker(TorchDispatchMode):
     """Follows the operations of a model, and reports its attention.
 
     reserve: is called with a module whose attention was not understood · active: whether there is anything to do ·
+    skips: whether calls of a module, or of a part within it, are not wanted ·
     defer: whether edits wait for `deferred` to be taken, because gradients have to pass through them
     """
 
@@ -102,18 +93,21 @@ class Tracker(TorchDispatchMode):
         """Compiled code runs as it would without this mode."""
         return True
 
-    def __init__(self, model: nn.Module, observer: Observer | None, operands: bool, gradients: bool) -> None:
+    def __init__(
+        self, paths: Mapping[nn.Module, str], observer: Observer | None, operands: bool = False, gradients: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.paths = {module: path for path, module in model.named_modules()}
+        self.paths = paths
         self.observer, self.operands, self.gradients = observer, operands, gradients
         self.reserve: Callable[[nn.Module], object] = lambda module: None
         self.active: Callable[[], object] = lambda: True
+        self.skips: Callable[[nn.Module, str], bool] = lambda module, within: False
         self.defer = False
         self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
         self.unrecognised: list[tuple[nn.Module | None, Unrecognised]] = []
         self.withdrawn: list[Any] = []  # what the observer has made of calls that turned out to be parts of others
-        parameters = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
-        self.lineage = Lineage(parameters, self._meet, self._begin)
+        learned = (tensor for module in paths for tensor in (*module._parameters.values(), *module._buffers.values()))
+        self.lineage = Lineage({id(tensor) for tensor in learned}, self._meet, self._begin)
         self._after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
         self._pending: deque[Weights] = deque()
         self._products: list[Product] = []
@@ -132,53 +126,58 @@ class Tracker(TorchDispatchMode):
             self._after.pop()()
         if torch._C._current_graph_task_id() != -1:  # a backward pass, which may compute attention again
             return func(*args, **options)
-        packet = getattr(func, "overloadpacket", func)
-        if packet is aten.empty:
+        operation = OPERATIONS.get(func) or OPERATIONS.setdefault(func, Operation(func))
+        if operation.name == "empty":
             made = constructed(sys._getframe(1), args)
             if made is not None:
                 return made
         if not self.active():
             return func(*args, **options)
-        if _is_composite(func) and (packet not in FUSED or args[0].is_nested):  # in inference mode they come whole
+        if operation.is_composite and (operation.name not in FUSED or args[0].is_nested):  # in inference mode
             with self:
                 result = func.decompose(*args, **options)
             if result is not NotImplemented:
                 return result
-        self._try(func, lambda: self.lineage.before_writing(func, args), None)
+        # Whatever goes wrong in following is reported, and the model runs on as it would have.
+        if operation.writes:
+            try:
+                self.lineage.before_writing(operation, args)
+            except Exception as error:
+                self._fail(func, error)
         result = func(*args, **options)
-        return self._try(func, lambda: self._follow(func, packet, args, options, result), result)
-
-    def _try(self, func: Any, follow: Callable[[], Any], otherwise: Any) -> Any:
-        """Whatever goes wrong here is reported, and the model runs on as it would have."""
         try:
-            return follow()
+            return self._follow(operation, args, options, result)
         except EditError:
             raise
         except _EditFailed as failed:  # the answer would not be the one that was asked for
             raise failed.error from None
         except Exception as error:
-            if str(func) not in self._failed:
-                self._failed.add(str(func))
-                self.unrecognised.append((None, Unrecognised("", str(func), (), f"{type(error).__name__}: {error}")))
-            return otherwise
+            self._fail(func, error)
+            return result
 
-    def _follow(self, func: Any, packet: Any, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
-        if packet in FUSED:
-            return self._fused(FusedCall(func, packet, args, options, self.lineage.axes), result)
+    def _fail(self, func: Any, error: Exception) -> None:
+        if str(func) not in self._failed:
+            self._failed.add(str(func))
+            self.unrecognised.append((None, Unrecognised("", str(func), (), f"{type(error).__name__}: {error}")))
+
+    def _follow(self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
+        name, func = operation.name, operation.func
+        if name in FUSED:
+            return self._fused(FusedCall(func, name, args, options, self.lineage.axes), result)
         if isinstance(result, (list, tuple)):
-            for number, part in enumerate(result):
+            for number, part in enumerate(result if name in SEVERAL else result[:1]):
                 if isinstance(part, Tensor) and part.is_floating_point() and not part.is_nested:
-                    self.lineage.remember(part, self.lineage.part(packet, args, options, part, number))
+                    self.lineage.remember(part, self.lineage.part(operation, args, options, part, number))
         if not isinstance(result, Tensor):
             return result
         if result.is_nested:
-            return self._nested(packet, args, result)
+            return self._nested(name, args, result)
         if not result.is_floating_point():
             return result
-        if packet in PRODUCTS:
-            left, right = (args[place] for place in PRODUCTS[packet])
+        if name in PRODUCTS:
+            left, right = (args[place] for place in PRODUCTS[name])
             return self._multiply(left, right, result)
-        state = self.lineage.result(func, packet, args, options, result)
+        state = self.lineage.result(operation, args, options, result)
         if state is None:
             return result
         self.lineage.remember(result, state)
@@ -189,7 +188,7 @@ class Tracker(TorchDispatchMode):
     def _multiply(self, left: Tensor, right: Tensor, result: Tensor) -> Tensor:
         """(batch, n, k) × (batch, k, m), or without a batch."""
         one, other = self.lineage.state(left), self.lineage.state(right)
-        learned_right, learned_left = ax.is_parameter(other.axes), ax.is_parameter(one.axes)
+        learned_right, learned_left = other.learned, one.learned
         batch = one.axes[:-2]
         if batch and (ax.is_copied(batch[0]) or learned_left) and not learned_right:
             batch = other.axes[:-2]
@@ -265,6 +264,9 @@ class Tracker(TorchDispatchMode):
             return result
         if self.observer is None and self._needs_gradient(found, result):
             self.deferred.append((found, module))
+            return result
+        if self.skips(module, found.within):
+            self._calls[module] += 1
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
         call = found.call(module, result, axes, self._wants_operands)
@@ -347,23 +349,23 @@ class Tracker(TorchDispatchMode):
             return result
         return (made, *result[1:]) if isinstance(result, (list, tuple)) else made
 
-    def _nested(self, packet: Any, args: Sequence[Any], result: Tensor) -> Tensor:
+    def _nested(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""
         states = [state for tensor in tensors_in(args) if (state := self.lineage.known(tensor)) and state.stage]
         stage: str = states[0].stage if states else ""
         record: Any = states[0].record if states else None
         module = self._module()
-        if packet in SOFTMAX:
+        if name in SOFTMAX:
             record = Weights(None, record)
             record.tensor, record.module = result, module
             self.lineage.remember(result, State((), "weights", record))
-        elif packet is aten.matmul and stage == "weights":
+        elif name == "matmul" and stage == "weights":
             if module is not None and self.observer is None:
                 raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
             if module is not None and self.observer is not None:
                 self._calls[module] += 1
                 self.observer(nested_call(module, record.tensor))
-        elif packet is aten.matmul:
+        elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
         elif stage:
             self.lineage.remember(result, State((), stage, record))
@@ -443,12 +445,3 @@ class Tracker(TorchDispatchMode):
 def _is_named(module: nn.Module | None) -> bool:
     """Whether a module attends by the name of its class."""
     return module is not None and ATTENTION.search(type(module).__name__) is not None
-
-
-_composite: dict[Any, bool] = {}
-
-
-def _is_composite(func: Any) -> bool:
-    if func not in _composite:
-        _composite[func] = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
-    return _composite[func]

@@ -14,13 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch import overrides as function_modes
 from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch as dispatch_modes
 
 from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, is_layer, several
 from regard.attention.observers import AttentionCall
 from regard.attention.observers import edit as open_editor
 from regard.view.frames import running
-from regard.view.intercept import EditError, Tracker, intercept
+from regard.view.intercept import EditError, Tracker
 
 __all__ = ["Edit", "Intervention", "intervene"]
 
@@ -83,8 +85,8 @@ class Intervention:
             raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
         self.model, self.edits = model, list[Edit]()
         self._numbers = Recorder(model, lambda layer: None)
-        self._modules = set(model.modules())
         self._block: ExitStack | None = None
+        self._following, self._depths = False, (0, 0)
         self._counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------------ the edits
@@ -178,6 +180,8 @@ class Intervention:
             raise RuntimeError("edits hold within a block only: with regard.intervene(model) as edit: …")
         chosen = (several("heads", heads, (int,)), several("queries", queries, (int,)), several("keys", keys, (int,)))
         edit = Edit(self.edits, several("layers", layers, (int, str)), *chosen, **changes)  # type: ignore[arg-type]
+        if not self._following:
+            self._follow(self._block)
         self.edits.append(edit)
         return edit
 
@@ -186,14 +190,26 @@ class Intervention:
     def __enter__(self) -> Intervention:
         if self._block is not None:
             raise RuntimeError("this intervention is open already: make another one")
-        self._block = block = ExitStack()
-        block.enter_context(open_editor(self._edited))
-        tracker = block.enter_context(intercept(self.model, None))
-        tracker.active = lambda: self.edits
-        if not any(isinstance(module, FAST) for module in self._modules):
-            tracker.defer = True
-            block.enter_context(_Deferred(tracker))
+        self._block, self._following = ExitStack(), False
+        self._depths = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+        self._block.enter_context(open_editor(self._edited))
         return self
+
+    def _follow(self, block: ExitStack) -> None:
+        """Follow the model from now on: without edits not even that is done.
+
+        The modes go where they would be if they had been opened with the block, below those that were opened since.
+        """
+        self._following = True
+        tracker = Tracker(self._numbers.paths, None)
+        tracker.active = lambda: self.edits
+        _insert(tracker, self._depths[0], torch._C._len_torch_dispatch_stack, dispatch_modes)
+        block.push(tracker)
+        if not any(isinstance(module, FAST) for module in self._numbers.paths):
+            tracker.defer = True
+            functions = _Deferred(tracker)
+            _insert(functions, self._depths[1], torch._C._len_torch_function_stack, function_modes)
+            block.push(functions)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -215,8 +231,8 @@ class Intervention:
 
     def _edited(self, call: AttentionCall) -> AttentionCall:
         """The editor: a call, with what the edits make of it."""
-        module = call.module if call.module is not None else running(self._modules)
-        if module is None or module not in self._modules or not self.edits:
+        module = call.module if call.module is not None else running(self._numbers.paths)
+        if module is None or module not in self._numbers.paths or not self.edits:
             return call
         call = replace(call, module=module)
         name, layer = self._name(call)
@@ -253,6 +269,16 @@ class _Deferred(TorchFunctionMode):
         """Run a function, and edit what it computed."""
         result = func(*args, **(kwargs or {}))
         return self.tracker.apply_deferred(result) if self.tracker.deferred else result
+
+
+def _insert(mode: Any, depth: int, count: Callable[[], int], stack: Any) -> None:
+    """Open a mode below those that are higher than `depth` on a stack of modes."""
+    above = []
+    while count() > depth:
+        above.append(stack._pop_mode())
+    mode.__enter__()
+    while above:
+        stack._push_mode(above.pop())
 
 
 def _with_weights(call: AttentionCall, edits: Sequence[tuple[Edit, Change]], name: str) -> AttentionCall:

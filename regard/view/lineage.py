@@ -8,6 +8,7 @@ on; see STAGES for the way.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,20 +19,38 @@ from torch import Tensor, nn
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
 
-__all__ = ["SOFTMAX", "Lineage", "Product", "State", "Weights", "tensors_in"]
+__all__ = ["SEVERAL", "SOFTMAX", "Lineage", "Operation", "Product", "State", "Weights", "tensors_in"]
 
-aten = torch.ops.aten
-SOFTMAX = (aten._softmax, aten._safe_softmax, aten._log_softmax, aten.softmax, aten.log_softmax)
-LOG_SOFTMAX = (aten._log_softmax, aten.log_softmax)
-SPLITS = (aten.split, aten.split_with_sizes)
-REDUCTIONS = (aten.max, aten.min)
-NONLINEAR = (aten.sigmoid, aten.relu, aten.clamp, aten.clamp_min, aten.threshold)
+SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
+LOG_SOFTMAX = ("_log_softmax", "log_softmax")
+SPLITS = ("split", "split_with_sizes")
+SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
+REDUCTIONS = ("max", "min")
+NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold")
 POINTWISE = (
-    aten._to_copy, aten.clone, aten.detach, aten.alias, aten.contiguous, aten.masked_fill, aten.where, aten.dropout,
-    aten.masked_fill_, aten.lift_fresh, aten.native_dropout, aten.bernoulli_, aten.tril, aten.triu,
+    "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout",
+    "masked_fill", "lift_fresh", "native_dropout", "bernoulli", "tril", "triu",
 )  # fmt: skip
-WRITES = (aten.index_copy_, aten.copy_, aten.index_put_)
+WRITES = ("index_copy", "copy", "index_put")
 STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", ""]
+
+
+class Operation:
+    """An operation of PyTorch, and what it is: looked up once, for there are hundreds in a run.
+
+    name: without the namespace, and without the underscore of operations in place
+    """
+
+    __slots__ = ("func", "is_composite", "is_pointwise", "name", "rule", "writes")
+
+    def __init__(self, func: Any) -> None:
+        schema = getattr(func, "_schema", None)
+        self.func, self.writes = func, schema is not None and schema.is_mutable
+        self.name = str(func) if schema is None else schema.name.partition("::")[2].rstrip("_")
+        self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
+        tags = getattr(func, "tags", ())
+        self.is_pointwise = torch.Tag.pointwise in tags or self.name in POINTWISE
+        self.rule = ax.RULES.get(self.name)
 
 
 class Product:
@@ -73,10 +92,10 @@ class State:
     in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "": none of these
     """
 
-    __slots__ = ("axes", "record", "reference", "stage")
+    __slots__ = ("axes", "learned", "record", "reference", "stage")
 
-    def __init__(self, axes: Axes, stage: str = "", record: Any = None) -> None:
-        self.axes, self.stage, self.record = axes, stage, record
+    def __init__(self, axes: Axes, stage: str = "", record: Any = None, learned: bool = False) -> None:
+        self.axes, self.stage, self.record, self.learned = axes, stage, record, learned
         self.reference: weakref.ref[Tensor] | None = None
 
 
@@ -103,7 +122,7 @@ class Lineage:
         state = self.known(tensor)
         if state is None:
             learned = id(tensor) in self._parameters or isinstance(tensor, nn.Parameter)
-            state = State(ax.first_axes(tensor, learned))
+            state = State(ax.first_axes(tensor), learned=learned)
             self.remember(tensor, state)
             if not learned and tensor.dim() > 2 and tensor.is_floating_point():
                 self._meet(tensor)
@@ -115,66 +134,72 @@ class Lineage:
 
     def remember(self, tensor: Tensor, state: State) -> None:
         """Keep what is known of a tensor for as long as it lives."""
-        number, states = id(tensor), self._states
+        number = id(tensor)
+        state.reference = weakref.ref(tensor, functools.partial(self._forget, number))
+        self._states[number] = state
 
-        def forget(reference: weakref.ref[Tensor]) -> None:
-            if number in states and states[number].reference is reference:
-                del states[number]
-
-        state.reference = weakref.ref(tensor, forget)
-        states[number] = state
+    def _forget(self, number: int, reference: weakref.ref[Tensor]) -> None:
+        state = self._states.get(number)
+        if state is not None and state.reference is reference:
+            del self._states[number]
 
     def result(
-        self, func: Any, packet: Any, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
+        self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
     ) -> State | None:
         """What is known of an operation's result."""
-        if args and args[0] is result and packet not in WRITES:
-            return self.state(result)
-        if packet is aten.cat or packet is aten.stack:
-            return self._concatenated(packet, args, options, result)
-        if packet is aten.embedding:
+        name, rule = operation.name, operation.rule
+        if name == "cat" or name == "stack":
+            return self._concatenated(name, args, options, result)
+        if name == "embedding":
             return State((*ax.first_axes(args[1]), ax.fresh(result.shape[-1])))
         first = args[0] if args and isinstance(args[0], Tensor) else None
-        rule = ax.RULES.get(packet)
         if rule is not None and first is not None:
             state = self.state(first)
-            arguments = (*args[1:], *(options[name] for name in ("dim", "start", "end", "step") if name in options))
-            made = State(rule(state.axes, arguments, result, self.axes), state.stage, state.record)
-            return self._reduced(packet, state, made) if rule is ax.reduced else made
-        if torch.Tag.pointwise in func.tags or packet in POINTWISE:
-            return self._pointwise(packet, args, result)
-        if packet in SOFTMAX and first is not None:
-            return self._softmax(packet, first, args[1], result)
+            arguments = args[1:]
+            if options:
+                arguments = (*arguments, *(options[key] for key in ("dim", "start", "end", "step") if key in options))
+            made = State(rule(state.axes, arguments, result, self.axes), state.stage, state.record, state.learned)
+            return self._reduced(name, state, made) if rule is ax.reduced else made
+        if operation.is_pointwise:
+            return self._pointwise(name, args, result)
+        if name in SOFTMAX and first is not None:
+            return self._softmax(name, first, args[1], result)
+        if first is result:
+            return self.state(first)
         if first is None or first.is_nested or not first.is_floating_point():
             return None
         return State(ax.other_axes(first, self.axes(first), result))
 
-    def part(self, packet: Any, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int) -> State:
+    def part(
+        self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int
+    ) -> State:
         """What is known of one of several results: a piece of a tensor that was split, dropout's, …"""
+        name = operation.name
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if first is None or first.is_nested:
             return State(ax.first_axes(part))
         state = self.state(first)
         dim = args[2] if len(args) > 2 else options.get("dim", 0)
-        if packet in SPLITS:
+        if name in SPLITS:
             sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
-            rule = ax.RULES[aten.slice]
-            return State(rule(state.axes, (dim, sum(sizes[:number])), part, self.axes), state.stage, state.record)
-        if packet is aten.unbind:
+            rule = ax.RULES["slice"]
+            cut = rule(state.axes, (dim, sum(sizes[:number])), part, self.axes)
+            return State(cut, state.stage, state.record, state.learned)
+        if name == "unbind":
             dim = args[1] if len(args) > 1 else options.get("dim", 0)
-            return State(ax.RULES[aten.select](state.axes, (dim,), part, self.axes))
+            return State(ax.RULES["select"](state.axes, (dim,), part, self.axes))
         same = part.shape == first.shape
-        kept = (state.stage, state.record) if packet is aten.native_dropout and same else ("", None)
-        if packet in REDUCTIONS:
-            return State(ax.RULES[aten.amax](state.axes, args[1:], part, self.axes))
+        kept = (state.stage, state.record) if name == "native_dropout" and same else ("", None)
+        if name in REDUCTIONS:
+            return State(ax.RULES["amax"](state.axes, args[1:], part, self.axes))
         return State(ax.other_axes(first, state.axes, part), *kept)
 
-    def _concatenated(self, packet: Any, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
+    def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
         tensors = [tensor for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
         states = [self.state(tensor) for tensor in tensors]
         made = list(states[0].axes)
-        if packet is aten.stack:
+        if name == "stack":
             made.insert(dim, ax.fresh(result.shape[dim]))
         else:
             made[dim] = ax.joined([state.axes[dim] for state in states])
@@ -186,7 +211,7 @@ class Lineage:
 
     # ----------------------------------------------------------------------------------------- from scores to weights
 
-    def _pointwise(self, packet: Any, args: Sequence[Any], result: Tensor) -> State:
+    def _pointwise(self, name: str, args: Sequence[Any], result: Tensor) -> State:
         """A result with one element for each of its operands'."""
         operands = [(tensor, self.state(tensor)) for tensor in tensors_in(args) if tensor.is_floating_point()]
         operands = [(tensor, state) for tensor, state in operands if not tensor.is_nested]
@@ -194,23 +219,25 @@ class Lineage:
         axes = ax.broadcast(result.shape, [(tensor, state.axes) for tensor, state in operands])
         if not operands:
             return State(axes)
+        if all(state.learned for _, state in operands):
+            return State(axes, learned=True)
         stage, record = operands[0][1].stage, operands[0][1].record
         others = [state for _, state in operands[1:]]
-        if packet is aten.exp:
+        if name == "exp":
             return self._exponential(result, axes, operands[0][0], stage, record)
-        if stage == "exp" and packet in (aten.div, aten.mul):
+        if stage == "exp" and name in ("div", "mul"):
             total = next((state for state in others if state.stage == "total" and state.record is record), None)
             if total is not None:
                 return self._weights(record, result, axes, record.normalized)
-        if stage == "scores" and packet in NONLINEAR:
+        if stage == "scores" and name in NONLINEAR:
             return self._weights(Weights(None, record), result, axes, None)
-        if packet is aten.sub:
+        if name == "sub":
             total = next((state for state in others if state.stage == "lse"), None)
             if total is not None:
                 return State(axes, "log", total.record)
         if stage == "weights" and any(state.stage == "weights" and state.record is not record for state in others):
             return State(axes, "mixed", [record, *(state.record for state in others if state.stage == "weights")])
-        if stage == "weights" and packet is aten.mul and _adds_axes(axes, record.axes):
+        if stage == "weights" and name == "mul" and _adds_axes(axes, record.axes):
             return State(axes, "weighted", record)
         return State(axes, stage, record)
 
@@ -219,11 +246,11 @@ class Lineage:
             return self._weights(record, result, axes, record.normalized)
         return State(axes, "exp", Weights(scores, record if stage == "scores" else None))
 
-    def _softmax(self, packet: Any, scores: Tensor, dim: int, result: Tensor) -> State:
+    def _softmax(self, name: str, scores: Tensor, dim: int, result: Tensor) -> State:
         state = self.state(scores)
         record = Weights(scores, state.record if state.stage == "scores" else None)
         record.normalized = state.axes[dim]
-        if packet in LOG_SOFTMAX:
+        if name in LOG_SOFTMAX:
             return State(state.axes, "log", record)
         return self._weights(record, result, state.axes, record.normalized)
 
@@ -234,24 +261,23 @@ class Lineage:
         self._begin(record)
         return State(axes, "weights", record)
 
-    def _reduced(self, packet: Any, before: State, made: State) -> State:
+    def _reduced(self, name: str, before: State, made: State) -> State:
         """Sums over an axis: of exponentials, of weighted values, of scores in logarithms."""
         gone = [axis for axis in before.axes if axis and axis not in made.axes]
-        if packet is aten.sum and before.stage == "exp" and len(gone) == 1:
+        if name == "sum" and before.stage == "exp" and len(gone) == 1:
             before.record.normalized = gone[0]
             return State(made.axes, "total", before.record)
-        if packet is aten.sum and before.stage == "weighted" and len(gone) == 1:
+        if name == "sum" and before.stage == "weighted" and len(gone) == 1:
             return State(made.axes, "summed", (before.record, gone[0]))
-        if packet is aten.logsumexp and len(gone) == 1:
+        if name == "logsumexp" and len(gone) == 1:
             record = Weights(None, before.record if before.stage == "scores" else None)
             record.normalized = gone[0]
             return State(made.axes, "lse", record)
         return State(made.axes)
 
-    def before_writing(self, func: Any, args: Sequence[Any]) -> None:
+    def before_writing(self, operation: Operation, args: Sequence[Any]) -> None:
         """Weights that the model is about to write into are copied before."""
-        schema = getattr(func, "_schema", None)
-        if schema is None or not schema.is_mutable or not args or not isinstance(args[0], Tensor):
+        if not args or not isinstance(args[0], Tensor):
             return
         target = self.known(args[0])
         if target is None:
@@ -259,7 +285,7 @@ class Lineage:
         weights = target.record.tensor if target.stage == "weights" else None
         if weights is not None and _shares(weights, args[0]):
             target.record.tensor = weights.clone()
-        if func.overloadpacket in WRITES:
+        if operation.name in WRITES:
             self._link(target, args)
 
     def _link(self, target: State, args: Sequence[Any]) -> None:
@@ -270,7 +296,7 @@ class Lineage:
             return
         for place, axis in enumerate(self.axes(source)):
             for root in ax.roots(target.axes[place]):
-                root.parents.update(other for other in ax.roots(axis) if other is not root)
+                root.parents = (*root.parents, *(other for other in ax.roots(axis) if other is not root))
 
 
 def tensors_in(args: Any) -> list[Tensor]:

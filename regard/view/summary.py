@@ -60,9 +60,9 @@ class Summary(TableDisplay, Sequence[HeadNumbers]):
                 str(head.head),
                 head.kind,
                 f"{head.width:.2f}",
-                f"{head.spread:.1f}",
+                "" if math.isnan(head.spread) else f"{head.spread:.1f}",
                 "" if math.isnan(head.distance) else f"{head.distance:.2f}",
-                f"{head.sink:.1%}",
+                "" if math.isnan(head.sink) else f"{head.sink:.1%}",
                 head.name,
             ]
             for head in self.heads
@@ -85,6 +85,15 @@ class Summary(TableDisplay, Sequence[HeadNumbers]):
 
 def _heads(layer: AttentionMap) -> list[HeadNumbers]:
     weights = layer.weights
+    if layer.summary is not None:
+        means = {name: getattr(layer.summary, name).mean((0, 2)).tolist() for name in ("entropy", "width")}
+        unknown = dict.fromkeys(("spread", "distance", "sink"), math.nan)
+        return [
+            HeadNumbers(
+                layer.name, layer.kind, layer.layer, head, means["entropy"][index], means["width"][index], **unknown
+            )
+            for index, head in enumerate(layer.heads)
+        ]
     low, high = numbers.interval(weights)
     distance = numbers.distance(weights, layer.queries)
     by_query = {  # (batch, heads, n)

@@ -389,3 +389,93 @@ def test_wrong_calls_are_refused(options, error, message):
 def test_a_capture_is_for_one_block():
     with pytest.raises(RuntimeError, match="open already"), regard.capture(Direct()) as seen, seen:
         pass
+
+
+# ------------------------------------------------------------------------ operands, gradients, summaries, and the file
+
+
+@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
+def test_operands_make_weights_and_outputs(make):
+    (layer,) = captured(make(), rows(), chosen={"operands": True})
+    torch.testing.assert_close(layer.weights @ layer.value, layer.output)
+    torch.testing.assert_close((layer.query @ layer.key.mT * 8**-0.5).softmax(-1), layer.weights)
+
+
+class Returning(Written):
+    """Attention, written out, that lets its weights be differentiated."""
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        self.weights = (query @ key.mT * (SIZE // HEADS) ** -0.5).softmax(-1)
+        self.weights.retain_grad()
+        return self.weights @ value
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("make", [Direct, Written])
+def test_gradients_of_weights(make, inside):
+    """The fused function never has its weights, but their gradient can be told from that of the output."""
+    model, expected = make(), Returning()
+    model.load_state_dict(expected.state_dict())
+    expected(rows()).square().sum().backward()
+    with regard.capture(model, gradients=True) as seen:
+        output = model(rows())
+        if inside:
+            output.square().sum().backward()
+    if not inside:
+        assert seen[0].gradient is None
+        output.square().sum().backward()
+    gradient = seen[0].gradient
+    assert gradient.shape == seen[0].weights.shape
+    torch.testing.assert_close(gradient, expected.weights.grad)
+
+
+def test_gradients_of_regard():
+    model = Attends(regard.Additive(SIZE, SIZE, 7))
+    inputs = rows().requires_grad_()
+    with regard.capture(model, gradients=True) as seen:
+        output = model(inputs)
+    output.square().sum().backward()
+    torch.testing.assert_close(seen[0].gradient[:, 0], 2 * output.detach() @ rows().mT)
+
+
+@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
+def test_summaries_instead_of_weights(make):
+    model = make()
+    (whole,) = captured(model, rows())
+    (layer,) = captured(model, rows(), chosen={"summary": True})
+    assert layer.weights.shape == (5, HEADS, 7, 0)
+    torch.testing.assert_close(layer.summary.received, whole.weights.sum(-2))
+    torch.testing.assert_close(layer.summary.top_weights, whole.weights.topk(5).values)
+    torch.testing.assert_close(layer.summary.entropy.double(), torch.special.entr(whole.weights.double()).sum(-1))
+    with regard.capture(model, summary=True) as seen:
+        model(rows())
+    assert [head.width for head in seen.summary()] == pytest.approx(layer.summary.width.mean((0, 2)).tolist())
+    with pytest.raises(ValueError, match="summary=True"):
+        regard.AttentionDisplay(seen)
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_a_capture_is_a_file(tmp_path, summary):
+    model = regard.LanguageModel(31, SIZE, 2, HEADS)
+    with regard.capture(model, operands=True, gradients=True, summary=summary) as seen:
+        model(IDS % 31).square().sum().backward()
+    again = regard.load_capture(seen.save(tmp_path / "seen.safetensors"))
+    assert len(again) == len(seen) == 2
+    for one, other in zip(seen, again, strict=True):
+        for name in ("name", "kind", "heads", "queries", "layer", "call", "keys"):
+            assert getattr(one, name) == getattr(other, name)
+        for name in ("weights", "query", "key", "value", "output", "gradient"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+        assert (other.summary is not None) == summary
+    assert str(again.summary()) == str(seen.summary())
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-7], lambda content: b"x" * 99, lambda content: b""])
+def test_damaged_files_are_refused(tmp_path, damage):
+    with regard.capture(Direct()) as seen:
+        seen.model(rows())
+    path = seen.save(tmp_path / "seen.safetensors")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="damaged"):
+        regard.load_capture(path)
