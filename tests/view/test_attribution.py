@@ -105,7 +105,7 @@ def test_weights_and_rollout_are_those_of_the_query_that_predicts():
     found = regard.Attribution.from_model(model, IDS, method="weights", position=position)
     torch.testing.assert_close(found.scores, torch.stack(maps).mean((0, 2))[entries, position])
     found = regard.Attribution.from_model(model, IDS, method="rollout", position=position)
-    torch.testing.assert_close(found.scores, rollout(maps)[entries, position])
+    torch.testing.assert_close(found.scores, rollout(maps)[entries, position].float())
     found = regard.Attribution.from_model(bert(), IDS, method="weights")
     torch.testing.assert_close(found.scores.sum(1), torch.ones(3))  # of all queries, for a class belongs to none
 
