@@ -36,10 +36,9 @@ LISTED = 3  # heads of each score in the table
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The queries and keys of a map, in shapes that broadcast to (batch, n, m).
+    """The pairs of queries and keys of a map: positions `query` (n, 1) and `key` (1, m).
 
-    query, key: positions (n, 1) and (1, m) · query_ids, key_ids, previous_ids: tokens of the queries, of the keys and
-    of those before the keys; −1: not known · gold: which pairs are aligned, (batch, n, m); None: not known
+    layer: the map · ids: (batch, m), if they are its tokens · gold: which pairs are aligned, (batch, n, m), if known
     """
 
     layer: AttentionMap
@@ -208,7 +207,7 @@ class HeadScores(TableDisplay):
         return pandas.DataFrame(rows).astype({"offset": "Int64"})
 
     def _rows(self) -> list[Sequence[str]]:
-        rows: list[Sequence[str]] = [("score", "best heads (layer.head: score)", "loss without them", "without others")]
+        rows: list[Sequence[str]] = [("score", "best heads", "loss change", "of others")]
         proofs = {ablation.score: ablation for ablation in self.ablations}
         for name in self.scores:
             best = [f"{head.layer}.{head.head}: {head.scores[name]:.2f}" for head in self.ranked(name)[:LISTED]]
