@@ -138,7 +138,7 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
         weights=torch.cat(parts, -2),
         kind=first.kind if first.kind == "cross" else "causal",
         queries=tuple(query for step in steps for query in step.queries),
-        keys=(),
+        keys=tuple(range(m)),
         sink=None if any(sink is None for sink in sinks) else torch.cat([s for s in sinks if s is not None], -1),
         query=None,
         key=None,
@@ -217,7 +217,7 @@ class Recorder:
         queries = rows if places is None or len(places) != call.queries else tuple(places[row] for row in rows)
         keys = tuple(call.key_positions or ())
         m = weights.shape[-1] if summary is None else summary.received.shape[-1]
-        keys = () if len(keys) != m or keys == tuple(range(m)) else keys
+        keys = keys if len(keys) == m else tuple(range(m))
         operands: dict[str, Any] = call.operands(*chosen) if self.operands else {}
         made = AttentionMap(
             name,

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
-from regard.models.folders import load
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
+from regard.view.foreign import load
 from regard.web.training import RECIPES, is_trained, trained_folder
 
 __all__ = ["ModelStore"]
@@ -34,14 +36,14 @@ class ModelStore:
         self.folders = {
             str(folder) if names.count(name) > 1 else name: folder for name, folder in zip(names, folders, strict=True)
         }
-        self.models: dict[str, Model] = {}
+        self.models: dict[str, nn.Module] = {}
         self.displays: OrderedDict[int, AttentionDisplay] = OrderedDict()
         self.display_count = 0
         self.lock = threading.Lock()
         for name in self.folders:
             _kind(self.model(name))
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> nn.Module:
         """A model by its name."""
         with self.lock:
             if name not in self.models:
@@ -76,7 +78,7 @@ class ModelStore:
             return self.displays[number]
 
 
-def _kind(model: Model) -> str:
+def _kind(model: nn.Module) -> str:
     """The tab that a model belongs to."""
     if isinstance(model, Translator):
         return "translate"
@@ -84,6 +86,6 @@ def _kind(model: Model) -> str:
         return "images"
     if isinstance(model, LanguageModel) and not model.config["classes"]:
         return "language"
-    if isinstance(model, TextClassifier | Encoder | LanguageModel):
+    if isinstance(model, TextClassifier | Encoder | LanguageModel) or not isinstance(model, Model):
         return "text"
     raise ValueError(f"a {type(model).__name__} has nothing to be explored")
