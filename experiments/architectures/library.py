@@ -113,6 +113,9 @@ def returned(unknown: Sequence[str], scores: str, model: nn.Module, inputs: Inpu
         if isinstance(module, nn.MultiheadAttention):
             options |= {"need_weights": True, "average_attn_weights": False}
             output = module.forward(*given, **options)[1]
+        if type(module).__name__ == "GroupViTAssignAttention":  # which returns others than it uses
+            layers.append(Layer(path, _assigned(module, *given, **options)))
+            return
         for tensor in tensors(output):
             if apart and tensor.dim() == 4 and not tensor.stride(1):  # the mean of the heads, for each of them
                 tensor = apart[-1]
@@ -143,6 +146,12 @@ def returned(unknown: Sequence[str], scores: str, model: nn.Module, inputs: Inpu
     ):
         seeded(partial(model, **inputs, **_asking(model)))
     return layers
+
+
+def _assigned(module: Any, query: Tensor, key: Tensor) -> Tensor:
+    """The hard assignment of GroupViT, as its values are averaged by it: (batch, 1, groups, tokens)."""
+    weights = module.get_attn(module.q_proj(query) @ module.k_proj(key).mT * module.scale)
+    return (weights / (weights.sum(-1, keepdim=True) + module.assign_eps))[:, None]
 
 
 @contextmanager

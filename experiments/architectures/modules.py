@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -148,6 +149,21 @@ def mapped(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return torch.vmap(one)
 
 
+def one_by_one(architecture: Architecture) -> Architecture:
+    """Where PyTorch calls its function for each entry of the batch: as many calls."""
+
+    def subjects() -> dict[str, Subject]:
+        return {
+            name: replace(
+                subject,
+                oracle=[Layer(layer.name, part) for layer in subject.oracle for part in layer.weights.split(1)],
+            )
+            for name, subject in architecture.subjects().items()
+        }
+
+    return replace(architecture, subjects=subjects)
+
+
 def lower_right(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     query, key, value = heads_first(query, key, value)
     return functional.scaled_dot_product_attention(query, key, value, causal_lower_right(N, M)).transpose(1, 2)
@@ -187,7 +203,7 @@ ROWS += [
     written("FlexAttention", flex(), gradients=False),
     written("FlexAttention, score_mod", flex(score_mod=tilted), tilted_weights, gradients=False),
     written("FlexAttention, block_mask", flex_masked, causal(4), gradients=False),
-    written("vmap of the fused function", mapped(fused)),
+    one_by_one(written("vmap of the fused function", mapped(fused))),
     written("vmap of a softmax", mapped(matmul)),
     family(
         "Llama with flex_attention",

@@ -113,6 +113,8 @@ class Tracker(TorchDispatchMode):
         self._products: list[Product] = []
         self._strangers: dict[nn.Module, tuple[int, ...]] = {}
         self._calls: Counter[nn.Module] = Counter()  # that were understood
+        self._delivered: dict[nn.Module, list[Any]] = {}
+        self._partial: set[nn.Module] = set()  # modules with scores that were not understood
         self._failed: set[str] = set()
         self._receivers: set[nn.Module] = set()  # modules to which a tensor came from elsewhere, after the first call
 
@@ -263,6 +265,8 @@ class Tracker(TorchDispatchMode):
             self._withdraw(record, problem)
             return result
         record.reported = True
+        if record.product is not None:
+            record.product.averaged = True
         return self._deliver(average, module, result)
 
     # ---------------------------------------------------------------------------------------------------------- calls
@@ -291,6 +295,7 @@ class Tracker(TorchDispatchMode):
         if self.gradients:
             changed = replace(changed, watch=lambda receive: self._watch(found, changed, result, receive))
         delivered = self.observer(changed)
+        self._delivered.setdefault(module, []).append(delivered)
         if isinstance(found, Average):
             found.record.delivered, found.record.scores = delivered, None
         return result
@@ -428,8 +433,11 @@ class Tracker(TorchDispatchMode):
 
     def _give_up(self, record: Weights) -> None:
         """Weights that were never multiplied with values."""
-        if not record.reported and (record.product is not None or _is_named(record.module)):
-            self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values")
+        product = record.product
+        if product is not None and product.averaged:  # by other weights of the same scores
+            record.reported = True
+        if not record.reported and (product is not None or _is_named(record.module)):
+            self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values", product)
         record.scores = None
         record.reported = True
 
@@ -438,12 +446,16 @@ class Tracker(TorchDispatchMode):
         if record.delivered is not None:
             self.withdrawn.append(record.delivered)
         if record.delivered is not None or not record.reported:
-            self._report(record.module, "softmax", record.axes, reason)
+            self._report(record.module, "softmax", record.axes, reason, record.product)
         record.delivered, record.reported = None, True
 
-    def _report(self, module: nn.Module | None, operation: str, axes: Axes, reason: str) -> None:
+    def _report(
+        self, module: nn.Module | None, operation: str, axes: Axes, reason: str, product: Product | None = None
+    ) -> None:
         if module is None:
             return
+        if product is not None and _is_named(module):
+            self._partial.add(module)
         self.reserve(module)
         entry = Unrecognised(self.paths[module], operation, tuple(map(ax.axis_size, axes)), reason)
         if (module, entry) not in self.unrecognised:
@@ -455,6 +467,9 @@ class Tracker(TorchDispatchMode):
             self._after.pop()()
         while self._pending:
             self._give_up(self._pending.popleft())
+        for module in self._partial:
+            # A layer that attends in parts, of which not all are understood: each by itself would mislead.
+            self.withdrawn += self._delivered.get(module, [])
         known = {module for module, _ in self.unrecognised} | set(self._calls)
         for product in self._products:
             if not product.used and product.module not in known:

@@ -67,7 +67,7 @@ class Product:
         self.columns: Axis = ()
         self.left: Tensor | None = None
         self.right: Tensor | None = None
-        self.used = False
+        self.used = self.averaged = False  # whether weights were made of it, and values averaged by them
 
 
 class Weights:
@@ -177,7 +177,9 @@ class Lineage:
             return self._softmax(name, first, args[1], result)
         if first is result:
             return self.state(first)
-        if first is None or first.is_nested or not first.is_floating_point():
+        if first is None:
+            return State(ax.first_axes(result))
+        if first.is_nested or not first.is_floating_point():
             return None
         return State(ax.other_axes(first, self.axes(first), result))
 
