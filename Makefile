@@ -11,10 +11,10 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs experiments faults constraints clean
+.PHONY: help tour test weights browser check fix bench docs experiments architectures faults constraints clean
 
 help: ## list these words
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 tour: $(VENV)/.installed ## run every claim of the course notes: the code they lack, its picture, its verdict
 	@$(BIN)/regard tour --out $(TOUR)
@@ -53,6 +53,9 @@ docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from t
 
 experiments: $(VENV)/.installed ## real data, real results, some hours: what is done is kept; into docs/results.md
 	@$(BIN)/python -m experiments
+
+architectures: $(VENV)/.installed ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/seeing.md
+	@$(BIN)/python -m experiments.architectures --no-cache
 
 faults: $(VENV)/.installed ## the long campaigns of injected faults
 	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults

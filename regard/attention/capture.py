@@ -138,7 +138,7 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
         weights=torch.cat(parts, -2),
         kind=first.kind if first.kind == "cross" else "causal",
         queries=tuple(query for step in steps for query in step.queries),
-        keys=(),
+        keys=tuple(range(m)),
         sink=None if any(sink is None for sink in sinks) else torch.cat([s for s in sinks if s is not None], -1),
         query=None,
         key=None,
@@ -217,11 +217,11 @@ class Recorder:
         queries = rows if places is None or len(places) != call.queries else tuple(places[row] for row in rows)
         keys = tuple(call.key_positions or ())
         m = weights.shape[-1] if summary is None else summary.received.shape[-1]
-        keys = () if len(keys) != m or keys == tuple(range(m)) else keys
+        keys = keys if len(keys) == m else tuple(range(m))
         operands: dict[str, Any] = call.operands(*chosen) if self.operands else {}
         made = AttentionMap(
             name,
-            _kind(call, weights, queries, keys),
+            _kind(call, weights, queries, keys, summary),
             weights,
             heads,
             queries,
@@ -273,18 +273,23 @@ def _indices(name: str, wanted: tuple[int, ...] | None, count: int, layer: str) 
     return tuple(index % count for index in wanted)
 
 
-def _kind(call: AttentionCall, weights: Tensor, queries: tuple[int, ...], keys: tuple[int, ...]) -> str:
+def _kind(
+    call: AttentionCall, weights: Tensor, queries: tuple[int, ...], keys: tuple[int, ...], summary: Summary | None
+) -> str:
     """By what the call says, else by whether a mask hides all later keys."""
     if call.cross:
         return "cross"
     if call.causal is not None:
         return "causal" if call.causal else "self"
-    m = weights.shape[-1]
-    columns = torch.tensor(keys or range(m), device=weights.device)
+    m = len(keys)
+    columns = torch.tensor(keys, device=weights.device)
     rows = torch.tensor(queries, device=weights.device)[:, None]
     later = columns > rows  # (n, m)
     if not later.numel() or not bool(later.any()):
         return "causal" if later.numel() and len(rows) < m and int(rows.max()) == int(columns.max()) > 0 else "self"
+    if summary is not None:
+        ahead = (columns[summary.top_keys] > rows) & (summary.top_weights > 0)
+        return "self" if bool(ahead.any()) else "causal"
     # The first head of the first entry decides for most layers that are not causal; only else are all of them read.
     if any(bool((part.ne(0) & later).any()) for part in (weights[:1, :1], weights)):
         return "self"

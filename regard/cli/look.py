@@ -24,8 +24,8 @@ def command(model: Path, given: str, layer: int | None, head: int | None, out: P
     if out is not None and not out.parent.is_dir():
         raise click.UsageError(f"--out: there is no folder {out.parent}; make it first")
     from regard import files
-    from regard.models.folders import load
     from regard.view.attention import AttentionDisplay
+    from regard.view.foreign import load
     from regard.view.look import as_record, look, print_attention
 
     display = look(load(model), given)

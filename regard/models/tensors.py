@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 
-__all__ = ["TENSORS", "FolderError", "Rule", "Tensors", "fill", "read_json", "write_tensors"]
+__all__ = ["TENSORS", "FolderError", "Rule", "Tensors", "UnsupportedError", "fill", "read_json", "write_tensors"]
 
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -33,6 +33,10 @@ class FolderError(RegardError, ValueError):
     ...     print(error)
     nowhere: expected a folder with a model, found none
     """
+
+
+class UnsupportedError(FolderError):
+    """A folder of Hugging Face's that may be in order, but is of a kind that regard has no model for."""
 
 
 @dataclass(frozen=True)

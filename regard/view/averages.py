@@ -22,14 +22,25 @@ __all__ = ["Average", "combined"]
 class Average:
     """The product of weights with values, or the sum of weighted values.
 
-    record: the weights · contracted: the axis that is summed up · free: that of the queries · leading: all others ·
-    values: (batch, m, size), in the order of the weights' batch; None: not known · size: the axis of the output
+    record: how the weights came about · weights: they themselves, without dropout, and their axes · contracted: the
+    axis that is summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of
+    the weights' batch; None: not known · size: the axis of the output
     """
 
+    within = ""
+
     def __init__(
-        self, record: Weights, contracted: Axis, free: Axis, leading: Axis, values: Tensor | None, size: Axis
+        self,
+        record: Weights,
+        weights: tuple[Tensor, Axes],
+        contracted: Axis,
+        free: Axis,
+        leading: Axis,
+        values: Tensor | None,
+        size: Axis,
     ) -> None:
         self.record, self.contracted, self.values, self.size = record, contracted, values, size
+        self.weights, self.axes = weights
         self.leading = leading
         queries = tuple(factor for factor in free if not ax.is_projected(factor)) or free
         rest = (*leading, *(factor for factor in free if factor not in queries))
@@ -47,12 +58,10 @@ class Average:
             axes.remove(single[-1])
         return axes[-1] if len(axes) > 1 else ()
 
-    within = ""
-
     @property
     def tensors(self) -> list[Tensor]:
         """What the output is made of."""
-        return [tensor for tensor in (self.record.tensor, self.values) if tensor is not None]
+        return [tensor for tensor in (self.weights, self.values) if tensor is not None]
 
     @property
     def module(self) -> nn.Module | None:
@@ -63,12 +72,13 @@ class Average:
     def is_attention(self) -> bool:
         """Whether values are averaged: the weights add up to 1 along the axis, or are made of two tensors' scores."""
         record = self.record
-        if record.tensor is None or record.module is None:
+        if record.module is None:
             return False
         if record.normalized is not None and _part_of(self.contracted, record.normalized):
             # Along outputs of a learned matrix: a router, a code book, classes.
             return record.product is not None or not any(map(ax.is_projected, self.contracted))
-        return record.product is not None
+        product = record.product  # a softmax along another axis, or none: along one of the scores' two
+        return product is not None and self.contracted in (product.rows, product.columns)
 
     @property
     def problem(self) -> str | None:
@@ -92,17 +102,11 @@ class Average:
 
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call, with weights (batch, heads, n, m). operands: with the rest as well. result: the output."""
-        record, sink = self.record, None
-        assert record.tensor is not None
+        record = self.record
         rows = (self.batch, self.heads, self.queries)
-        columns = record.normalized if self._sinks and record.normalized else self.contracted
-        known = arrange(record.tensor, record.axes, (*rows, columns))
-        m = axis_size(self.contracted)
-        if self._sinks:
-            known, sink = known[..., :m], known[..., m:].sum(-1)
-        scores = None
-        if record.scores is not None and record.scores.shape == record.tensor.shape:
-            scores = arrange(record.scores, record.axes, (*rows, columns))[..., :m]
+        known = self._arranged(self.weights, self.axes)
+        sink = (1 - known.sum(-1)).clamp(min=0) if self._sinks else None
+        scores = None if record.scores is None else self._arranged(record.scores, record.axes)
         query, key = self._scored() if operands else (None, None)
         related = ax.related(self.queries, self.contracted) if self.queries and self.contracted else None
         has_output = operands and self.values is not None
@@ -126,8 +130,13 @@ class Average:
 
     def gradient(self, gradient: Tensor) -> Tensor:
         """A gradient of the weights as (batch, heads, n, m)."""
-        columns = self.record.normalized if self._sinks and self.record.normalized else self.contracted
-        arranged = arrange(gradient, self.record.axes, (self.batch, self.heads, self.queries, columns))
+        return self._arranged(gradient, self.axes)
+
+    def _arranged(self, tensor: Tensor, axes: Axes) -> Tensor:
+        """Weights as (batch, heads, n, m), without what is a sink's."""
+        whole = self.record.normalized is not None and self.record.normalized in axes
+        columns = self.record.normalized if whole and self._sinks and self.record.normalized else self.contracted
+        arranged = arrange(tensor, axes, (self.batch, self.heads, self.queries, columns))
         return arranged[..., : axis_size(self.contracted)]
 
     def _value(self) -> Tensor:
@@ -145,16 +154,12 @@ class Average:
     def _scored(self) -> tuple[Tensor | None, Tensor | None]:
         """The queries and the keys (batch, heads, n or m, size) whose product the scores are, where that is plain."""
         product: Product | None = self.record.product
-        if product is None or product.left is None or product.right is None:
+        if product is None or product.left is None or product.right is None or product.leading != self.leading:
             return None, None
-        (left, rows), (right, columns) = product.left, product.right
-        if product.leading != self.leading or (rows, columns) not in (
-            (self.queries, self.contracted),
-            (self.contracted, self.queries),
-        ):
-            return None, None
-        one, other = self._as_leading(left), self._as_leading(right.mT)
-        return (one, other) if rows == self.queries else (other, one)
+        one, other = self._as_leading(product.left), self._as_leading(product.right.mT)
+        if (product.rows, product.columns) == (self.queries, self.contracted):
+            return one, other
+        return (other, one) if (product.columns, product.rows) == (self.queries, self.contracted) else (None, None)
 
 
 def combined(one: State, other: State) -> list[Weights]:

@@ -148,7 +148,8 @@ def cut(factor: Factor, start: int, length: int) -> Factor:
 def joined(axes: Sequence[Axis]) -> Axis:
     """Axes one behind the other. What follows a sequence continues it, if it is not placed yet."""
     if any(len(axis) != 1 for axis in axes):
-        return fresh(sum(map(axis_size, axes)), *(root for axis in axes for root in roots(axis)))
+        opaque = any(root.opaque for axis in axes for root in roots(axis))
+        return fresh(sum(map(axis_size, axes)), *(root for axis in axes for root in roots(axis)), opaque=opaque)
     runs = tuple(run for axis in axes for run in axis[0])
     for (before, start, length), (root, _, _) in pairwise(runs):
         if root is not before and not root.position and root.twin_of is None:
@@ -370,11 +371,15 @@ def _gathered(axes: Axes, arguments: Sequence[Any], result: Tensor, known: Known
             fresh(size, *(root for axis in axes for root in roots(axis)), opaque=True) for size in result.shape
         )
     dim = arguments[0] if arguments and isinstance(arguments[0], int) else None
+    if arguments and isinstance(arguments[0], (list, tuple)):  # one axis by a list of numbers, the others as they are
+        indexed = [place for place, index in enumerate(arguments[0]) if isinstance(index, Tensor)]
+        dim = indexed[0] if len(indexed) == 1 else None
     chosen = None if dim is None else _positive(dim, len(axes))
     made = []
     for place, (axis, size) in enumerate(zip(axes, result.shape, strict=True)):
         kept = axis_size(axis) == size and place != chosen and chosen is not None
-        made.append(axis if kept else fresh(size, *roots(axis), opaque=True))
+        flags = {"opaque": True, "projected": any(map(is_projected, axis))}
+        made.append(axis if kept else fresh(size, *roots(axis), **flags))
     return tuple(made)
 
 

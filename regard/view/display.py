@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -10,10 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Display"]
+__all__ = ["Display", "TableDisplay"]
 
 
-class Display(ABC):
+class Drawing(ABC):
     """Something that is computed once; `plot` draws it on axes, `save` into a file."""
 
     ax_: Axes
@@ -38,14 +40,47 @@ class Display(ABC):
 
         return pictures.write(self._figure, path)
 
-    def _repr_html_(self) -> str:
-        from regard.view import pictures
-
-        return pictures.html(self._figure)
-
     def _figure(self) -> Figure:
         from regard.view import pictures
 
         figure = pictures.figure(self.height)
         self._draw(figure.subplots())
         return figure
+
+
+class Display(Drawing):
+    """One that a notebook shows as its picture."""
+
+    def _repr_html_(self) -> str:
+        from regard.view import pictures
+
+        return pictures.html(self._figure)
+
+
+class TableDisplay(Drawing):
+    """One that a notebook and the terminal show as a table."""
+
+    @abstractmethod
+    def _rows(self) -> list[Sequence[str]]:
+        """The table: its head, and then its rows."""
+
+    def print(self) -> None:
+        """The table, in the terminal."""
+        from rich.console import Console
+        from rich.table import Table
+
+        head, *rows = self._rows()
+        table = Table(*head, box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+
+    def __str__(self) -> str:
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=True)) for row in rows)
+
+    def _repr_html_(self) -> str:
+        head, *rows = (map(escape, row) for row in self._rows())
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{body}</table>"

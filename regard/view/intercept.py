@@ -113,7 +113,10 @@ class Tracker(TorchDispatchMode):
         self._products: list[Product] = []
         self._strangers: dict[nn.Module, tuple[int, ...]] = {}
         self._calls: Counter[nn.Module] = Counter()  # that were understood
+        self._delivered: dict[nn.Module, list[Any]] = {}
+        self._partial: set[nn.Module] = set()  # modules with scores that were not understood
         self._failed: set[str] = set()
+        self._receivers: set[nn.Module] = set()  # modules to which a tensor came from elsewhere, after the first call
 
     # ------------------------------------------------------------------------------------------------ the operations
 
@@ -133,7 +136,7 @@ class Tracker(TorchDispatchMode):
                 return made
         if not self.active():
             return func(*args, **options)
-        if operation.is_composite and (operation.name not in FUSED or args[0].is_nested):  # in inference mode
+        if operation.is_composite and self._is_whole(operation, types, args):
             with self:
                 result = func.decompose(*args, **options)
             if result is not NotImplemented:
@@ -155,6 +158,13 @@ class Tracker(TorchDispatchMode):
             self._fail(func, error)
             return result
 
+    def _is_whole(self, operation: Operation, types: Any, args: Sequence[Any]) -> bool:
+        """Whether an operation is to be taken apart: in inference mode composite ones come as they are."""
+        if types or not torch.is_inference_mode_enabled():
+            return False
+        nested = any(tensor.is_nested for tensor in tensors_in(args))
+        return not nested and operation.name not in FUSED
+
     def _fail(self, func: Any, error: Exception) -> None:
         if str(func) not in self._failed:
             self._failed.add(str(func))
@@ -164,6 +174,8 @@ class Tracker(TorchDispatchMode):
         name, func = operation.name, operation.func
         if name in FUSED:
             return self._fused(FusedCall(func, name, args, options, self.lineage.axes), result)
+        if operation.is_custom:
+            self._custom(operation, args, result)
         if isinstance(result, (list, tuple)):
             for number, part in enumerate(result if name in SEVERAL else result[:1]):
                 if isinstance(part, Tensor) and part.is_floating_point() and not part.is_nested:
@@ -214,15 +226,18 @@ class Tracker(TorchDispatchMode):
             (other, other.axes[:-3:-1], left.mT, rows),
         ):
             if weights.stage == "weights":
-                average = Average(weights.record, contracted, free, flat(weights.axes[:-2]), values, size)
+                tensor = left if weights is one else right
+                clean = weights.before or (tensor, weights.axes)
+                average = Average(weights.record, clean, contracted, free, flat(weights.axes[:-2]), values, size)
                 if average.is_attention:
                     return self._complete(average, result, state)
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
                 self._report(self._module(), "exp", weights.axes, "exponentials are averaged before their sum is known")
         product = Product(self._module(), result.shape)
+        product.leading, product.rows, product.columns = flat(batch), rows, columns
         if self._wants_operands:
-            product.leading, product.left, product.right = flat(batch), (left, rows), (right, columns)
+            product.left, product.right = left, right
         state.stage, state.record = "scores", product
         if _is_named(product.module):
             self._products.append(product)
@@ -230,13 +245,13 @@ class Tracker(TorchDispatchMode):
 
     def _weighted_sum(self, state: State, result: Tensor) -> Tensor:
         """(weights[…, None] · values).sum(keys)"""
-        record, contracted = state.record
+        record, contracted, weights = state.record
         state.stage, state.record = "output", record
         rest = [axis for axis in record.axes if axis != contracted]
         positions = [axis for axis in rest if not any(map(ax.is_projected, axis))]
         free = positions[-1] if len(positions) > 1 else ()  # the first of several is a batch
         leading = flat([axis for axis in rest if axis is not free])
-        average = Average(record, contracted, free, leading, None, ())
+        average = Average(record, weights, contracted, free, leading, None, ())
         return self._complete(average, result, state) if average.is_attention else result
 
     def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:
@@ -250,6 +265,8 @@ class Tracker(TorchDispatchMode):
             self._withdraw(record, problem)
             return result
         record.reported = True
+        if record.product is not None:
+            record.product.averaged = True
         return self._deliver(average, module, result)
 
     # ---------------------------------------------------------------------------------------------------------- calls
@@ -278,9 +295,9 @@ class Tracker(TorchDispatchMode):
         if self.gradients:
             changed = replace(changed, watch=lambda receive: self._watch(found, changed, result, receive))
         delivered = self.observer(changed)
+        self._delivered.setdefault(module, []).append(delivered)
         if isinstance(found, Average):
-            found.record.delivered = delivered
-            found.record.scores = found.record.tensor = None
+            found.record.delivered, found.record.scores = delivered, None
         return result
 
     def _needs_gradient(self, found: Average | FusedCall, result: Tensor) -> bool:
@@ -320,9 +337,8 @@ class Tracker(TorchDispatchMode):
     ) -> None:
         """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
         if isinstance(found, Average):
-            weights = found.record.tensor
-            if weights is not None and weights.requires_grad:
-                weights.register_hook(lambda gradient: receive(found.gradient(gradient)))
+            if found.weights.requires_grad:
+                found.weights.register_hook(lambda gradient: receive(found.gradient(gradient)))
         elif call.output is not None:
             shape, held = call.output.shape, replace(call, watch=None)
 
@@ -349,6 +365,17 @@ class Tracker(TorchDispatchMode):
             return result
         return (made, *result[1:]) if isinstance(result, (list, tuple)) else made
 
+    def _custom(self, operation: Operation, args: Sequence[Any], result: Any) -> None:
+        """An operator of another package, which may attend in its own way: to queries, keys and values."""
+        given = [tensor for tensor in args if isinstance(tensor, Tensor) and tensor.is_floating_point()]
+        output = result[0] if isinstance(result, (list, tuple)) and result else result
+        ranks = [tensor.dim() for tensor in given[:3]]
+        if not isinstance(output, Tensor) or len(ranks) < 3 or len(set(ranks)) > 1 or ranks[0] < 3:
+            return
+        module = self._module()
+        if _is_named(module) or output.shape[:-1] == given[0].shape[:-1] or ATTENTION.search(operation.name):
+            self._report(module, operation.name, ax.first_axes(output), "an operator of another package")
+
     def _nested(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""
         states = [state for tensor in tensors_in(args) if (state := self.lineage.known(tensor)) and state.stage]
@@ -357,14 +384,15 @@ class Tracker(TorchDispatchMode):
         module = self._module()
         if name in SOFTMAX:
             record = Weights(None, record)
-            record.tensor, record.module = result, module
+            record.module = module
+            record.nested = result
             self.lineage.remember(result, State((), "weights", record))
         elif name == "matmul" and stage == "weights":
             if module is not None and self.observer is None:
                 raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
             if module is not None and self.observer is not None:
                 self._calls[module] += 1
-                self.observer(nested_call(module, record.tensor))
+                self.observer(nested_call(module, record.nested))
         elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
         elif stage:
@@ -390,6 +418,8 @@ class Tracker(TorchDispatchMode):
     def _meet(self, tensor: Tensor) -> None:
         """A tensor whose making was not seen, in a module that attends by its name."""
         module = self._module()
+        if module is not None and self._calls:
+            self._receivers.add(module)
         if module is not None and _is_named(module):
             self._strangers.setdefault(module, tuple(tensor.shape))
 
@@ -403,9 +433,12 @@ class Tracker(TorchDispatchMode):
 
     def _give_up(self, record: Weights) -> None:
         """Weights that were never multiplied with values."""
-        if not record.reported and (record.product is not None or _is_named(record.module)):
-            self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values")
-        record.tensor = record.scores = None
+        product = record.product
+        if product is not None and product.averaged:  # by other weights of the same scores
+            record.reported = True
+        if not record.reported and (product is not None or _is_named(record.module)):
+            self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values", product)
+        record.scores = None
         record.reported = True
 
     def _withdraw(self, record: Weights, reason: str = "its weights are combined with others") -> None:
@@ -413,12 +446,16 @@ class Tracker(TorchDispatchMode):
         if record.delivered is not None:
             self.withdrawn.append(record.delivered)
         if record.delivered is not None or not record.reported:
-            self._report(record.module, "softmax", record.axes, reason)
+            self._report(record.module, "softmax", record.axes, reason, record.product)
         record.delivered, record.reported = None, True
 
-    def _report(self, module: nn.Module | None, operation: str, axes: Axes, reason: str) -> None:
+    def _report(
+        self, module: nn.Module | None, operation: str, axes: Axes, reason: str, product: Product | None = None
+    ) -> None:
         if module is None:
             return
+        if product is not None and _is_named(module):
+            self._partial.add(module)
         self.reserve(module)
         entry = Unrecognised(self.paths[module], operation, tuple(map(ax.axis_size, axes)), reason)
         if (module, entry) not in self.unrecognised:
@@ -430,6 +467,9 @@ class Tracker(TorchDispatchMode):
             self._after.pop()()
         while self._pending:
             self._give_up(self._pending.popleft())
+        for module in self._partial:
+            # A layer that attends in parts, of which not all are understood: each by itself would mislead.
+            self.withdrawn += self._delivered.get(module, [])
         known = {module for module, _ in self.unrecognised} | set(self._calls)
         for product in self._products:
             if not product.used and product.module not in known:
@@ -440,6 +480,11 @@ class Tracker(TorchDispatchMode):
             if not any(other in known for other in module.modules()):
                 reason = "it was computed where no operation can be seen: compiled code?"
                 self._report(module, "unknown", tuple(map(ax.fresh, sizes)), reason)
+        kinds = {type(module) for module in self._calls}
+        covered = {part for module in known if module is not None for part in module.modules()}
+        for module in (child for parent in self._receivers for child in parent.children()):
+            if type(module) in kinds and module not in covered:
+                self._report(module, "unknown", (), "others of its class attended, this one not in this thread")
 
 
 def _is_named(module: nn.Module | None) -> bool:

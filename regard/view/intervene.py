@@ -100,8 +100,10 @@ class Intervention:
             raise ValueError(f"to: expected one of {', '.join(ABLATIONS)}, got {to!r}")
         return self._add(layers, heads, queries, output=lambda output, call, edit: ABLATIONS[to](output))
 
-    def scale(self, factor: float, layers: Layers = None, heads: Indices = None, *, queries: Indices = None) -> Edit:
-        """Multiply the output of heads."""
+    def scale(
+        self, factor: float | Tensor, layers: Layers = None, heads: Indices = None, *, queries: Indices = None
+    ) -> Edit:
+        """Multiply the output of heads (batch, heads, n, size)."""
         return self._add(layers, heads, queries, output=lambda output, call, edit: output * factor)
 
     def cut(

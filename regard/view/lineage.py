@@ -29,10 +29,10 @@ REDUCTIONS = ("max", "min")
 NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold")
 POINTWISE = (
     "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout",
-    "masked_fill", "lift_fresh", "native_dropout", "bernoulli", "tril", "triu",
+    "masked_fill", "lift_fresh", "bernoulli", "tril", "triu",
 )  # fmt: skip
 WRITES = ("index_copy", "copy", "index_put")
-STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", ""]
+STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "noise", ""]
 
 
 class Operation:
@@ -41,12 +41,13 @@ class Operation:
     name: without the namespace, and without the underscore of operations in place
     """
 
-    __slots__ = ("func", "is_composite", "is_pointwise", "name", "rule", "writes")
+    __slots__ = ("func", "is_composite", "is_custom", "is_pointwise", "name", "rule", "writes")
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
         self.func, self.writes = func, schema is not None and schema.is_mutable
-        self.name = str(func) if schema is None else schema.name.partition("::")[2].rstrip("_")
+        space, _, name = ("", "", str(func)) if schema is None else schema.name.partition("::")
+        self.name, self.is_custom = name.rstrip("_"), space not in ("", "aten", "prim", "prims", "regard")
         self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
         tags = getattr(func, "tags", ())
         self.is_pointwise = torch.Tag.pointwise in tags or self.name in POINTWISE
@@ -56,29 +57,30 @@ class Operation:
 class Product:
     """Scores: a product of two tensors, neither of them learned.
 
-    leading, left, right: the leading factors, and the operands (leading, n, size) and (leading, size, m) with their
-    rows' and columns' axes, if they are wanted
+    leading, rows, columns: its axes · left, right: the operands (leading, n, size) and (leading, size, m), if wanted
     """
 
     def __init__(self, module: nn.Module | None, shape: Sequence[int]) -> None:
         self.module, self.shape = module, tuple(shape)
         self.leading: Axis = ()
-        self.left: tuple[Tensor, Axis] | None = None
-        self.right: tuple[Tensor, Axis] | None = None
-        self.used = False
+        self.rows: Axis = ()
+        self.columns: Axis = ()
+        self.left: Tensor | None = None
+        self.right: Tensor | None = None
+        self.used = self.averaged = False  # whether weights were made of it, and values averaged by them
 
 
 class Weights:
     """What may turn out to be attention weights, when it is multiplied with values.
 
-    tensor, axes: the weights as they came out of a softmax · normalized: the axis along which they add up to 1; None:
-    they need not · scores, product: what they were made of, as far as known
+    axes: of the weights as they came out of a softmax · normalized: the axis along which they add up to 1; None: they
+    need not · scores, product: what they were made of, as far as known
     """
 
     def __init__(self, scores: Tensor | None, product: Product | None) -> None:
         self.scores, self.product = scores, product
-        self.tensor: Tensor | None = None
         self.axes: Axes = ()
+        self.nested: Tensor | None = None  # the weights, if they are a nested tensor
         self.normalized: Axis | None = None
         self.module: nn.Module | None = None
         self.reported = False
@@ -89,13 +91,21 @@ class State:
     """What is known of a tensor: its axes, and its stage on the way from scores to an average.
 
     stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
-    in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "": none of these
+    in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "noise" · "": none
+    learned: it is a parameter, or a view of one · before: weights, and their axes, without dropout or values
     """
 
-    __slots__ = ("axes", "learned", "record", "reference", "stage")
+    __slots__ = ("axes", "before", "learned", "record", "reference", "stage")
 
-    def __init__(self, axes: Axes, stage: str = "", record: Any = None, learned: bool = False) -> None:
-        self.axes, self.stage, self.record, self.learned = axes, stage, record, learned
+    def __init__(
+        self,
+        axes: Axes,
+        stage: str = "",
+        record: Any = None,
+        learned: bool = False,
+        before: tuple[Tensor, Axes] | None = None,
+    ) -> None:
+        self.axes, self.stage, self.record, self.learned, self.before = axes, stage, record, learned, before
         self.reference: weakref.ref[Tensor] | None = None
 
 
@@ -158,7 +168,8 @@ class Lineage:
             arguments = args[1:]
             if options:
                 arguments = (*arguments, *(options[key] for key in ("dim", "start", "end", "step") if key in options))
-            made = State(rule(state.axes, arguments, result, self.axes), state.stage, state.record, state.learned)
+            axes = rule(state.axes, arguments, result, self.axes)
+            made = State(axes, state.stage, state.record, state.learned, state.before)
             return self._reduced(name, state, made) if rule is ax.reduced else made
         if operation.is_pointwise:
             return self._pointwise(name, args, result)
@@ -166,7 +177,9 @@ class Lineage:
             return self._softmax(name, first, args[1], result)
         if first is result:
             return self.state(first)
-        if first is None or first.is_nested or not first.is_floating_point():
+        if first is None:
+            return State(ax.first_axes(result))
+        if first.is_nested or not first.is_floating_point():
             return None
         return State(ax.other_axes(first, self.axes(first), result))
 
@@ -184,15 +197,17 @@ class Lineage:
             sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
             rule = ax.RULES["slice"]
             cut = rule(state.axes, (dim, sum(sizes[:number])), part, self.axes)
-            return State(cut, state.stage, state.record, state.learned)
+            return State(cut, state.stage, state.record, state.learned, state.before)
         if name == "unbind":
             dim = args[1] if len(args) > 1 else options.get("dim", 0)
             return State(ax.RULES["select"](state.axes, (dim,), part, self.axes))
         same = part.shape == first.shape
-        kept = (state.stage, state.record) if name == "native_dropout" and same else ("", None)
+        if name == "native_dropout" and same:
+            before = state.before or (first, state.axes) if state.stage == "weights" else None
+            return State(state.axes, state.stage, state.record, before=before)
         if name in REDUCTIONS:
             return State(ax.RULES["amax"](state.axes, args[1:], part, self.axes))
-        return State(ax.other_axes(first, state.axes, part), *kept)
+        return State(ax.other_axes(first, state.axes, part))
 
     def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
         tensors = [tensor for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
@@ -217,8 +232,8 @@ class Lineage:
         operands = [(tensor, state) for tensor, state in operands if not tensor.is_nested]
         operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
         axes = ax.broadcast(result.shape, [(tensor, state.axes) for tensor, state in operands])
-        if not operands:
-            return State(axes)
+        if name == "bernoulli" or not operands:
+            return State(axes, "noise" if name == "bernoulli" else "")
         if all(state.learned for _, state in operands):
             return State(axes, learned=True)
         stage, record = operands[0][1].stage, operands[0][1].record
@@ -237,8 +252,13 @@ class Lineage:
                 return State(axes, "log", total.record)
         if stage == "weights" and any(state.stage == "weights" and state.record is not record for state in others):
             return State(axes, "mixed", [record, *(state.record for state in others if state.stage == "weights")])
-        if stage == "weights" and name == "mul" and _adds_axes(axes, record.axes):
-            return State(axes, "weighted", record)
+        if stage == "weights":
+            tensor, state = operands[0]
+            before = state.before or (tensor, state.axes)
+            if name == "mul" and _adds_axes(axes, record.axes):
+                return State(axes, "weighted", record, before=before)
+            if name == "native_dropout" or any(state.stage == "noise" for state in others):
+                return State(axes, stage, record, before=before)
         return State(axes, stage, record)
 
     def _exponential(self, result: Tensor, axes: Axes, scores: Tensor, stage: str, record: Any) -> State:
@@ -255,7 +275,7 @@ class Lineage:
         return self._weights(record, result, state.axes, record.normalized)
 
     def _weights(self, record: Weights, result: Tensor, axes: Axes, normalized: Axis | None) -> State:
-        record.tensor, record.axes, record.normalized = result, axes, normalized
+        record.axes, record.normalized = axes, normalized
         if record.product is not None:
             record.product.used = True
         self._begin(record)
@@ -268,7 +288,7 @@ class Lineage:
             before.record.normalized = gone[0]
             return State(made.axes, "total", before.record)
         if name == "sum" and before.stage == "weighted" and len(gone) == 1:
-            return State(made.axes, "summed", (before.record, gone[0]))
+            return State(made.axes, "summed", (before.record, gone[0], before.before))
         if name == "logsumexp" and len(gone) == 1:
             record = Weights(None, before.record if before.stage == "scores" else None)
             record.normalized = gone[0]
@@ -276,15 +296,15 @@ class Lineage:
         return State(made.axes)
 
     def before_writing(self, operation: Operation, args: Sequence[Any]) -> None:
-        """Weights that the model is about to write into are copied before."""
+        """Weights into which dropout is about to be written are copied before."""
         if not args or not isinstance(args[0], Tensor):
             return
         target = self.known(args[0])
         if target is None:
             return
-        weights = target.record.tensor if target.stage == "weights" else None
-        if weights is not None and _shares(weights, args[0]):
-            target.record.tensor = weights.clone()
+        noise = any((state := self.known(tensor)) and state.stage == "noise" for tensor in tensors_in(args[1:]))
+        if target.stage == "weights" and noise and target.before is None:
+            target.before = args[0].clone(), target.axes
         if operation.name in WRITES:
             self._link(target, args)
 
@@ -310,7 +330,3 @@ def _adds_axes(axes: Axes, weights: Axes) -> bool:
     """Whether a product has an axis that the weights have not, as that of the values' size is."""
     own = {factor for axis in weights for factor in axis}
     return any(factor not in own and ax.size_of(factor) > 1 for axis in axes for factor in axis)
-
-
-def _shares(one: Tensor, other: Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

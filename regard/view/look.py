@@ -1,4 +1,4 @@
-"""What a model of regard's attends to in a text, a translation or a picture: its display, printed and as JSON."""
+"""What a model attends to in a text, a translation or a picture: its display, printed and as JSON."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
+from torch import nn
+
 from regard.models.alignment import align
 from regard.models.classifier import ImageClassifier
-from regard.models.model import Model
 from regard.models.translator import Translator
 from regard.view.alignment import AlignmentDisplay
 from regard.view.attention import AttentionDisplay
@@ -23,7 +24,7 @@ PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 MARGIN, CELL = 14, 3  # characters of the terminal: for the name of a token in front of a row, and for each weight
 
 
-def look(model: Model, given: str) -> AttentionDisplay | ImageAttentionDisplay:
+def look(model: nn.Module, given: str) -> AttentionDisplay | ImageAttentionDisplay:
     """The attention of a model to a text; of a classifier of images to a picture, given by its path."""
     path, name = Path(given), type(model).__name__
     if isinstance(model, ImageClassifier):

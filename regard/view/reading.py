@@ -1,11 +1,17 @@
-"""The attention of one of regard's models to a text, or to a text and its translation."""
+"""The attention of a model to a text, or to a text and its translation: regard's models, and any torch.nn.Module.
+
+A text goes into a model by its tokenizer: a `tokenizers.Tokenizer`, one of transformers', or whatever is called with a
+text (or has `encode`) and returns ids, with `decode` for the way back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
@@ -14,56 +20,221 @@ from regard.models.texts import encode, plain
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
+from regard.view.terminal import shown
 
-__all__ = ["LONGEST", "read"]
+__all__ = ["LONGEST", "Reading", "prepare", "read"]
 
 LONGEST = 100_000  # characters; what is longer is not tokenized only to be cut
+LARGEST = 1 << 31  # bytes of all weights
+END = "(end)"
 
 
-def read(model: Model, text: str, target: str | None = None, **chosen: Any) -> AttentionDisplay:
+@dataclass(frozen=True)
+class Reading:
+    """A text on its way through a model, which `run` calls.
+
+    inputs: ids (1, n), of an encoder–decoder those of the source and those that the decoder reads
+    tokens: texts of the queries; a decoder's are those it is about to write
+    key_tokens: texts of the source, where there is one
+    """
+
+    model: nn.Module
+    inputs: tuple[Tensor, ...]
+    tokens: list[str]
+    key_tokens: list[str] | None
+    title: str
+
+    def run(self) -> Any:
+        """What the model returns."""
+        if _config(self.model) is None:
+            return self.model(*self.inputs)
+        return self.model(**dict(zip(("input_ids", "decoder_input_ids"), self.inputs, strict=False)))
+
+
+def read(
+    model: nn.Module, text: str, target: str | None = None, *, tokenizer: Any = None, **chosen: Any
+) -> AttentionDisplay:
     """The attention of a language model, an encoder or a translator in reading a text, cut at the model's limit.
 
-    target: what a translator writes meanwhile, by default its translation
+    target: what a translator writes meanwhile, by default its translation; any other module with two inputs needs one
+    tokenizer: by default model.tokenizer
     chosen: layers, heads and queries, as for `capture`
     """
+    reading = prepare(model, text, target, tokenizer)
+    if not chosen:
+        _check_memory(reading)
+    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
+        reading.run()
+    if not seen:
+        raise ValueError(f"model: expected one that attends, got a {type(model).__name__}, which did not")
+    shortest = min(len(names) for names in (reading.tokens, reading.key_tokens) if names is not None)
+    sides = (-1,) if "queries" in chosen else (-2, -1)
+    if any(layer.weights.shape[side] < shortest for layer in seen for side in sides):
+        return AttentionDisplay(seen, title=reading.title)  # it pools: these are positions, not tokens
+    return AttentionDisplay(seen, reading.tokens, reading.key_tokens, title=reading.title)
+
+
+def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: Any = None) -> Reading:
+    """The ids and names of a text for a model, as for `read`; nothing is captured."""
     if not text.strip():
         raise ValueError("text: expected some words, got none")
     if len(text) > LONGEST:
         raise ValueError(f"text: expected at most {LONGEST:,} characters, got {len(text):,}")
-    if isinstance(model, Translator):
-        return _translated(model, text, model.translate(text) if target is None else target, chosen)
-    if not isinstance(model, Encoder | LanguageModel):
+    if isinstance(model, Model) and not isinstance(model, Encoder | LanguageModel | Translator):
         raise ValueError(f"a {type(model).__name__} reads no text")
-    tokenizer = model.need_tokenizer()
-    (ids,) = encode(tokenizer, [text], model.config["max_positions"])
-    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
-        model(torch.tensor([ids], device=next(model.parameters()).device))
-    return AttentionDisplay(seen, _names(tokenizer, ids), title=_short(text))
-
-
-def _translated(model: Translator, text: str, target: str, chosen: dict[str, Any]) -> AttentionDisplay:
-    reader, writer = model.need_tokenizer(), model.need_target_tokenizer()
-    limit = model.config.get("max_positions")
-    (source,) = encode(reader, [text], limit)
-    written = plain(writer).encode(target, add_special_tokens=False).ids[: None if limit is None else limit - 1]
-    device = next(model.parameters()).device
-    inputs = (torch.tensor([ids], device=device) for ids in (source, [model.config["bos"], *written]))
-    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
-        model(*inputs)
+    config = _config(model)
+    reader = writer = _tokenizer(model, tokenizer)
+    limit = _limit(model)
+    source = _encode(reader, text, limit)
+    if isinstance(model, Translator):
+        target = model.translate(text) if target is None else target
+        writer = model.need_target_tokenizer() if tokenizer is None else tokenizer
+        start = [model.config["bos"]]
+    elif config is not None and config.is_encoder_decoder:
+        theirs: Any = model
+        start = [_start(theirs)]
+        target = text if target is None and not theirs.can_generate() else target  # without a head it writes nothing
+    elif target is None:
+        return Reading(model, (_row(model, source),), _names(reader, source), None, _short(text))
+    elif isinstance(model, Model) or config is not None or not target.strip():
+        raise ValueError(f"target: expected None or, for an encoder–decoder, some words, got {target!r}")
+    else:
+        start = []
+    if target is None:
+        written = _generate(model, source, limit)
+        target = reader.decode(written)
+    else:
+        written = _encode(writer, target, limit and limit - len(start), special=False)
     # A token is predicted one position before it is read, so the row there is named after it.
-    queries = [*_names(writer, written), "(end)"]
-    return AttentionDisplay(seen, queries, _names(reader, source), title=f"{_short(text)} → {_short(target)}")
+    queries = [*_names(writer, written), *([END] if start else [])]
+    inputs = (_row(model, source), _row(model, [*start, *written]))
+    return Reading(model, inputs, queries, _names(reader, source), f"{_short(text)} → {_short(target)}")
+
+
+# --------------------------------------------------------------------------------------------------------------- models
+
+
+def _config(model: nn.Module) -> Any:
+    """The config of a model of transformers; None for all others."""
+    config = getattr(model, "config", None)
+    return config if hasattr(config, "is_encoder_decoder") else None
+
+
+def _text_config(model: nn.Module) -> Any:
+    """The part of it that is about text, where a model also sees or hears."""
+    config = _config(model)
+    return config if config is None else config.get_text_config()
+
+
+def _limit(model: nn.Module) -> int | None:
+    """How many tokens the model can read, if it says so."""
+    if isinstance(model, Model):
+        limit: int | None = model.config.get("max_positions")
+        return limit
+    limit = getattr(_text_config(model), "max_position_embeddings", None)
+    for path, module in model.named_modules():
+        # RoBERTa's positions begin after the one of the padding.
+        if isinstance(module, nn.Embedding) and "position" in path and module.padding_idx is not None:
+            limit = min(limit or module.num_embeddings, module.num_embeddings - module.padding_idx - 1)
+    return limit
+
+
+def _start(model: Any) -> int:
+    """The token with which a decoder begins."""
+    for settings in (getattr(model, "generation_config", None), model.config):
+        for name in ("decoder_start_token_id", "bos_token_id"):
+            start = getattr(settings, name, None)
+            if start is not None:
+                return int(start)
+    raise ValueError(f"model: expected a decoder_start_token_id in the config of this {type(model).__name__}, got none")
+
+
+def _generate(model: Any, source: Sequence[int], limit: int | None) -> list[int]:
+    """What an encoder–decoder of transformers writes, without the token at the start and the one at the end."""
+    most = 2 * len(source) + 16
+    most = most if limit is None else min(most, limit - 1)
+    # Without a cache, whose size is wrong where encoder and decoder differ in the number of layers.
+    options = {"do_sample": False, "num_beams": 1, "use_cache": False}
+    with torch.inference_mode(), evaluation(model):
+        output = model.generate(_row(model, source), max_new_tokens=most, **options)
+    written: list[int] = output[0].tolist()[1:]
+    end = model.generation_config.eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    return written[:-1] if written and written[-1] in ends else written
+
+
+def _check_memory(reading: Reading) -> None:
+    """ValueError where the weights of all layers would take more memory than most machines have."""
+    model, config = reading.model, _text_config(reading.model)
+    if isinstance(model, Model):
+        layers, heads = model.config.get("layers", 1), model.config.get("heads", 1)
+    else:
+        layers, heads = (getattr(config, name, None) or 1 for name in ("num_hidden_layers", "num_attention_heads"))
+    n = max(ids.shape[1] for ids in reading.inputs)
+    size = 4 * layers * heads * n * n
+    if size > LARGEST:
+        raise ValueError(
+            f"text: expected at most {LARGEST / 1e9:.1f} GB of weights, got {size / 1e9:.1f} for {n:,} tokens, "
+            f"{layers} layers and {heads} heads: give a shorter text, or choose layers, heads or queries"
+        )
+
+
+def _row(model: nn.Module, ids: Sequence[int]) -> Tensor:
+    """Ids (1, n) where the model is."""
+    count = getattr(_text_config(model), "vocab_size", None)
+    if count is not None and max(ids) >= count:
+        raise ValueError(
+            f"tokenizer: expected ids below {count}, as many as this {type(model).__name__} knows, got {max(ids)}; "
+            "it belongs to another model"
+        )
+    parameter = next(model.parameters(), None)
+    return torch.tensor([ids], device=None if parameter is None else parameter.device)
+
+
+# ----------------------------------------------------------------------------------------------------------- tokenizers
+
+
+def _tokenizer(model: nn.Module, tokenizer: Any) -> Any:
+    if tokenizer is not None:
+        return tokenizer
+    if isinstance(model, Model):
+        return model.need_tokenizer()
+    own = getattr(model, "tokenizer", None)
+    if own is None:
+        raise ValueError(f"tokenizer: expected one that belongs to this {type(model).__name__}, got none")
+    return own
+
+
+def _encode(tokenizer: Any, text: str, limit: int | None, *, special: bool = True) -> list[int]:
+    """The ids of a text, cut at the limit."""
+    if hasattr(tokenizer, "encode_batch") and hasattr(tokenizer, "id_to_token"):  # tokenizers.Tokenizer
+        if special:
+            return encode(tokenizer, [text], limit)[0]
+        ids = plain(tokenizer).encode(text, add_special_tokens=False).ids
+    elif hasattr(tokenizer, "convert_ids_to_tokens"):  # of transformers
+        cut = {} if limit is None else {"truncation": True, "max_length": limit}
+        if special:
+            ids = tokenizer(text, **cut)["input_ids"]
+        else:
+            ids = tokenizer(text_target=text, add_special_tokens=False, **cut)["input_ids"]
+    else:
+        ids = (tokenizer if callable(tokenizer) else tokenizer.encode)(text)
+    if special and not len(ids):
+        raise ValueError(f"text: expected tokens, got none from {text!r}")
+    return [int(number) for number in ids][:limit]
 
 
 def _names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """The texts of tokens; of a part of a letter, which has none, the tokenizer's name for it."""
-    texts = [tokenizer.decode([number], skip_special_tokens=False) for number in ids]
+    name = getattr(tokenizer, "id_to_token", None) or getattr(tokenizer, "convert_ids_to_tokens", None)
+    keep = {} if name is None else {"skip_special_tokens": False}
+    texts = [tokenizer.decode([number], **keep) for number in ids]
     return [
-        tokenizer.id_to_token(number) or "" if "\ufffd" in text or not text else text
+        (name or str)(number) or "" if "\ufffd" in text or not text else text
         for number, text in zip(ids, texts, strict=True)
     ]
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = shown(" ".join(text.split()))
     return text if len(text) <= 60 else text[:59] + "…"

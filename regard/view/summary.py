@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from regard.attention import numbers
 from regard.attention.capture import AttentionMap
-from regard.view.display import Display
+from regard.view.display import TableDisplay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +35,7 @@ class HeadNumbers:
 HEADS = ("layer", "head", "kind", "effective width", "90 % within", "mean distance", "on first", "module")
 
 
-class Summary(Display, Sequence[HeadNumbers]):
+class Summary(TableDisplay, Sequence[HeadNumbers]):
     """The numbers of every head that was captured. `plot` draws the widths by layer, a dot for each head."""
 
     def __init__(self, maps: Sequence[AttentionMap]) -> None:
@@ -54,28 +53,8 @@ class Summary(Display, Sequence[HeadNumbers]):
 
         return pandas.DataFrame([asdict(head) for head in self.heads])
 
-    def print(self) -> None:
-        """The table, in the terminal."""
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*HEADS, box=None, pad_edge=False)
-        for row in self._rows():
-            table.add_row(*row)
-        Console().print(table)
-
-    def __str__(self) -> str:
-        rows = [HEADS, *self._rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(cell.rjust(size) for cell, size in zip(row, widths, strict=True)) for row in rows)
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in HEADS)
-        rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._rows()]
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-
-    def _rows(self) -> list[list[str]]:
-        return [
+    def _rows(self) -> list[Sequence[str]]:
+        rows = [
             [
                 str(head.layer),
                 str(head.head),
@@ -88,6 +67,7 @@ class Summary(Display, Sequence[HeadNumbers]):
             ]
             for head in self.heads
         ]
+        return [HEADS, *rows]
 
     def _draw(self, axes: Axes) -> None:
         from regard.view import pictures

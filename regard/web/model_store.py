@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
-from regard.models.folders import load
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
+from regard.view.foreign import load
 from regard.web.training import RECIPES, is_trained, trained_folder
 
 __all__ = ["Kept", "ModelStore"]
@@ -115,6 +115,6 @@ def kind_of(model: nn.Module) -> str:
         return "images"
     if isinstance(model, LanguageModel) and not model.config["classes"]:
         return "language"
-    if isinstance(model, TextClassifier | Encoder | LanguageModel):
+    if isinstance(model, TextClassifier | Encoder | LanguageModel) or not isinstance(model, Model):
         return "text"
     raise ValueError(f"a {type(model).__name__} has nothing to be explored")

@@ -28,12 +28,13 @@ from regard.arguments import check_size
 from regard.models.folders import MARK, build, read_tokenizer, write_folder
 from regard.models.huggingface.configs import export_config, import_arguments
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Tensors, fill, read_json
+from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill, read_json
 
 __all__ = ["ARCHITECTURES", "export", "load"]
 
 # The model_type of a config.json, and the name of its module.
 ARCHITECTURES = ("bert", "gpt2", "llama", "marian", "vit")
+ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
 # Heads stand beside the bare model, and so without its prefix.
 HEADS = ("cls.", "classifier.", "lm_head.", "final_logits_bias")
 
@@ -43,13 +44,16 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
     path = folder / "config.json"
     model_type = config["model_type"]
     if model_type not in ARCHITECTURES:
-        raise FolderError(f"{path}: model_type {model_type!r} is not supported, only {', '.join(ARCHITECTURES)}")
+        reason = f"model_type {model_type!r} is not supported, only {', '.join(ARCHITECTURES)}"
+        raise UnsupportedError(f"{path}: {reason}; {ELSEWHERE}")
     architecture = _architecture(model_type)
     tensors = Tensors.of(folder)
     tensors.rename(lambda name: _modern(name.removeprefix(architecture.PREFIX)))
     try:
         arguments = import_arguments(architecture, config, tensors.shapes)
         layers = check_size("layers", arguments["layers"])
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{path}: {error}; {ELSEWHERE}") from error
     except KeyError as error:
         raise FolderError(f"{path}: {error.args[0]} is missing") from error
     except (TypeError, ValueError, AttributeError, IndexError) as error:
@@ -120,12 +124,12 @@ def _read_sentence_files(folder: Path, max_positions: int) -> dict[str, Any]:
     config = read_json(folder / POOLING)
     modes = [name.removeprefix(prefix) for name, on in config.items() if name.startswith(prefix) and on is True]
     if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise FolderError(f"{folder / POOLING}: expected one of {', '.join(POOLINGS)}, got {modes or 'none'}")
+        raise UnsupportedError(f"{folder / POOLING}: expected one of {', '.join(POOLINGS)}, got {modes or 'none'}")
     modules = read_json(folder / MODULES, list) if (folder / MODULES).exists() else []
     steps = [str(step.get("type", "")).rpartition(".")[2] if isinstance(step, dict) else "" for step in modules]
     for step in steps:
         if step not in STEPS:
-            raise FolderError(f"{folder / MODULES}: a step {step!r} is not supported, only {', '.join(STEPS)}")
+            raise UnsupportedError(f"{folder / MODULES}: a step {step!r} is not supported, only {', '.join(STEPS)}")
     max_length = read_json(folder / TEXTS).get("max_seq_length") if (folder / TEXTS).exists() else None
     return {
         "pooling": POOLINGS[modes[0]],

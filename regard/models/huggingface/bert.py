@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.models.huggingface.configs import check_exportable, export_labels, import_labels, linear
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule
+from regard.models.tensors import FolderError, Rule, UnsupportedError
 
 MODEL, PREFIX, ACTIVATION = "Encoder", "bert.", "hidden_act"
 SUPPORTED = {
@@ -40,7 +40,7 @@ def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     """The other arguments."""
     for kind in config.get("architectures") or []:
         if kind.startswith("Bert") and kind.removeprefix("Bert") not in HEADS:
-            raise FolderError(f"architecture {kind!r} is not supported, only Bert with {', '.join(HEADS)}")
+            raise UnsupportedError(f"architecture {kind!r} is not supported, only Bert with {', '.join(HEADS)}")
     classes = shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0
     return {
         "mlm_head": "cls.predictions.bias" in shapes,

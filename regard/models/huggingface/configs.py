@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.tensors import FolderError, Rule
+from regard.models.tensors import FolderError, Rule, UnsupportedError
 
 __all__ = ["check_exportable", "export_config", "export_labels", "import_arguments", "import_labels", "linear"]
 
@@ -28,12 +28,12 @@ def import_arguments(architecture: Any, config: Config, shapes: Shapes) -> dict[
     """Arguments of our model, from their config.json and the shapes of the tensors in their files."""
     for name, value in architecture.SUPPORTED.items():
         if config.get(name, value) != value:
-            raise FolderError(f"{name} {config[name]!r} is not supported, only {value!r}")
+            raise UnsupportedError(f"{name} {config[name]!r} is not supported, only {value!r}")
     arguments = {ours: config[theirs] for ours, theirs in architecture.NAMES.items()}
     entry = architecture.ACTIVATION
     if entry is not None:
         if config[entry] not in ACTIVATIONS:
-            raise FolderError(f"{entry} {config[entry]!r} is not supported, only {', '.join(ACTIVATIONS)}")
+            raise UnsupportedError(f"{entry} {config[entry]!r} is not supported, only {', '.join(ACTIVATIONS)}")
         arguments["activation"] = ACTIVATIONS[config[entry]]
     arguments.update(architecture.read_config(config, shapes))
     return arguments

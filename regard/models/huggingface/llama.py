@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.models.huggingface.configs import check_exportable, linear
 from regard.models.model import Model
-from regard.models.tensors import FolderError, Rule
+from regard.models.tensors import Rule, UnsupportedError
 
 MODEL, PREFIX, ACTIVATION = "LanguageModel", "model.", None
 SUPPORTED = {"hidden_act": "silu"}
@@ -45,7 +45,7 @@ def _rotary_base(config: Mapping[str, Any]) -> float:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
-        raise FolderError(f"rope_type {kind!r} is not supported, only 'default'")
+        raise UnsupportedError(f"rope_type {kind!r} is not supported, only 'default'")
     return float(rope.get("rope_theta", config.get("rope_theta", 10_000.0)))
 
 

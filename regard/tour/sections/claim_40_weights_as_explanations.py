@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 import regard
 from regard.data.pairs import Pair
 from regard.data.tokens import PAD, UNK
 from regard.models.seq2seq import Seq2Seq
 from regard.tour.section import Criteria, Exercise, Measured, Numbers, Section, Text
-from regard.tour.translators import REHEARSAL, SHORT, Training, encoded, influence, needed, translator, unseen
+from regard.tour.translators import REHEARSAL, SHORT, Training, encoded, needed, translator, unseen
 from regard.view.chart import Bars, Chart, Dots, Panel
 
 PLAIN = """
@@ -55,78 +54,61 @@ torch.testing.assert_close(ours[:, 0], weights, rtol=1e-4, atol=1e-6)
 
 
 class Explained(NamedTuple):
-    """What each target word depends on, (batch, n, m) each; `counts` says which are words that count."""
+    """What each target word depends on, (target words, m) each; `counts` says which of the m are source words."""
 
-    drops: Tensor  # of the logarithm of its probability, when a source word is deleted
+    drops: Tensor  # of the logarithm of its probability, when a source word becomes unknown
     weights: Tensor  # of attention
     gradients: Tensor  # |gradient · vector|
     counts: Tensor
 
 
-Weigh = Callable[[Seq2Seq, Sequence[Pair]], Tensor]
-
-
-def attention_of(model: Seq2Seq, pairs: Sequence[Pair]) -> Tensor:
-    """The weights of every target step over the source, (batch, n, m)."""
-    source, lengths, given, _ = encoded(model, pairs)
-    with torch.no_grad(), regard.capture(model) as seen:
-        model(source, given, lengths)
-    return torch.cat([step.weights.flatten(1, -2) for step in seen], 1)
-
-
-def attribution_of(model: Seq2Seq, pairs: Sequence[Pair]) -> Tensor:
-    """|gradient · vector| of each source word for each target word, (batch, n, m)."""
-    found = influence(model, pairs)
-    return (found.gradients * found.vectors[:, None]).sum(-1).abs()
-
-
-@torch.no_grad()
-def deletions(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:
-    """How much each target word loses when a source word becomes unknown, (batch, n, m), and which pairs count."""
-    source, lengths, given, expected = encoded(model, pairs)
-
-    def right(words: Tensor) -> Tensor:
-        logits: Tensor = model(words, given, lengths)
-        return -functional.cross_entropy(logits.mT, expected, reduction="none")  # (batch, n): log p
-
-    before, places = right(source), torch.arange(source.shape[1])
-    drops = [before - right(torch.where(places == place, UNK, source)) for place in places]
-    counts = (expected != PAD)[..., None] & (places < torch.tensor(lengths)[:, None])[:, None]
-    return torch.stack(drops, -1), counts
-
-
-def explain(model: Seq2Seq, pairs: Sequence[Pair], weigh: Weigh = attention_of) -> Explained:
+def explain(model: Seq2Seq, pairs: Sequence[Pair]) -> Explained:
     """The drops, and what the weights and the gradients say that they would be."""
-    drops, counts = deletions(model, pairs)
-    return Explained(drops, weigh(model, pairs), attribution_of(model, pairs), counts)
+    source, lengths, given, expected = encoded(model, pairs)
+    sentence, step = (expected != PAD).nonzero(as_tuple=True)  # of each target word
+    counts = torch.tensor(lengths)[sentence]
+
+    def scores(method: str, baseline: int | None = None) -> Tensor:
+        return regard.Attribution.from_model(
+            model,
+            source[sentence],
+            method=method,
+            target=expected[sentence, step],
+            position=step,
+            baseline=baseline,
+            forward=lambda words: model(words, given[sentence], counts),
+        ).scores
+
+    is_word = torch.arange(source.shape[1]) < counts[:, None]
+    return Explained(scores("occlusion", UNK), scores("weights"), scores("gradient_input").abs(), is_word)
 
 
 def drop_of_the_first(explained: Explained, by: Tensor) -> Tensor:
     """The mean drop when the word is deleted that an explanation puts first."""
-    first = by.masked_fill(~explained.counts, -torch.inf).argmax(-1, keepdim=True)  # (batch, n, 1)
-    return explained.drops.gather(-1, first)[..., 0][explained.counts.any(-1)].mean()
+    first = by.masked_fill(~explained.counts, -torch.inf).argmax(-1, keepdim=True)
+    return explained.drops.gather(-1, first).mean()
 
 
 def rank_correlation(explained: Explained, by: Tensor) -> Tensor:
     """Spearman's, between an explanation and the drops over the words of a sentence, on average."""
     found = []
     for drops, scores, counts in zip(explained.drops, by, explained.counts, strict=True):
-        for row in range(len(drops)):
-            chosen = counts[row]
-            if chosen.any():
-                ranks = torch.stack([part[row][chosen].argsort().argsort().double() for part in (drops, scores)])
-                found.append(torch.corrcoef(ranks)[0, 1])
+        ranks = torch.stack([part[counts].argsort().argsort().double() for part in (drops, scores)])
+        found.append(torch.corrcoef(ranks)[0, 1])
     return torch.stack(found).nanmean()
 
 
-def measure(training: Training = SHORT, weigh: Weigh = attention_of, sentences: int = 60) -> Measured:
+def measure(
+    training: Training = SHORT, weigh: Callable[[Tensor], Tensor] = lambda weights: weights, sentences: int = 60
+) -> Measured:
     """Delete words from unseen sentences, and compare. weigh: what is taken for the weights."""
     pairs = unseen(training.pairs)[:sentences]
     rows = []
     for seed in training.seeds:
-        explained = explain(translator("additive", seed, training.steps), pairs, weigh)
+        explained = explain(translator("additive", seed, training.steps), pairs)
         torch.manual_seed(seed)
-        explanations = (explained.weights, explained.gradients, torch.rand(explained.drops.shape), explained.drops)
+        chance, weights = torch.rand(explained.drops.shape), weigh(explained.weights)
+        explanations = (weights, explained.gradients, chance, explained.drops)
         firsts = [drop_of_the_first(explained, by) for by in explanations]
         rows.append([*firsts, *(rank_correlation(explained, by) for by in explanations[:3])])
     table = torch.tensor(rows)  # (seeds, 7)
