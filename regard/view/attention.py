@@ -27,7 +27,7 @@ __all__ = ["AttentionDisplay"]
 QUERY, KEY = "query (looks)", "key (looked at)"
 LABELLED = 64  # tokens on an axis that all have labels; of more, every second, third …
 GAP = 0.03  # between the maps of a grid, of a map
-CELLS = 160  # of a map in the grid, a side: as many as it has pixels. Of more tokens, each cell keeps the largest weight
+CELLS = 160  # of a map in the grid, a side, as many as it has pixels; of more tokens each cell has the largest weight
 
 
 class AttentionDisplay:
@@ -253,22 +253,22 @@ def _entry(
 def _cut(layer: AttentionMap, entry: int, rows: Sequence[int], columns: Sequence[int]) -> AttentionMap:
     """One entry of the batch, with these of its rows and columns."""
 
-    def taken(tensor: Tensor | None, indices: Sequence[int], dim: int = 2) -> Tensor | None:
-        if tensor is None:
-            return None
-        part = tensor if dim == 3 else tensor[entry : entry + 1 or None].detach().float().cpu()  # (1, heads, …)
-        return part if len(indices) == part.shape[dim] else part.index_select(dim, torch.tensor(list(indices), dtype=torch.long))
+    def taken(tensor: Tensor, indices: Sequence[int], dim: int = 2) -> Tensor:
+        part = tensor[entry : entry + 1 or None].detach().float().cpu()  # (1, heads, …)
+        return part if len(indices) == part.shape[dim] else part.index_select(dim, torch.tensor([*indices]).long())
 
+    operands = {"query": rows, "key": columns, "value": columns, "output": rows, "sink": rows}
+    parts: dict[str, Any] = {
+        name: taken(operand, indices)
+        for name, indices in operands.items()
+        if (operand := getattr(layer, name)) is not None
+    }
+    parts["queries"] = tuple(layer.queries[row] for row in rows)
+    parts["keys"] = tuple(layer.keys[column] for column in columns) if layer.keys else ()
     weights = taken(layer.weights, rows)
-    assert weights is not None
-    operands: dict[str, Any] = {"query": rows, "key": columns, "value": columns, "output": rows, "sink": rows}
-    return replace(
-        layer,
-        weights=taken(weights, columns, 3),
-        queries=tuple(layer.queries[row] for row in rows),
-        keys=tuple(layer.keys[column] for column in columns) if layer.keys else (),
-        **{name: taken(getattr(layer, name), indices) for name, indices in operands.items()},
-    )
+    if len(columns) < weights.shape[3]:
+        weights = weights.index_select(3, torch.tensor([*columns]).long())
+    return replace(layer, weights=weights, **parts)
 
 
 def _title(layer: AttentionMap, head: int | None) -> str:

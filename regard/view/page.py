@@ -41,9 +41,8 @@ def html(title: str, maps: Sequence[AttentionMap], other: Sequence[AttentionMap]
     limit: bytes that the weights may take, as long as there are coarser levels
     """
     code, look = script("view_js.showPage(document);"), style(":root")
-    policy = (
-        f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(look)}'; img-src data: blob:; base-uri 'none'"
-    )
+    allowed = f"script-src '{_hash(code)}'; style-src '{_hash(look)}'; img-src data: blob:"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'"
     data = json.dumps(content(maps, other, limit=limit), ensure_ascii=False).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -56,9 +55,7 @@ def html(title: str, maps: Sequence[AttentionMap], other: Sequence[AttentionMap]
     )
 
 
-def content(
-    maps: Sequence[AttentionMap], other: Sequence[AttentionMap] = (), *, limit: int = LIMIT
-) -> dict[str, Any]:
+def content(maps: Sequence[AttentionMap], other: Sequence[AttentionMap] = (), *, limit: int = LIMIT) -> dict[str, Any]:
     """All that a view without a server shows, as JSON."""
     heads = [head for layer in (*maps, *other) for head in layer.weights[0]]
     for levels, kept in LEVELS:

@@ -1,4 +1,4 @@
-"""The view as a widget for notebooks (JupyterLab, VS Code, Colab, marimo): its data come with it, nothing is fetched."""
+"""The view as a widget for notebooks (JupyterLab, VS Code, Colab, marimo). Its data come along; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["AttentionWidget"]
 # A notebook is light or dark by its own choice, which only its background tells.
 RENDER = """
 export default { render({ model, el }) {
-  const [red, green, blue] = (getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g) ?? [255, 255, 255]).map(Number);
+  const ground = getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g) ?? [255, 255, 255];
+  const [red, green, blue] = ground.map(Number);
   el.classList.add("regard-view");
   el.dataset.theme = 0.3 * red + 0.59 * green + 0.11 * blue < 110 ? "dark" : "light";
   words_js.setLanguage(navigator.language ?? "en");

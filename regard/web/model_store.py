@@ -11,21 +11,28 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
+from regard.models.model import Model, evaluation
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
+from regard.view.capture import capture
 from regard.view.foreign import load
+from regard.view.reading import prepare
+from regard.view.scores import Scores
 from regard.web.training import RECIPES, is_trained, trained_folder
 
 __all__ = ["Kept", "ModelStore"]
 
+SMALLEST = 16  # tokens of a vocabulary: what has fewer values at each position predicts no tokens
 DISPLAYS = 8  # that are kept: a few steps back
 # They come with regard, so that no part of the page is empty; `python -m experiments.embedded` makes them.
-SMALL = {f"small {name}": Path(str(files("regard.web"))) / "models" / name for name in ("language", "translator", "vit", "resnet")}
+HOME = Path(str(files("regard.web"))) / "models"
+SMALL = {f"small {name}": HOME / name for name in ("language", "translator", "vit", "resnet")}
 
 
 @dataclass
@@ -55,11 +62,11 @@ class ModelStore:
         self.live = dict(live or {})
         self.given = [*self.live, *self.folders]
         self.models: dict[str, nn.Module] = {name: model for name, (model, _) in self.live.items()}
+        self.scores: dict[str, Scores] = {}  # of heads on repeated tokens, by model
         self.displays: OrderedDict[int, Kept] = OrderedDict()
         self.display_count = 0
         self.lock = threading.Lock()
-        for name in self.given:
-            kind_of(self.model(name))
+        self.kinds = {name: kind_of(self.model(name), self.tokenizer(name)) for name in self.given}
 
     def model(self, name: str) -> nn.Module:
         """A model by its name."""
@@ -84,11 +91,15 @@ class ModelStore:
                     self.folders.setdefault(f"embedded {name}", trained_folder(name))
         listed = []
         for name in dict.fromkeys([*self.given, *self.folders, *SMALL]):
-            model = self.model(name)
-            count = sum(parameter.numel() for parameter in model.parameters())
-            given = {"given": name in self.given, "parameters": count}
-            listed.append({"name": name, "kind": kind_of(model), "class": type(model).__name__, **given})
+            count = sum(parameter.numel() for parameter in self.model(name).parameters())
+            listed.append({"name": name, "kind": self.kind(name), "given": name in self.given, "parameters": count})
         return listed
+
+    def kind(self, name: str) -> str:
+        """The part of the page that a model belongs to: translate, images, language or text."""
+        if name not in self.kinds:
+            self.kinds[name] = kind_of(self.model(name))
+        return self.kinds[name]
 
     def keep(self, kept: Kept) -> int:
         """Keep a display for a while; the number by which `display` finds it."""
@@ -107,14 +118,29 @@ class ModelStore:
             return self.displays[number]
 
 
-def kind_of(model: nn.Module) -> str:
-    """The part of the page that a model belongs to."""
+def kind_of(model: nn.Module, tokenizer: Any = None) -> str:
+    """The part of the page that a model belongs to. One that regard has not made is asked: a language model looks at no
+    later token, and returns logits of its tokenizer's tokens at every position."""
     if isinstance(model, Translator):
         return "translate"
     if isinstance(model, ImageClassifier):
         return "images"
     if isinstance(model, LanguageModel) and not model.config["classes"]:
         return "language"
-    if isinstance(model, TextClassifier | Encoder | LanguageModel) or not isinstance(model, Model):
+    if isinstance(model, TextClassifier | Encoder | LanguageModel):
         return "text"
-    raise ValueError(f"a {type(model).__name__} has nothing to be explored")
+    if isinstance(model, Model):
+        raise ValueError(f"a {type(model).__name__} has nothing to be explored")
+    reading = prepare(model, "a b", "a b" if _reads_two(model) else None, tokenizer)
+    with torch.inference_mode(), evaluation(model), capture(model) as seen:
+        output = reading.run()
+    logits = getattr(output, "logits", output)
+    is_causal = len(reading.inputs) == 1 and all(layer.kind == "causal" for layer in seen)
+    of_tokens = (
+        isinstance(logits, Tensor) and logits.shape[:2] == reading.inputs[0].shape and logits.shape[-1] > SMALLEST
+    )
+    return "language" if is_causal and of_tokens and max(reading.inputs[0][0]) < logits.shape[-1] else "text"
+
+
+def _reads_two(model: nn.Module) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))

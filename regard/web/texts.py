@@ -1,19 +1,24 @@
-"""The parts *Heads*, *Translate*, *Write* and *Your models*: a text, what a model makes of it, and what it attends to."""
+"""The parts *Heads*, *Translate*, *Write* and *Your models*: a text, what comes of it, and what a model attends to."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from regard.models.alignment import align
 from regard.models.translator import Translator
+from regard.view.attention import AttentionDisplay
+from regard.view.heads import find_heads
 from regard.view.inside import inside as describe_inside
 from regard.view.page import describe, packed
-from regard.view.reading import read
+from regard.view.reading import prepare, read
+from regard.view.scores import Scores
 from regard.web.model_store import Kept, ModelStore
 from regard.web.params import Params
 
 __all__ = ["answer", "inside", "weights"]
 
+SHORTEST = 13  # tokens for which `find_heads` repeats some
 MAX_LENGTH = 20_000  # characters
 LEVELS = 255  # of a weight, when it is sent
 
@@ -35,7 +40,9 @@ def answer(store: ModelStore, params: Params) -> dict[str, Any]:
             }
     display = _read(store, name, text, translation)
     number = store.keep(Kept(name, text, translation, display))
-    return {**result, **describe(display.maps, LEVELS), "display": number}
+    described = describe(display.maps, LEVELS)
+    _complete(store, name, text, described["scores"])
+    return {**result, **described, "display": number}
 
 
 def weights(store: ModelStore, params: Params) -> bytes:
@@ -53,8 +60,25 @@ def inside(store: ModelStore, params: Params) -> dict[str, Any] | None:
     return describe_inside(again, 0, row, key)
 
 
-def _read(store: ModelStore, name: str, text: str, target: str | None, **chosen: Any) -> Any:
-    return read(store.model(name), text, target, **chosen)
+def _read(store: ModelStore, name: str, text: str, target: str | None, **chosen: Any) -> AttentionDisplay:
+    return read(store.model(name), text, target, tokenizer=store.tokenizer(name), **chosen)
+
+
+def _complete(store: ModelStore, name: str, text: str, scores: Scores) -> None:
+    """Where a text repeats no token, what its heads do with repeated ones comes from `find_heads`, once for a model."""
+    if store.kind(name) != "language" or any(value is not None for layer in scores["induction"] for value in layer):
+        return
+    if name not in store.scores:
+        ids = prepare(store.model(name), text, tokenizer=store.tokenizer(name)).inputs[0]
+        if ids.shape[1] < SHORTEST:
+            return
+        found = find_heads(store.model(name), ids).heads
+        for score in ("duplicate_token", "induction"):
+            values: list[list[float | None]] = [[] for _ in scores["induction"]]
+            for head in found:
+                values[head.layer].append(None if math.isnan(head.scores[score]) else head.scores[score])
+            store.scores.setdefault(name, {})[score.replace("_", " ")] = values
+    scores.update(store.scores[name])
 
 
 def _chosen(store: ModelStore, params: Params) -> tuple[Any, int, Kept]:

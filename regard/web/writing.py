@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import regard
-from regard.models.language_model import LanguageModel
 from regard.models.model import evaluation
-from regard.models.texts import encode
+from regard.view.attribution import Attribution
+from regard.view.intervene import intervene
+from regard.view.prediction import logits_of
+from regard.view.reading import Reading, prepare, token_names, tokenizer_of
 from regard.web.model_store import Kept, ModelStore
 from regard.web.params import Params
 
 __all__ = ["contributions", "next_tokens"]
 
-SHOWN = 10  # tokens, the likeliest before and the likeliest after a cut
+SHOWN, MOST = 10, 12  # tokens: the likeliest of one answer; of the answers before and after a cut
 MAX_CUT = 4_096  # heads
 
 
@@ -28,13 +28,13 @@ def next_tokens(store: ModelStore, params: Params) -> dict[str, Any]:
     temperature, top_k = params.number("temperature", 0.05, 10, 1.0), params.integer("top_k", 0, 10**6, 0)
     before, after = (_probabilities(_logits(store, kept, heads), temperature, top_k) for heads in (frozenset(), cut))
     best = [distribution.topk(min(SHOWN, len(distribution))).indices.tolist() for distribution in (before, after)]
-    tokens = sorted(dict.fromkeys(best[0] + best[1]), key=lambda token: -float(torch.maximum(before, after)[token]))
-    names = _tokenizer(store, kept)
+    larger = torch.maximum(before, after)
+    tokens = sorted(dict.fromkeys(best[0] + best[1]), key=lambda token: -float(larger[token]))[:MOST]
+    tokenizer = tokenizer_of(store.model(kept.model), store.tokenizer(kept.model))
     change = float((after * (after.clamp(min=1e-12) / before.clamp(min=1e-12)).log()).sum())
     rows = [
-        {"id": token, "word": names.decode([token], skip_special_tokens=False), "before": float(before[token])}
-        | ({"after": float(after[token])} if cut else {})
-        for token in tokens
+        {"id": token, "word": word, "before": float(before[token])} | ({"after": float(after[token])} if cut else {})
+        for token, word in zip(tokens, token_names(tokenizer, tokens), strict=True)
     ]
     return {"tokens": rows, "change": change if cut else None}
 
@@ -43,14 +43,10 @@ def contributions(store: ModelStore, params: Params) -> dict[str, Any]:
     """What each head adds to the logit of a token directly: its output through the output projection, the last norm,
     whose scale is taken as it is, and the output layer. By layer and head, as the display has them."""
     kept = store.display(params.integer("display", 0, 10**9))
-    model, ids = _model(store, kept), _ids(store, kept)
-    found = regard.Attribution.from_model(
-        model, ids, method="direct_logits", target=params.integer("token", 0, 10**7), position=-1
-    )
+    reading, token = _reading(store, kept), params.integer("token", 0, 10**7)
+    found = Attribution.from_model(reading.model, reading.inputs[0], method="direct_logits", target=token)
     by_label = dict(zip(found.labels[0], found.scores[0].tolist(), strict=True))
-    layers = [
-        [by_label.pop(f"{layer.layer}.{head}", None) for head in layer.heads] for layer in kept.display.maps
-    ]
+    layers = [[by_label.pop(f"{layer.layer}.{head}", None) for head in layer.heads] for layer in kept.display.maps]
     return {"layers": layers, "others": sum(by_label.values())}
 
 
@@ -60,35 +56,20 @@ def _cut(params: Params) -> frozenset[tuple[int, int]]:
     return frozenset((int(layer), int(head)) for layer, head in pairs)
 
 
-def _model(store: ModelStore, kept: Kept) -> LanguageModel:
-    model = store.model(kept.model)
-    if not isinstance(model, LanguageModel):
+def _reading(store: ModelStore, kept: Kept) -> Reading:
+    if store.kind(kept.model) != "language":
         raise ValueError(f"model: {kept.model} predicts no next word")
-    return model
-
-
-def _tokenizer(store: ModelStore, kept: Kept) -> Any:
-    return _model(store, kept).need_tokenizer()
-
-
-def _ids(store: ModelStore, kept: Kept) -> Tensor:
-    model = _model(store, kept)
-    (ids,) = encode(model.need_tokenizer(), [kept.text], model.config["max_positions"])
-    return torch.tensor([ids], device=model.device)
+    return prepare(store.model(kept.model), kept.text, tokenizer=store.tokenizer(kept.model))
 
 
 def _logits(store: ModelStore, kept: Kept, cut: frozenset[tuple[int, int]]) -> Tensor:
     """Of the next token, (vocabulary,), without the heads that are cut."""
     if cut not in kept.logits:
-        model, ids = _model(store, kept), _ids(store, kept)
-        with ExitStack() as block:
-            block.enter_context(torch.inference_mode())
-            block.enter_context(evaluation(model))
-            if cut:
-                edit = block.enter_context(regard.intervene(model))
-                for layer, head in cut:
-                    edit.ablate(layers=[layer], heads=[head])
-            kept.logits[cut] = model(ids)[0, -1].float().cpu()
+        reading = _reading(store, kept)
+        with torch.inference_mode(), evaluation(reading.model), intervene(reading.model) as edit:
+            for layer, head in cut:
+                edit.ablate(layers=[layer], heads=[head])
+            kept.logits[cut] = logits_of(reading.run())[0, -1].float().cpu()
     return kept.logits[cut]
 
 

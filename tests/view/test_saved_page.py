@@ -1,5 +1,5 @@
-"""A saved page in a real browser: mouse, keys, screen readers, phones, darkness, Chinese, links, files, speed; and the same
-view as a widget. Errors of the page, and requests to anywhere else, fail."""
+"""A saved page in a real browser: mouse, keys, screen readers, phones, darkness, Chinese, links, files, speed; and the
+same view as a widget. Errors of the page, and requests to anywhere else, fail."""
 
 import json
 import re
@@ -17,11 +17,11 @@ from regard.view.page import SCRIPTS
 from tests.browsing import minded, until, violations
 
 SCREENS = Path("build/screens")  # kept, to be looked at
-WORDS = "the cat sat on a mat while one dog and two birds were looking at some old trees".split()
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "while", "one", "dog", "and", "two", "birds", "were", "looking", "at")
 
 
 def display_of(layers, heads, n, title="a title"):
-    """Heads that look at the token before (2 and 3 of layer 1), at the first one (0), at what came after (4) and about."""
+    """Heads that look at the token before (1.2), three before (1.3), at the first (0.0), at what came next (1.4)."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(len(WORDS), (n,), generator=generator)
     ids[n // 2 :] = ids[: n - n // 2].clone()  # what was said is said again
@@ -246,7 +246,9 @@ def test_language_and_theme_by_a_click(page, small):
 def test_transitions_are_short_and_absent_where_motion_is_unwanted(page, small):
     page.emulate_media(reduced_motion="no-preference")
     show(page, small)
-    times = "[...document.querySelectorAll('.rv *')].map((node) => parseFloat(getComputedStyle(node).transitionDuration))"
+    times = (
+        "[...document.querySelectorAll('.rv *')].map((node) => parseFloat(getComputedStyle(node).transitionDuration))"
+    )
     assert set(page.evaluate(times)) <= {0, 0.15}
     page.emulate_media(reduced_motion="reduce")
     assert set(page.evaluate(times)) == {0}
@@ -282,7 +284,9 @@ def test_the_inside_of_a_head(page, tmp_path):
     score = float(seen.query[0, head, 4] @ seen.key[0, head, 2] / 8**0.5)
     text = page.locator(".rv-inside").inner_text().replace("−", "-")
     assert float(re.search(r"the score is .*? = (-?[\d.]+)\.", text)[1]) == pytest.approx(score, abs=0.06)
-    assert float(re.search(r"Σ e\^score = ([\d.]+)\.", text)[1]) == pytest.approx(float(seen.weights[0, head, 4, 2]), abs=6e-4)
+    assert float(re.search(r"Σ e\^score = ([\d.]+)\.", text)[1]) == pytest.approx(
+        float(seen.weights[0, head, 4, 2]), abs=6e-4
+    )
     page.get_by_text("the numbers of this query").click()
     rows = [row.locator("td").all_text_contents() for row in page.locator(".rv-inside tr").all()[1:]]
     dimension = int(page.get_by_label("dimension of v").input_value())
@@ -296,8 +300,8 @@ def test_the_inside_of_a_head(page, tmp_path):
 
 
 def test_the_page_of_twelve_layers_of_twelve_heads_over_512_tokens(page, tmp_path):
-    """Opens at once, is small, and a token's lines come as fast as the mouse moves. (Bounds with room for a busy machine:
-    measured are 0.9 s and 8 ms.)"""
+    """Opens at once, is small, and a token's lines come as fast as the mouse moves. (The bounds leave room for a busy
+    machine; 0.9 s and 8 ms were measured.)"""
     path = display_of(12, 12, 512).save(tmp_path / "large.html")
     assert path.stat().st_size < 6_000_000
     began = time.monotonic()
@@ -334,12 +338,14 @@ def test_the_widget_shows_the_same_and_loads_nothing(page, tmp_path):
     widget = display_of(2, 5, 13).widget()
     data = json.dumps(widget.data).replace("<", "\\u003c")
     (tmp_path / "notebook.html").write_text(
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>x</title><style>body {{ background: #111 }} {widget._css}"
-        f"</style><main id=cell></main><script type=application/json id=data>{data}</script><script type=module>"
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>x</title>"
+        f"<style>body {{ background: #111 }} {widget._css}</style><main id=cell></main>"
+        f"<script type=application/json id=data>{data}</script><script type=module>"
         f"{widget._esm.replace('export default', 'const widget =')}\n"
         "const kept = { data: JSON.parse(document.getElementById('data').textContent), state: {} };\n"
         "window.kept = kept;\n"
-        "const model = { get: (name) => kept[name], set: (name, value) => { kept[name] = value; }, save_changes() {} };\n"
+        "const set = (name, value) => { kept[name] = value; };\n"
+        "const model = { get: (name) => kept[name], set, save_changes() {} };\n"
         "widget.render({ model, el: document.getElementById('cell') });</script></html>",
         encoding="utf-8",
     )

@@ -12,7 +12,7 @@ from PIL import Image
 import regard
 from regard.data.tokens import train_tokenizer
 from regard.view.attention import AttentionDisplay
-from regard.view.scores import SCORES
+from regard.view.heads import SCORES
 from regard.web import training
 from tests.browsing import minded, until, violations
 from tests.web.serving import TEXTS, folders, serving
@@ -172,7 +172,9 @@ def test_the_inside_of_a_head_is_computed_when_it_is_asked_for(page, server):
 
 
 # What the small language model has learned: a story may say a sentence again, and its head 2.0 finds how it went on.
-STORY = "the%20tired%20king%20watches%20a%20horse.%20she%20laughs%20in%20my%20garden.%20the%20tired%20king%20watches%20a"
+STORY = (
+    "the%20tired%20king%20watches%20a%20horse.%20she%20laughs%20in%20my%20garden.%20the%20tired%20king%20watches%20a"
+)
 
 
 def bars(page):
@@ -223,7 +225,7 @@ def test_the_next_word_by_temperature_and_among_the_top(page, server):
     until(page, "document.querySelector('#text').value.endsWith('watches a horse')")
     page.locator(".bars input").nth(1).check()
     second = page.locator(".bars b").nth(1).inner_text()
-    until(page, f"document.querySelectorAll('.writing h3')[1].textContent.includes('“{second}”')")
+    until(page, f"document.querySelectorAll('.writing h2')[1].textContent.includes('“{second}”')")
 
 
 @pytest.mark.parametrize("mode", ["text", "model"])
@@ -286,19 +288,35 @@ def test_six_hundred_tokens(page, server):
 
 # What is not a word of the page: names of kernels and models, what the reader typed, tokens, and module paths.
 DATA = (
-    "#kernel, #model, #model2, textarea, .rv-words, .rv-strips, .rv-heat text, td, .rv-table th, .translation, .aligned th, "
-    "figcaption, .bars b, .bars button, .rv-inside select, .rv-inside p, .rv-readout, .rv-slider, .rv-name"
+    "#kernel, #model, #model2, textarea, .rv-words, .rv-strips, .rv-heat text, td, .rv-table th, .translation, "
+    ".aligned th, figcaption, .bars b, .bars button, .rv-inside select, .rv-inside p, .rv-readout, .rv-slider, .rv-name"
 )
 SHOWN = """(data) => {
   const nodes = document.createTreeWalker(document.getElementById("tab"), 5); // elements and texts
   const found = [document.title];
   for (let node = nodes.nextNode(); node; node = nodes.nextNode()) {
     if (node.nodeType === 3 && !node.parentElement.closest(data)) found.push(node.data);
-    else if (node.nodeType === 1 && !node.closest(data)) found.push(...["aria-label", "title"].map((name) => node.getAttribute(name) ?? ""));
+    else if (node.nodeType === 1 && !node.closest(data)) {
+      found.push(node.getAttribute("aria-label") ?? "", node.getAttribute("title") ?? "");
+    }
   }
   return found;
 }"""
-NAMES = {"regard", "softmax", "Shift", "ViT", "ResNet", "Python", "SVG", "PNG", "explore", "FOLDER", "model", "tokenizer", "logit"}
+NAMES = {
+    "regard",
+    "softmax",
+    "Shift",
+    "ViT",
+    "ResNet",
+    "Python",
+    "SVG",
+    "PNG",
+    "explore",
+    "FOLDER",
+    "model",
+    "tokenizer",
+    "logit",
+}
 
 
 def english(page, names=()):
@@ -337,13 +355,22 @@ def test_words_of_the_pages_and_of_the_table_are_the_same():
     static = Path("regard/web/static")
     paths = [*static.glob("*.js"), *Path("regard/view/static").glob("*.js")]
     table, source = (
-        re.sub(r'"\s+\+ "', "", "".join(path.read_text("utf-8") for path in paths if ("words" in path.stem) == is_table))
+        re.sub(
+            r'"\s+\+ "', "", "".join(path.read_text("utf-8") for path in paths if ("words" in path.stem) == is_table)
+        )
         for is_table in (True, False)
     )
     words = {quoted or plain for quoted, plain in re.findall(r'^  (?:\[?"(.+?)"\]?|(\w+)):', table, re.MULTILINE)}
     assert len(words) > 80
     assert set(re.findall(r'\bt\(\s*"(.+?)"', source)) <= words
-    from_python = {"self", "cross", "causal", "rollout", "class activation", *SCORES}
+    from_python = {
+        "self",
+        "cross",
+        "causal",
+        "rollout",
+        "class activation",
+        *(name.replace("_", " ") for name in SCORES),
+    }
     assert [word for word in words - from_python if f'"{word}"' not in source] == []
 
 
@@ -429,7 +456,20 @@ def test_a_page_of_one_file_has_tokens_that_are_text(page, tmp_path):
 def test_without_a_model_small_ones_are_there_and_larger_ones_are_trained_on_request(browser, monkeypatch, tmp_path):
     """No part is empty; an error of training is shown, and then how far it is, and what the model looks at."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    short = ["--steps", "12", "--evaluate-every", "6", "--size", "12", "--layers", "1", "--heads", "3", "--patch-size", "2"]
+    short = [
+        "--steps",
+        "12",
+        "--evaluate-every",
+        "6",
+        "--size",
+        "12",
+        "--layers",
+        "1",
+        "--heads",
+        "3",
+        "--patch-size",
+        "2",
+    ]
     with serving() as server:
         page = browser.new_page()
         for tab in ("heads", "translate", "language", "model"):

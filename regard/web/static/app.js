@@ -105,7 +105,8 @@ const pageOf = (name, values) => ({
 function show() {
   const { name, values } = readAddress();
     error.hidden = true;
-  main.replaceChildren();
+  const root = element("div"); // a tab that was left goes on in one that is no longer on the page
+  main.replaceChildren(root);
   for (const link of document.querySelectorAll("#rail a[data-place]")) {
     if (link.dataset.place !== name) {
       link.removeAttribute("aria-current");
@@ -114,9 +115,9 @@ function show() {
     link.setAttribute("aria-current", "page");
     main.setAttribute("aria-label", link.textContent.trim());
     document.title = `${link.textContent.trim()} · regard`;
-    main.append(element("h1", {}, link.textContent.trim()));
+    root.append(element("h1", {}, link.textContent.trim()));
   }
-  TABS[name](main, pageOf(name, values));
+  TABS[name](root, pageOf(name, values));
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });

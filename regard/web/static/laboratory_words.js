@@ -86,7 +86,7 @@ addWords({
   "words: who looked at whom, over all layers and heads": "词与词：谁看了谁（所有层和头的平均）",
   // writing.js
   "what may come next": "接下来可能是",
-  top_k: "前 k 个",
+  "among the top": "只取前几个",
   all: "全部",
   reset: "重置",
   "what every head adds to the logit": "每个头对 logit 的贡献",

@@ -15,7 +15,7 @@ export function writing(page, { add }) {
   const cut = new Set((page.values.get("cut") ?? "").split(",").filter((name) => /^\d+\.\d+$/.test(name)));
   let answer = null; // to the text
   let token = null; // the id of the one whose heads are shown
-  const number = (name, low, high, step, log) => {
+  const number = (name, label, low, high, step, log) => {
     const start = Number(page.values.get(name) ?? DEFAULTS[name]);
     const [to, from] = log ? [Math.log, Math.exp] : [(value) => value, (value) => value];
     const shown = element("output", { for: name });
@@ -31,16 +31,16 @@ export function writing(page, { add }) {
       set(value, sends);
     };
     moved(start, false);
-    return { node: element("label", { for: name }, t(name), " ", input, " ", shown), value: () => Number(page.values.get(name) ?? DEFAULTS[name]), set: moved };
+    return { node: element("label", { for: name }, label, " ", input, " ", shown), value: () => Number(page.values.get(name) ?? DEFAULTS[name]), set: moved };
   };
-  const temperature = number("temperature", 0.1, 5, 0.01, true);
-  const topK = number("top_k", 0, 50, 1, false);
+  const temperature = number("temperature", t("temperature"), 0.1, 5, 0.01, true);
+  const topK = number("top_k", t("among the top"), 0, 50, 1, false);
   const bars = element("div", { class: "bars", role: "radiogroup", "aria-label": t("what may come next") });
   const grid = element("div", { class: "contributions", role: "grid", "aria-label": t("what every head adds to the logit") });
-  const title = element("h3");
+  const title = element("h2");
   const status = element("p", { class: "cuts", role: "status" });
   const node = element("div", { class: "writing" },
-    element("div", {}, element("h3", {}, t("what may come next")),
+    element("div", {}, element("h2", {}, t("what may come next")),
       element("div", { class: "controls" }, temperature.node, topK.node,
         element("button", { type: "button", onclick: () => { temperature.set(1, false); topK.set(0); } }, t("reset"))), bars),
     element("div", {}, title, element("p", { class: "note" }, t("A click, or Enter, cuts a head; another one brings it back.")), element("div", { class: "scrolled" }, grid), status));
@@ -89,7 +89,7 @@ export function writing(page, { add }) {
     ...layers.map((values, index) => element("div", { role: "row" }, element("span", { role: "rowheader" }, String(answer.layers[index].layer)),
       ...values.map((value, head) => {
         const name = `${answer.layers[index].layer}.${answer.layers[index].heads[head]}`;
-        const text = value === null ? "?" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 9.95 ? 1 : 0)}`;
+        const text = value === null ? "?" : Math.abs(value) < 0.05 ? "·" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 9.95 ? 1 : 0)}`;
         const cell = element("div", { role: "gridcell", tabindex: "-1", "data-head": name, onclick: () => toggle(name) }, text);
         cell.style.background = `rgb(${colour((value ?? 0) / largest, dark, "changes")})`;
         cell.style.color = readable((value ?? 0) / largest, dark, "changes");
