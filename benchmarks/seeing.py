@@ -35,7 +35,8 @@ def rows(tiny: bool = False) -> Iterator[Row]:
     torch.manual_seed(0)
     yield all_layers(tokens, repeats)
     yield memory(tokens)
-    yield one_layer(tokens, repeats)
+    yield from one_layer(tokens, repeats)
+    yield summaries(17 if tiny else 4_096, min(repeats, 5))
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
@@ -114,7 +115,7 @@ def memory(tokens: int) -> Row:
     )
 
 
-def one_layer(tokens: int, repeats: int) -> Row:
+def one_layer(tokens: int, repeats: int) -> Iterator[Row]:
     model, batch = minilm("sdpa"), inputs(tokens)
 
     @torch.no_grad()
@@ -126,8 +127,35 @@ def one_layer(tokens: int, repeats: int) -> Row:
         with regard.capture(model, layers=2):
             return model(**batch)
 
-    assert torch.equal(plain().last_hidden_state, capturing().last_hidden_state)
-    return compare_time("capture of 1 layer of 6, the same", "the plain run", plain, capturing, 1.2, repeats)
+    @torch.no_grad()
+    def intervening() -> Any:
+        with regard.intervene(model):
+            return model(**batch)
+
+    for work in (capturing, intervening):
+        assert torch.equal(plain().last_hidden_state, work().last_hidden_state)
+    yield compare_time("capture of 1 layer of 6, the same", "the plain run", plain, capturing, 1.05, repeats)
+    yield compare_time("intervene without edits, the same", "the plain run", plain, intervening, 1.02, repeats)
+
+
+def summaries(tokens: int, repeats: int) -> Row:
+    """A decoder of GPT-2's width over a long text."""
+    torch.manual_seed(1)
+    model = regard.LanguageModel(997, size=768, layers=2, heads=12, max_positions=tokens).eval()
+    ids = torch.randint(997, (1, tokens))
+
+    @torch.no_grad()
+    def plain() -> Any:
+        return model(ids)
+
+    @torch.no_grad()
+    def summarized() -> Any:
+        with regard.capture(model, summary=True) as maps:
+            model(ids)
+        return maps
+
+    work = f"capture(summary=True), decoder of 2 layers × 768, {tokens:,} tokens"
+    return compare_time(work, "the plain run", plain, summarized, 2.0, repeats)
 
 
 # --------------------------------------------------------------------------------------------------------- in a browser

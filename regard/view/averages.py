@@ -77,8 +77,8 @@ class Average:
         if record.normalized is not None and _part_of(self.contracted, record.normalized):
             # Along outputs of a learned matrix: a router, a code book, classes.
             return record.product is not None or not any(map(ax.is_projected, self.contracted))
-        product = record.product  # a softmax along another axis, or none: along one of the scores' two
-        return product is not None and self.contracted in (product.rows, product.columns)
+        # A softmax along another axis, or none: along one of the scores' two.
+        return record.product is not None and self.contracted in record.product.axes[1:]
 
     @property
     def problem(self) -> str | None:
@@ -154,12 +154,13 @@ class Average:
     def _scored(self) -> tuple[Tensor | None, Tensor | None]:
         """The queries and the keys (batch, heads, n or m, size) whose product the scores are, where that is plain."""
         product: Product | None = self.record.product
-        if product is None or product.left is None or product.right is None or product.leading != self.leading:
+        if product is None or product.left is None or product.right is None:
+            return None, None
+        leading, rows, columns = product.axes
+        if leading != self.leading or {rows, columns} != {self.queries, self.contracted}:
             return None, None
         one, other = self._as_leading(product.left), self._as_leading(product.right.mT)
-        if (product.rows, product.columns) == (self.queries, self.contracted):
-            return one, other
-        return (other, one) if (product.columns, product.rows) == (self.queries, self.contracted) else (None, None)
+        return (one, other) if rows == self.queries else (other, one)
 
 
 def combined(one: State, other: State) -> list[Weights]:

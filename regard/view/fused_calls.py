@@ -17,6 +17,7 @@ from regard.attention import Dot, Mask, bias, causal, drop, keep
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
+from regard.view.lineage import Lineage, State
 
 __all__ = ["FUSED", "FusedCall", "nested_call"]
 
@@ -49,16 +50,21 @@ class FusedCall:
         """What the output is made of."""
         return [tensor for tensor in self.args if isinstance(tensor, Tensor)]
 
-    def output_axes(self, output: Tensor) -> Axes | None:
-        """Where the axes of the output come from."""
-        first = self.args[0]
-        if first.is_nested or output.is_nested:
-            return None
-        axes = self.axes_of(first)
-        value = self.args[2] if len(self.args) > 2 else None
-        if isinstance(value, Tensor) and value.dim() == first.dim() == output.dim():
-            axes = (*axes[:-1], self.axes_of(value)[-1])
-        return axes if tuple(map(ax.axis_size, axes)) == tuple(output.shape) else None
+    def output_state(self, output: Tensor, lineage: Lineage) -> State:
+        """What is known of the output: its axes are the queries', and the last one the values'."""
+        first, value = self.args[0], self.args[2] if len(self.args) > 2 else None
+        if not isinstance(first, Tensor) or first.is_nested:
+            return State(ax.first_axes(output), "output")
+        parents, shape = [lineage.state(first)], output.shape
+        if isinstance(value, Tensor) and value.dim() == first.dim():
+            parents.append(lineage.state(value))
+
+        def make(*axes: Axes) -> Axes:
+            made = (*axes[0][:-1], axes[-1][-1])
+            fits = tuple(map(ax.axis_size, made)) == tuple(shape)
+            return made if fits else tuple(map(ax.fresh, shape))
+
+        return State(None, "output", parents=parents, make=make)
 
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call. operands: whether its output is wanted where the function does not return it."""

@@ -200,20 +200,9 @@ class Tracker(TorchDispatchMode):
     def _multiply(self, left: Tensor, right: Tensor, result: Tensor) -> Tensor:
         """(batch, n, k) × (batch, k, m), or without a batch."""
         one, other = self.lineage.state(left), self.lineage.state(right)
-        learned_right, learned_left = other.learned, one.learned
-        batch = one.axes[:-2]
-        if batch and (ax.is_copied(batch[0]) or learned_left) and not learned_right:
-            batch = other.axes[:-2]
-        rows, columns = one.axes[-2], other.axes[-1]
-        if learned_right:
-            rows, columns = ax.unfolded(rows), ax.projected(columns)
-        elif learned_left:
-            rows, columns = ax.projected(rows), ax.unfolded(columns)
-        else:
-            columns = tuple(ax.twin(factor) if factor in rows else factor for factor in columns)
-        state = State((*batch, rows, columns))
+        state = State(None, parents=(one, other), make=ax.multiplied(one.learned, other.learned))
         self.lineage.remember(result, state)
-        if learned_left or learned_right:
+        if one.learned or other.learned:
             return result
         records = combined(one, other)
         if records:
@@ -221,21 +210,26 @@ class Tracker(TorchDispatchMode):
                 self._withdraw(record)
             state.stage, state.record = "mixed", records
             return result
-        for weights, (free, contracted), values, size in (
-            (one, one.axes[-2:], right, columns),
-            (other, other.axes[:-3:-1], left.mT, rows),
-        ):
+        for weights, tensor, values in ((one, left, right), (other, right, left)):
             if weights.stage == "weights":
-                tensor = left if weights is one else right
-                clean = weights.before or (tensor, weights.axes)
-                average = Average(weights.record, clean, contracted, free, flat(weights.axes[:-2]), values, size)
+                flip = -1 if weights is other else 1  # values × weights, both transposed
+                free, contracted = weights.axes[-2:][::flip]
+                size = state.axes[-1 if flip > 0 else -2]
+                average = Average(
+                    weights.record,
+                    weights.before or (tensor, weights.axes),
+                    contracted,
+                    free,
+                    flat(weights.axes[:-2]),
+                    values if flip > 0 else values.mT,
+                    size,
+                )
                 if average.is_attention:
                     return self._complete(average, result, state)
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
                 self._report(self._module(), "exp", weights.axes, "exponentials are averaged before their sum is known")
-        product = Product(self._module(), result.shape)
-        product.leading, product.rows, product.columns = flat(batch), rows, columns
+        product = Product(self._module(), result.shape, state)
         if self._wants_operands:
             product.left, product.right = left, right
         state.stage, state.record = "scores", product
@@ -351,9 +345,8 @@ class Tracker(TorchDispatchMode):
     def _fused(self, found: FusedCall, result: Any) -> Any:
         """A function that attends by itself."""
         output = result[0] if isinstance(result, (list, tuple)) else result
-        axes = found.output_axes(output)
-        if axes is not None:
-            self.lineage.remember(output, State(axes, "output"))
+        if isinstance(output, Tensor) and not output.is_nested:
+            self.lineage.remember(output, found.output_state(output, self.lineage))
         module = self._module()
         if module is None:
             return result

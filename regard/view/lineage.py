@@ -57,17 +57,20 @@ class Operation:
 class Product:
     """Scores: a product of two tensors, neither of them learned.
 
-    leading, rows, columns: its axes · left, right: the operands (leading, n, size) and (leading, size, m), if wanted
+    state: what is known of it · left, right: the operands (leading, n, size) and (leading, size, m), if they are wanted
     """
 
-    def __init__(self, module: nn.Module | None, shape: Sequence[int]) -> None:
-        self.module, self.shape = module, tuple(shape)
-        self.leading: Axis = ()
-        self.rows: Axis = ()
-        self.columns: Axis = ()
+    def __init__(self, module: nn.Module | None, shape: Sequence[int], state: State | None = None) -> None:
+        self.module, self.shape, self.state = module, tuple(shape), state
         self.left: Tensor | None = None
         self.right: Tensor | None = None
         self.used = self.averaged = False  # whether weights were made of it, and values averaged by them
+
+    @property
+    def axes(self) -> tuple[Axis, Axis, Axis]:
+        """Leading factors, rows and columns."""
+        axes = () if self.state is None else self.state.axes
+        return tuple(factor for axis in axes[:-2] for factor in axis), axes[-2], axes[-1]
 
 
 class Weights:
@@ -93,20 +96,54 @@ class State:
     stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
     in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "noise" · "": none
     learned: it is a parameter, or a view of one · before: weights, and their axes, without dropout or values
+
+    Axes are found out when they are asked for: `make` does so from those of the `parents`, or returns None, if it needs
+    those of the `others` as well. Most are never asked for.
     """
 
-    __slots__ = ("axes", "before", "learned", "record", "reference", "stage")
+    __slots__ = ("_axes", "_make", "_others", "_parents", "before", "learned", "record", "reference", "stage")
 
     def __init__(
         self,
-        axes: Axes,
+        axes: Axes | None,
         stage: str = "",
         record: Any = None,
         learned: bool = False,
         before: tuple[Tensor, Axes] | None = None,
+        *,
+        parents: Sequence[State] = (),
+        make: Callable[..., Axes | None] | None = None,
+        others: Sequence[State] = (),
     ) -> None:
-        self.axes, self.stage, self.record, self.learned, self.before = axes, stage, record, learned, before
+        self._axes, self._parents, self._make, self._others = axes, parents, make, others
+        self.stage, self.record, self.learned, self.before = stage, record, learned, before
         self.reference: weakref.ref[Tensor] | None = None
+
+    @property
+    def axes(self) -> Axes:
+        """Where the axes come from."""
+        if self._axes is None:
+            self._find()
+        assert self._axes is not None
+        return self._axes
+
+    def _find(self) -> None:
+        """Without recursion, for hundreds of operations may lie between a tensor and one whose axes are known."""
+        waiting = [self]
+        while waiting:
+            state = waiting[-1]
+            unknown = [parent for parent in state._parents if parent._axes is None]
+            if unknown:
+                waiting += unknown
+            elif state._axes is not None:
+                waiting.pop()
+            else:
+                assert state._make is not None
+                state._axes = state._make(*(parent._axes for parent in state._parents))
+                if state._axes is None:
+                    state._parents, state._others = (*state._parents, *state._others), ()
+                else:
+                    state._parents, state._others, state._make = (), (), None
 
 
 class Lineage:
@@ -168,8 +205,16 @@ class Lineage:
             arguments = args[1:]
             if options:
                 arguments = (*arguments, *(options[key] for key in ("dim", "start", "end", "step") if key in options))
-            axes = rule(state.axes, arguments, result, self.axes)
-            made = State(axes, state.stage, state.record, state.learned, state.before)
+            shape = result.shape
+            made = State(
+                None,
+                state.stage,
+                state.record,
+                state.learned,
+                state.before,
+                parents=(state,),
+                make=lambda axes: rule(axes, arguments, shape),
+            )
             return self._reduced(name, state, made) if rule is ax.reduced else made
         if operation.is_pointwise:
             return self._pointwise(name, args, result)
@@ -181,7 +226,7 @@ class Lineage:
             return State(ax.first_axes(result))
         if first.is_nested or not first.is_floating_point():
             return None
-        return State(ax.other_axes(first, self.axes(first), result))
+        return _otherwise(self.state(first), result)
 
     def part(
         self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int
@@ -195,34 +240,38 @@ class Lineage:
         dim = args[2] if len(args) > 2 else options.get("dim", 0)
         if name in SPLITS:
             sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
-            rule = ax.RULES["slice"]
-            cut = rule(state.axes, (dim, sum(sizes[:number])), part, self.axes)
-            return State(cut, state.stage, state.record, state.learned, state.before)
+            shape, start = part.shape, sum(sizes[:number])
+            make = lambda axes: ax.RULES["slice"](axes, (dim, start), shape)  # noqa: E731
+            return State(None, state.stage, state.record, state.learned, state.before, parents=(state,), make=make)
         if name == "unbind":
-            dim = args[1] if len(args) > 1 else options.get("dim", 0)
-            return State(ax.RULES["select"](state.axes, (dim,), part, self.axes))
+            dim, shape = args[1] if len(args) > 1 else options.get("dim", 0), part.shape
+            return State(None, parents=(state,), make=lambda axes: ax.RULES["select"](axes, (dim,), shape))
         same = part.shape == first.shape
         if name == "native_dropout" and same:
             before = state.before or (first, state.axes) if state.stage == "weights" else None
             return State(state.axes, state.stage, state.record, before=before)
         if name in REDUCTIONS:
-            return State(ax.RULES["amax"](state.axes, args[1:], part, self.axes))
-        return State(ax.other_axes(first, state.axes, part))
+            return State(ax.RULES["amax"](state.axes, args[1:], part.shape))
+        return _otherwise(state, part)
 
     def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
         tensors = [tensor for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
         states = [self.state(tensor) for tensor in tensors]
-        made = list(states[0].axes)
-        if name == "stack":
-            made.insert(dim, ax.fresh(result.shape[dim]))
-        else:
-            made[dim] = ax.joined([state.axes[dim] for state in states])
-        stages = {state.stage for state in states}
+        shape = result.shape
+
+        def joined(*axes: Axes) -> Axes:
+            made = list(axes[0])
+            if name == "stack":
+                made.insert(dim, ax.fresh(shape[dim]))
+            else:
+                made[dim] = ax.joined([one[dim] for one in axes])
+            return tuple(made)
+
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
-        if scores is not None and stages <= {"scores", ""}:
-            return State(tuple(made), "scores", scores.record)
-        return State(tuple(made))
+        if scores is not None and {state.stage for state in states} <= {"scores", ""}:
+            return State(None, "scores", scores.record, parents=states, make=joined)
+        return State(None, parents=states, make=joined)
 
     # ----------------------------------------------------------------------------------------- from scores to weights
 
@@ -231,11 +280,11 @@ class Lineage:
         operands = [(tensor, self.state(tensor)) for tensor in tensors_in(args) if tensor.is_floating_point()]
         operands = [(tensor, state) for tensor, state in operands if not tensor.is_nested]
         operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
-        axes = ax.broadcast(result.shape, [(tensor, state.axes) for tensor, state in operands])
         if name == "bernoulli" or not operands:
-            return State(axes, "noise" if name == "bernoulli" else "")
-        if all(state.learned for _, state in operands):
-            return State(axes, learned=True)
+            return State(ax.first_axes(result), "noise" if name == "bernoulli" else "")
+        if not operands[0][1].stage:  # as most of them
+            return _elementwise([state for _, state in operands], result.shape)
+        axes = ax.broadcast(result.shape, [state.axes for _, state in operands])
         stage, record = operands[0][1].stage, operands[0][1].record
         others = [state for _, state in operands[1:]]
         if name == "exp":
@@ -283,6 +332,9 @@ class Lineage:
 
     def _reduced(self, name: str, before: State, made: State) -> State:
         """Sums over an axis: of exponentials, of weighted values, of scores in logarithms."""
+        if before.stage not in ("exp", "weighted") and name != "logsumexp":
+            made.stage, made.record = "", None
+            return made
         gone = [axis for axis in before.axes if axis and axis not in made.axes]
         if name == "sum" and before.stage == "exp" and len(gone) == 1:
             before.record.normalized = gone[0]
@@ -324,6 +376,24 @@ def tensors_in(args: Any) -> list[Tensor]:
     if isinstance(args, Tensor):
         return [args]
     return [tensor for one in args for tensor in tensors_in(one)] if isinstance(args, (list, tuple)) else []
+
+
+def _otherwise(state: State, result: Tensor) -> State:
+    """After an operation without a rule."""
+    shape = result.shape
+    return State(None, parents=(state,), make=lambda axes: ax.other_axes(axes, shape))
+
+
+def _elementwise(operands: Sequence[State], shape: Sequence[int]) -> State:
+    """After an operation that has nothing to do with scores: the first operand mostly knows all."""
+
+    def make(*axes: Axes) -> Axes | None:
+        if len(axes) < len(operands) and (len(axes[0]) != len(shape) or not ax.is_complete(axes[0])):
+            return None
+        return ax.broadcast(shape, axes)
+
+    learned = all(state.learned for state in operands)
+    return State(None, learned=learned, parents=operands[:1], make=make, others=operands[1:])
 
 
 def _adds_axes(axes: Axes, weights: Axes) -> bool:
