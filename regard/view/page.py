@@ -31,7 +31,7 @@ LEVELS = ((255, 0), (63, 0), (15, 0), (15, 24), (15, 8))
 LIMIT = 5_000_000  # bytes of weights; with what else is on it, a page has less than six million
 SIDE = 48  # cells of a small picture
 # In an order in which each file finds what it imports.
-SCRIPTS = ("dom", "words", "colours", "source", "grid", "strips", "heat", "inside", "view")
+SCRIPTS = ("dom", "words", "colours", "source", "grid", "strips", "heat", "inside", "panel", "view")
 
 
 def html(title: str, maps: Sequence[AttentionMap], other: Sequence[AttentionMap] = (), *, limit: int = LIMIT) -> str:

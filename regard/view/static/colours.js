@@ -33,7 +33,8 @@ export const colour = (share, dark, map = "weights") =>
 
 /** The colour of letters that can be read on it: black or white, whichever has the contrast that WCAG asks for. */
 export function readable(share, dark, map = "weights") {
-  const linear = colour(share, dark, map).map((part) => (part / 255 <= 0.04 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  const linear = colour(share, dark, map).map((part) => part / 255)
+    .map((part) => (part <= 0.04 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.179 ? "#fff" : "#000";
 }
 
@@ -62,7 +63,8 @@ const ramps = new Map();
 function ramp(dark, map) {
   const name = `${dark}${map}`;
   if (!ramps.has(name)) {
-    const steps = Array.from({ length: 256 }, (_, step) => colour(map === "changes" ? step / 127.5 - 1 : step / 255, dark, map));
+    const shareAt = (step) => (map === "changes" ? step / 127.5 - 1 : step / 255);
+    const steps = Array.from({ length: 256 }, (_, step) => colour(shareAt(step), dark, map));
     ramps.set(name, Uint8ClampedArray.from(steps.flat()));
   }
   return ramps.get(name);

@@ -3,29 +3,38 @@
 /** A text with the values of its braces: "layer {layer}", { layer: 3 }. */
 export const filled = (text, values = {}) => text.replace(/{(\w+)}/g, (braces, name) => values[name] ?? braces);
 
-function furnished(node, attributes, children) {
+/** Set attributes of a node: listeners by names that begin with "on"; null, undefined and false leave one out. */
+export function set(node, attributes) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+    else if (![null, undefined, false].includes(value)) node.setAttribute(key, value === true ? "" : value);
   }
-  node.append(...children);
   return node;
 }
 
-/** An HTML element; attributes that begin with "on" are listeners. */
-export const element = (name, attributes = {}, ...children) => furnished(document.createElement(name), attributes, children);
+function furnished(node, attributes, children) {
+  set(node, attributes).append(...children);
+  return node;
+}
+
+/** An HTML element. */
+export const element = (name, attributes = {}, ...children) =>
+  furnished(document.createElement(name), attributes, children);
 
 /** An SVG element. */
 export const drawn = (name, attributes = {}, ...children) =>
   furnished(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+
+/** Give a drawing its size. */
+export const sized = (drawing, width, height) => set(drawing, { viewBox: `0 0 ${width} ${height}`, width, height });
 
 /** A choice of a few, as buttons side by side: `options` are [value, text, hint]; `choose` is called with the value. */
 export function segmented(label, options, choose) {
   const buttons = options.map(([value, text, hint]) =>
     element("button", { type: "button", "data-value": value, title: hint, onclick: () => choose(value) }, text));
   const node = element("div", { class: "rv-segmented", role: "group", "aria-label": label }, ...buttons);
-  const set = (value) => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === value)));
-  return { node, set };
+  const press = (value) => buttons.forEach((one) => set(one, { "aria-pressed": String(one.dataset.value === value) }));
+  return { node, set: press };
 }
 
 /** A table from rows of texts; the first row and the first column are heads. */
@@ -55,8 +64,8 @@ export function short(text, most) {
 /** Bytes of base64. */
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
-const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "fill-opacity", "font-family",
-  "font-size", "font-weight", "text-anchor", "dominant-baseline", "image-rendering", "visibility"];
+const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "fill-opacity",
+  "font-family", "font-size", "font-weight", "text-anchor", "dominant-baseline", "image-rendering", "visibility"];
 
 /** Drawings side by side as one, as text: with the colours and letters that they have on this page. */
 export function standalone(drawings) {
@@ -72,15 +81,13 @@ export function standalone(drawings) {
       for (const name of ["class", "tabindex", "role"]) node.removeAttribute(name);
     });
     const box = drawing.viewBox.baseVal;
-    for (const [name, value] of Object.entries({ x: width, y: 0, width: box.width, height: box.height })) copy.setAttribute(name, value);
+    set(copy, { x: width, y: 0, width: box.width, height: box.height });
     whole.append(copy);
     width += box.width + 24;
     height = Math.max(height, box.height);
   }
   width -= 24;
-  whole.setAttribute("viewBox", `-12 -12 ${width + 24} ${height + 24}`);
-  whole.setAttribute("width", width + 24);
-  whole.setAttribute("height", height + 24);
+  set(whole, { viewBox: `-12 -12 ${width + 24} ${height + 24}`, width: width + 24, height: height + 24 });
   whole.prepend(drawn("rect", { x: -12, y: -12, width: width + 24, height: height + 24, fill: paper }));
   return new XMLSerializer().serializeToString(whole);
 }

@@ -1,4 +1,5 @@
-// All heads as small pictures: layers below each other, or in the order of a score. One stop of the tab key, then arrows.
+// All heads as small pictures: layers below each other, or in the order of a score. One stop of the tab key, then
+// arrows.
 
 import { isDark, painted, sharesOf } from "./colours.js";
 import { element } from "./dom.js";
@@ -6,7 +7,8 @@ import { t } from "./words.js";
 
 /** Arrows, Home and End between the cells of a grid; `act(cell, key)` for Enter, Space and Escape. */
 export function roving(grid, act) {
-  const rows = () => [...grid.querySelectorAll("[role=row]")].map((row) => [...row.querySelectorAll("[role=gridcell]")]).filter((row) => row.length);
+  const cellsOf = (row) => [...row.querySelectorAll("[role=gridcell]")];
+  const rows = () => [...grid.querySelectorAll("[role=row]")].map(cellsOf).filter((row) => row.length);
   grid.addEventListener("keydown", (event) => {
     const cells = rows();
     const down = cells.findIndex((row) => row.includes(event.target));
@@ -41,9 +43,10 @@ export const scoresOf = (source, index, head) => Object.entries(source.scores)
   .filter(([, value]) => value !== null && value !== undefined)
   .sort((one, two) => two[1] - one[1]);
 
-/** The grid of a source's heads. `choose(index, head, adds)` is called for a click, Enter (opens it) and Space (adds it). */
+/** The grid of a source's heads. `choose(index, head, adds)` is called for a click, Enter (opens) and Space (adds). */
 export function headGrid(source, { choose, leave, small = source.small, map = "weights" }) {
-  const node = element("div", { class: "rv-grid", role: "grid", "aria-label": t("layers and heads"), "aria-multiselectable": "true" });
+  const named = { "aria-label": t("layers and heads"), "aria-multiselectable": "true" };
+  const node = element("div", { class: "rv-grid", role: "grid", ...named });
   const columns = Math.max(...source.layers.map((layer) => layer.heads.length));
   node.style.setProperty("--columns", columns);
   const cells = new Map();
@@ -53,9 +56,11 @@ export function headGrid(source, { choose, leave, small = source.small, map = "w
     const label = best ? `${name}: ${t(best[0])} ${best[1].toFixed(2)}` : name;
     const canvas = element("canvas", { "aria-hidden": "true" });
     const caption = element("small", { "aria-hidden": "true" });
-    const cell = element("div", { role: "gridcell", tabindex: "-1", "aria-label": label, title: label, "data-head": `${index}.${head}`,
-      onclick: (event) => choose(index, head, event.shiftKey || event.ctrlKey || event.metaKey) }, canvas, caption);
-    cells.set(`${index}.${head}`, { cell, canvas, caption, index, head });
+    const place = `${index}.${head}`;
+    const onclick = (event) => choose(index, head, event.shiftKey || event.ctrlKey || event.metaKey);
+    const named = { "aria-label": label, title: label, "data-head": place };
+    const cell = element("div", { role: "gridcell", tabindex: "-1", ...named, onclick }, canvas, caption);
+    cells.set(place, { cell, canvas, caption, index, head });
   }));
   roving(node, (cell, key) => {
     const [index, head] = cell.dataset.head.split(".").map(Number);
@@ -64,12 +69,14 @@ export function headGrid(source, { choose, leave, small = source.small, map = "w
   });
 
   function arrange(sort) {
-    const row = (name, members) => element("div", { role: "row" }, element("span", { role: "rowheader" }, name), ...members.map(({ cell }) => cell));
+    const row = (name, members) =>
+      element("div", { role: "row" }, element("span", { role: "rowheader" }, name), ...members.map(({ cell }) => cell));
     const all = [...cells.values()];
     if (!source.scores[sort]) {
       const numbers = source.layers.find((layer) => layer.heads.length === columns).heads;
+      const corner = element("span", { role: "columnheader", class: "rv-corner" }, t("layer ↓ head →"));
       node.replaceChildren(
-        element("div", { role: "row" }, element("span", { role: "columnheader", class: "rv-corner" }, t("layer ↓ head →")),
+        element("div", { role: "row" }, corner,
           ...numbers.map((number) => element("span", { role: "columnheader" }, String(number)))),
         ...source.layers.map((layer, index) => row(String(layer.layer), all.filter((one) => one.index === index))));
       all.forEach(({ caption }) => { caption.textContent = ""; });
@@ -81,8 +88,8 @@ export function headGrid(source, { choose, leave, small = source.small, map = "w
       const place = `${source.layers[one.index].layer}·${source.layers[one.index].heads[one.head]}`;
       one.caption.textContent = value(one) < 0 ? place : `${place} ${value(one).toFixed(2)}`;
     });
-    const rows = Array.from({ length: Math.ceil(all.length / columns) }, (_, number) => all.slice(number * columns, (number + 1) * columns));
-    node.replaceChildren(...rows.map((members, number) => row(String(number * columns + 1), members)));
+    const starts = all.map((_, number) => number).filter((number) => number % columns === 0);
+    node.replaceChildren(...starts.map((start) => row(String(start + 1), all.slice(start, start + columns))));
   }
 
   async function paint(scale) {
@@ -92,7 +99,8 @@ export function headGrid(source, { choose, leave, small = source.small, map = "w
       const [n, m] = layer.side;
       layer.heads.forEach((_, head) => {
         const part = numbers.subarray(head * n * m, (head + 1) * n * m);
-        painted(map === "changes" ? part : sharesOf(part, n, m, scale), n, m, dark, map, cells.get(`${index}.${head}`).canvas);
+        const shares = map === "changes" ? part : sharesOf(part, n, m, scale);
+        painted(shares, n, m, dark, map, cells.get(`${index}.${head}`).canvas);
       });
     }));
     node.dataset.painted = scale;

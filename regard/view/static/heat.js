@@ -1,11 +1,13 @@
-// A head as a map: a row for each token that looks, a column for each that is looked at. Of a long text a window, beside an
-// overview of the whole in which the largest weights stay visible.
+// A head as a map: a row for each token that looks, a column for each that is looked at. Of a long text a window,
+// beside an overview of the whole in which the largest weights stay visible.
 
 import { pictured } from "./colours.js";
-import { drawn, short, widthOf } from "./dom.js";
+import { drawn, set, short, sized, widthOf } from "./dom.js";
 import { t } from "./words.js";
 
 const LETTER = 12; // pixels that a label needs
+
+const stretched = { preserveAspectRatio: "none" };
 
 const part = (numbers, m, rows, keys) => {
   const [n, width] = [rows[1] - rows[0], keys[1] - keys[0]];
@@ -20,7 +22,7 @@ const part = (numbers, m, rows, keys) => {
 function legend(x, y, width, dark, map, [low, high]) {
   const steps = Float32Array.from({ length: 64 }, (_, step) => (map === "changes" ? step / 31.5 - 1 : step / 63));
   return drawn("g", { class: "rv-legend" }, drawn("text", { x, y: y + 5 }, low),
-    drawn("image", { href: pictured(steps, 1, 64, dark, map), x: x + 34, y, width, height: 10, preserveAspectRatio: "none" }),
+    drawn("image", { href: pictured(steps, 1, 64, dark, map), x: x + 34, y, width, height: 10, ...stretched }),
     drawn("text", { x: x + width + 40, y: y + 5 }, high));
 }
 
@@ -41,25 +43,26 @@ export function heatMap({ hover, pin }) {
     place = { left, top, cell, width };
     const [across, down] = [m * cell, n * cell];
     const height = top + down + 34;
-    root.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    root.setAttribute("width", width);
-    root.setAttribute("height", height);
+    sized(root, width, height);
     const every = Math.ceil(LETTER / cell);
     const labels = [];
     for (let row = 0; row < n; row += every) {
-      labels.push(drawn("text", { x: left - 6, y: top + (row + 0.5) * cell, "text-anchor": "end", "data-row": rows[0] + row },
+      const y = top + (row + 0.5) * cell;
+      labels.push(drawn("text", { x: left - 6, y, "text-anchor": "end", "data-row": rows[0] + row },
         short(layer.tokens[rows[0] + row], Math.floor(left / 7.2) - 1)));
     }
     for (let key = 0; key < m; key += every) {
       const x = left + (key + 0.5) * cell;
-      labels.push(drawn("text", { x, y: top - 6, transform: `rotate(-90 ${x} ${top - 6})`, "data-column": keys[0] + key },
+      const transform = `rotate(-90 ${x} ${top - 6})`;
+      labels.push(drawn("text", { x, y: top - 6, transform, "data-column": keys[0] + key },
         short(layer.key_tokens[keys[0] + key], 9)));
     }
     frames = { row: drawn("rect", { class: "rv-frame" }), column: drawn("rect", { class: "rv-frame" }) };
+    const size = { x: left, y: top, width: across, height: down };
+    const cells = part(shares, layer.key_tokens.length, rows, keys);
     root.replaceChildren(
-      drawn("image", { href: pictured(part(shares, layer.key_tokens.length, rows, keys), n, m, dark, map), x: left, y: top, width: across, height: down,
-        preserveAspectRatio: "none" }),
-      drawn("rect", { class: "rv-edge", x: left, y: top, width: across, height: down }),
+      drawn("image", { href: pictured(cells, n, m, dark, map), ...size, ...stretched }),
+      drawn("rect", { class: "rv-edge", ...size }),
       drawn("text", { class: "rv-axis", x: left, y: 10 }, t("key (is looked at) →")),
       drawn("text", { class: "rv-axis", x: left - 6, y: top - 8, "text-anchor": "end" }, t("query (looks) ↓")),
       ...labels, frames.row, frames.column, legend(left, top + down + 16, 120, dark, map, ends));
@@ -70,13 +73,17 @@ export function heatMap({ hover, pin }) {
     if (!frames) return;
     const { rows, keys } = shown;
     const { left, top, cell } = place;
-    const frame = (node, is, box) => Object.entries(is ? box : { width: 0, height: 0 }).forEach(([name, value]) => node.setAttribute(name, value));
     const inRows = chosen?.row >= rows[0] && chosen?.row < rows[1];
     const inKeys = chosen?.column >= keys[0] && chosen?.column < keys[1];
-    frame(frames.row, inRows, { x: left, y: top + (chosen?.row - rows[0]) * cell, width: (keys[1] - keys[0]) * cell, height: cell });
-    frame(frames.column, inKeys, { x: left + (chosen?.column - keys[0]) * cell, y: top, width: cell, height: (rows[1] - rows[0]) * cell });
+    const nothing = { width: 0, height: 0 };
+    const [across, down] = [(keys[1] - keys[0]) * cell, (rows[1] - rows[0]) * cell];
+    const y = top + (chosen?.row - rows[0]) * cell;
+    const x = left + (chosen?.column - keys[0]) * cell;
+    set(frames.row, inRows ? { x: left, y, width: across, height: cell } : nothing);
+    set(frames.column, inKeys ? { x, y: top, width: cell, height: down } : nothing);
     root.querySelectorAll("[data-row], [data-column]").forEach((label) => {
-      label.classList.toggle("rv-chosen", Number(label.dataset.row) === chosen?.row || Number(label.dataset.column) === chosen?.column);
+      const { row, column } = label.dataset;
+      label.classList.toggle("rv-chosen", Number(row) === chosen?.row || Number(column) === chosen?.column);
     });
   }
 
@@ -114,32 +121,30 @@ export function overview({ move }) {
     const scale = Math.min((width - left - 2) / m, (width - left) / n);
     shown.scale = scale;
     const size = { x: left, y: top, width: m * scale, height: n * scale };
-    root.setAttribute("viewBox", `0 0 ${width} ${top + n * scale + 2}`);
-    root.setAttribute("width", width);
-    root.setAttribute("height", top + n * scale + 2);
+    sized(root, width, top + n * scale + 2);
+    const most = Math.round((devicePixelRatio || 1) * Math.min(400, Math.max(m, n) * scale));
     frame = drawn("rect", { class: "rv-window" });
     root.replaceChildren(
-      drawn("image", { href: pictured(shares, n, m, dark, map, Math.round((devicePixelRatio || 1) * Math.min(400, Math.max(m, n) * scale))), ...size,
-        preserveAspectRatio: "none" }),
+      drawn("image", { href: pictured(shares, n, m, dark, map, most), ...size, ...stretched }),
       drawn("rect", { class: "rv-edge", ...size }),
       drawn("text", { class: "rv-axis", x: left, y: 9 }, t("key (is looked at) →")),
-      drawn("text", { class: "rv-axis", x: 8, y: top, transform: `rotate(-90 8 ${top})`, "text-anchor": "end" }, t("← query (looks)")), frame);
+      drawn("text", { class: "rv-axis", x: 8, y: top, transform: `rotate(-90 8 ${top})`, "text-anchor": "end" },
+        t("← query (looks)")),
+      frame);
     root.setAttribute("aria-label", t("the whole text, {n} tokens, and the window on it", { n }));
     frame.toggleAttribute("hidden", !shown.isLong);
-    set(shown);
-  }
-  function set({ rows, keys }) {
-    Object.assign(shown, { rows, keys });
-    const box = { x: left + keys[0] * shown.scale, y: top + rows[0] * shown.scale, width: (keys[1] - keys[0]) * shown.scale, height: (rows[1] - rows[0]) * shown.scale };
-    Object.entries(box).forEach(([name, value]) => frame.setAttribute(name, value));
+    const { rows, keys } = shown;
+    const spans = { width: (keys[1] - keys[0]) * scale, height: (rows[1] - rows[0]) * scale };
+    set(frame, { x: left + keys[0] * scale, y: top + rows[0] * scale, ...spans });
   }
   const drag = (event) => {
     if (!shown.isLong || (!event.buttons && event.type === "pointermove")) return;
     const box = root.getBoundingClientRect();
     const zoom = root.viewBox.baseVal.width / box.width;
-    move(((event.clientY - box.top) * zoom - top) / shown.scale, ((event.clientX - box.left) * zoom - left) / shown.scale);
+    const [down, across] = [(event.clientY - box.top) * zoom - top, (event.clientX - box.left) * zoom - left];
+    move(down / shown.scale, across / shown.scale);
   };
   root.addEventListener("pointerdown", (event) => { root.setPointerCapture(event.pointerId); drag(event); });
   root.addEventListener("pointermove", drag);
-  return { node: root, draw, set };
+  return { node: root, draw };
 }

@@ -1,6 +1,6 @@
 // A head as lines: the tokens that look at the left, those that are looked at on the right, and lines between them.
 
-import { drawn, short, widthOf } from "./dom.js";
+import { drawn, set, short, sized, widthOf } from "./dom.js";
 import { t } from "./words.js";
 
 export const DASHES = ["", "7 3", "2 3", "10 3 2 3", "1 4", "14 4"]; // a line style for each colour
@@ -25,7 +25,8 @@ export function strips({ hover, pin }) {
     const [from, to] = [start + aside, end + aside];
     return drawn("path", {
       d: `M${place.left} ${from}C${place.middle} ${from} ${place.middle} ${to} ${place.right} ${to}`,
-      class: `c${head}`, "stroke-dasharray": DASHES[head], "stroke-width": (strong ? 1.2 : 0.8) + (strong ? 3.5 : 2.2) * weight,
+      class: `c${head}`, "stroke-dasharray": DASHES[head],
+      "stroke-width": (strong ? 1.2 : 0.8) + (strong ? 3.5 : 2.2) * weight,
       "stroke-opacity": Math.min(1, (strong ? 0.3 : 0.1) + (strong ? 0.7 : 0.75) * Math.sqrt(weight)),
     });
   };
@@ -35,7 +36,8 @@ export function strips({ hover, pin }) {
     const { layer, rows, keys, heads } = shown;
     const count = Math.max(rows[1] - rows[0], keys[1] - keys[0]);
     const isLong = layer.tokens.length > rows[1] - rows[0] || layer.key_tokens.length > keys[1] - keys[0];
-    const longest = Math.max(...layer.tokens.slice(...rows).map(widthOf), ...layer.key_tokens.slice(...keys).map(widthOf), isLong ? 12 : 6);
+    const names = [...layer.tokens.slice(...rows), ...layer.key_tokens.slice(...keys)];
+    const longest = Math.max(...names.map(widthOf), isLong ? 12 : 6);
     const label = Math.max(64, Math.min(24 + 7.6 * longest, width * 0.26));
     const bars = Math.max(48, Math.min(130, width * 0.18));
     const height = Math.max(15, Math.min(24, 600 / count));
@@ -43,26 +45,29 @@ export function strips({ hover, pin }) {
     place = { label, bars, height, extra, left: label, right: width - label - bars, middle: (width - bars) / 2, width };
     place.y = (index) => TOP + (index + extra + 0.5) * height;
     const total = TOP + (count + 2 * extra) * height + 6;
-    root.setAttribute("viewBox", `0 0 ${width} ${total}`);
-    root.setAttribute("width", width);
-    root.setAttribute("height", total);
+    sized(root, width, total);
     const letters = Math.floor(label / 7.4) - 1;
     const token = (text, index, side, from) => {
       const y = place.y(index - from);
-      const x = side === "row" ? 0 : place.right + 4;
+      const isQuery = side === "row";
+      const x = isQuery ? 0 : place.right + 4;
+      const at = isQuery ? { x: label - 10, "text-anchor": "end" } : { x: x + 6 };
       return drawn("g", { "data-side": side, "data-index": index },
         drawn("rect", { x, y: y - height / 2 + 0.5, width: label - 4, height: height - 1, rx: 3, class: "rv-box" }),
-        drawn("text", { x: side === "row" ? label - 10 : x + 6, y, "text-anchor": side === "row" ? "end" : "start" }, short(text, letters)));
+        drawn("text", { ...at, y }, short(text, letters)));
     };
+    const thin = (height - 5) / heads.length;
+    const bar = (index) => (_, head) => drawn("rect", { class: `rv-bar c${head}`, x: width - bars + 2, width: bars - 38,
+      y: place.y(index - keys[0]) - (height - 5) / 2 + head * thin, height: Math.max(1.5, thin - 0.5) });
+    const atEnd = { class: "rv-number", x: width - 2, "text-anchor": "end" };
+    const number = (index) => drawn("text", { ...atEnd, y: place.y(index - keys[0]) });
     const range = ([from, to]) => Array.from({ length: to - from }, (_, index) => from + index);
     parts = {
       lines: drawn("g", { class: "rv-lines" }),
       queries: range(rows).map((index) => token(layer.tokens[index], index, "row", rows[0])),
       keys: range(keys).map((index) => token(layer.key_tokens[index], index, "column", keys[0])),
-      bars: range(keys).map((index) => heads.map((_, head) => drawn("rect", { class: `rv-bar c${head}`, x: width - bars + 2,
-        y: place.y(index - keys[0]) - (height - 5) / 2 + (head * (height - 5)) / heads.length,
-        width: bars - 38, height: Math.max(1.5, (height - 5) / heads.length - 0.5) }))),
-      numbers: range(keys).map((index) => drawn("text", { class: "rv-number", x: width - 2, y: place.y(index - keys[0]), "text-anchor": "end" })),
+      bars: range(keys).map((index) => heads.map(bar(index))),
+      numbers: range(keys).map(number),
       outside: drawn("g", { class: "rv-outside" }),
     };
     parts.title = drawn("text", { x: width - 2, y: 12, "text-anchor": "end", class: "rv-axis" });
@@ -126,10 +131,11 @@ export function strips({ hover, pin }) {
       const number = from + index;
       const isChosen = chosen?.[side] === number;
       let weight = 0;
-      if (side === "column" && chosen?.row !== undefined) weight = Math.max(...heads.map((_, head) => weightOf(head, chosen.row, number)));
-      if (side === "row" && chosen?.column !== undefined) weight = Math.max(...heads.map((_, head) => weightOf(head, number, chosen.column)));
-      group.setAttribute("class", isChosen ? "rv-chosen" : "");
-      group.firstChild.setAttribute("fill-opacity", isChosen ? 1 : 0.7 * Math.sqrt(weight));
+      const most = (row, key) => Math.max(...heads.map((_, head) => weightOf(head, row, key)));
+      if (side === "column" && chosen?.row !== undefined) weight = most(chosen.row, number);
+      if (side === "row" && chosen?.column !== undefined) weight = most(number, chosen.column);
+      set(group, { class: isChosen ? "rv-chosen" : "" });
+      set(group.firstChild, { "fill-opacity": isChosen ? 1 : 0.7 * Math.sqrt(weight) });
     });
     boxed(parts.queries, "row", rows[0]);
     boxed(parts.keys, "column", keys[0]);
@@ -171,26 +177,33 @@ export function strips({ hover, pin }) {
     };
     const count = keys[1] - keys[0];
     const above = ranked(0, keys[0]);
-    const slots = [...above.map((one, index) => [...one, index - above.length]), ...ranked(keys[1], m).map((one, index) => [...one, count + index])];
-    return slots.map(([weight, key, slot]) => {
+    const slots = [
+      ...above.map((one, index) => [...one, index - above.length]),
+      ...ranked(keys[1], m).map((one, index) => [...one, count + index]),
+    ];
+    return slots.map(([largest, key, slot]) => {
       const y = place.y(slot);
       heads.forEach((head, number) => {
-        if (head.weights[row * m + key] >= LEAST) lines.push(lineTo(from, y, head.weights[row * m + key], number, true));
+        const weight = head.weights[row * m + key];
+        if (weight >= LEAST) lines.push(lineTo(from, y, weight, number, true));
       });
-      const text = drawn("text", { x: place.right + 10, y }, `${slot < 0 ? "↑" : "↓"} ${short(layer.key_tokens[key], Math.floor(place.label / 7.4) - 6)} ${key}`);
-      return drawn("g", { "data-side": "column", "data-index": key }, text,
-        drawn("text", { class: "rv-number", x: place.width - 2, y, "text-anchor": "end" }, weight.toFixed(2)));
+      const name = short(layer.key_tokens[key], Math.floor(place.label / 7.4) - 6);
+      return drawn("g", { "data-side": "column", "data-index": key },
+        drawn("text", { x: place.right + 10, y }, `${slot < 0 ? "↑" : "↓"} ${name} ${key}`),
+        drawn("text", { class: "rv-number", x: place.width - 2, y, "text-anchor": "end" }, largest.toFixed(2)));
     });
   }
 
   /** The token under the mouse. */
   function at(event) {
     if (!shown) return null;
+    const { rows, keys } = shown;
     const box = root.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * place.width;
-    const index = Math.floor(((event.clientY - box.top) * (place.width / box.width) - TOP) / place.height) - place.extra;
-    if (x < place.left + 8 && index >= 0 && index < shown.rows[1] - shown.rows[0]) return { row: shown.rows[0] + index };
-    if (x > place.right - 8 && index >= 0 && index < shown.keys[1] - shown.keys[0]) return { column: shown.keys[0] + index };
+    const zoom = place.width / box.width;
+    const x = (event.clientX - box.left) * zoom;
+    const index = Math.floor(((event.clientY - box.top) * zoom - TOP) / place.height) - place.extra;
+    if (x < place.left + 8 && index >= 0 && index < rows[1] - rows[0]) return { row: rows[0] + index };
+    if (x > place.right - 8 && index >= 0 && index < keys[1] - keys[0]) return { column: keys[0] + index };
     return null;
   }
   root.addEventListener("pointermove", (event) => hover(at(event)));

@@ -40,7 +40,8 @@ const CHINESE = {
   "no token is chosen: arrow keys choose one": "尚未选择词元：用方向键选择",
   token: "词元",
   "the text": "文字",
-  ["Point at a token to see what it looks at; click to keep it. Shift-click a head, or press Space on it, to see several at once."]:
+  ["Point at a token to see what it looks at; click to keep it. "
+    + "Shift-click a head, or press Space on it, to see several at once."]:
     "指向一个词元，看它在看什么；点击可固定。按住 Shift 点击一个头，或在其上按空格键，可同时看几个头。",
   "“{token}” looks at": "“{token}” 在看",
   "“{token}” is looked at by": "在看 “{token}” 的有",
@@ -65,8 +66,9 @@ const CHINESE = {
   after: "之后",
   before: "之前",
   "{first} minus {second}": "{first}减{second}",
-  "small pictures: {first} minus {second}": "小图：{first}减{second}",
-  "The operands of this head are not in this page: it has those of the head that it opens with.": "本页没有这个头的操作数，只有打开时那个头的。",
+  "small pictures: {minus}": "小图：{minus}",
+  "The operands of this head are not in this page: it has those of the head that it opens with.":
+    "本页没有这个头的操作数，只有打开时那个头的。",
   // inside.js
   "scores from queries and keys": "由查询和键得到评分",
   "weights from scores and mask": "由评分和掩蔽得到权重",
@@ -86,13 +88,16 @@ const CHINESE = {
   "weights = softmax(scores + mask)": "权重 = softmax(评分 + 掩蔽)",
   "output = Σ weight · value": "输出 = Σ 权重 · 值",
   "the numbers of this query": "这个查询的数据",
-  "This model adds something to its scores, such as a position bias: the weights are its own, and not the softmax of these scores alone.":
+  ["This model adds something to its scores, such as a position bias: "
+    + "the weights are its own, and not the softmax of these scores alone."]:
     "这个模型在评分上另加了一项，例如位置偏置：这里的权重是模型自己的，不只是这些评分的 softmax。",
   "the product of query and key in every dimension": "查询与键在每一维上的乘积",
   "q · k by dimension, “{query}” · “{key}”": "逐维的 q · k，“{query}” · “{key}”",
-  "q[{d}] · k[{d}] = {q} · {k} = {term}. Over all dimensions q·k = {product}, and the score is {scale} · {product} = {score}.":
+  ["q[{d}] · k[{d}] = {q} · {k} = {term}. Over all dimensions q·k = {product}, "
+    + "and the score is {scale} · {product} = {score}."]:
     "q[{d}] · k[{d}] = {q} · {k} = {term}。各维相加 q·k = {product}，评分为 {scale} · {product} = {score}。",
-  "“{query}” may not look at “{key}”: its score becomes −∞ and its weight 0.": "“{query}” 不可看 “{key}”：评分变为 −∞，权重为 0。",
+  "“{query}” may not look at “{key}”: its score becomes −∞ and its weight 0.":
+    "“{query}” 不可看 “{key}”：评分变为 −∞，权重为 0。",
   "“{query}” → “{key}”: e^{score} / Σ e^score = {weight}.": "“{query}” → “{key}”：e^{score} / Σ e^评分 = {weight}。",
   "output of “{query}”, dimension {c}": "“{query}” 的输出，第 {c} 维",
   "What “{query}” does with every key": "“{query}” 与每个键",

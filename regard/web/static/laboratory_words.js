@@ -71,7 +71,8 @@ addWords({
   "Type a text: what may come next, what every head adds to it, and what happens without that head.":
     "输入一段文字：接下来可能是什么，每个头贡献了多少，以及去掉这个头会怎样。",
   "Your models, every layer, head and token; and two of them side by side.": "你的模型：每一层、每一个头、每一个词元；也可以并排比较两个模型。",
-  "These models come with regard. To see yours: `regard explore FOLDER`, or in Python `regard.explore(model, tokenizer)`.":
+  ["These models come with regard. To see yours: `regard explore FOLDER`, "
+    + "or in Python `regard.explore(model, tokenizer)`."]:
     "这些模型随 regard 附带。要看你自己的：`regard explore FOLDER`，或在 Python 中 `regard.explore(model, tokenizer)`。",
   model: "模型",
   text: "文字",

@@ -15,7 +15,8 @@ const LEADS = {
   language: "Type a text: what may come next, what every head adds to it, and what happens without that head.",
   model: "Your models, every layer, head and token; and two of them side by side.",
 };
-const GIVE = "These models come with regard. To see yours: `regard explore FOLDER`, or in Python `regard.explore(model, tokenizer)`.";
+const GIVE = "These models come with regard. To see yours: `regard explore FOLDER`, "
+  + "or in Python `regard.explore(model, tokenizer)`.";
 const START = {
   heads: "the tired king watches a horse. she laughs in my garden. the tired king watches a",
   translate: "the cat is on the mat",
@@ -30,14 +31,18 @@ export async function textTab(root, page, tab) {
   const offered = await ask("models", {});
   if (!offered) return;
   const isText = ({ kind }) => kind !== "images";
-  const fitting = offered.models.filter((one) => (tab === "translate" || tab === "language" ? one.kind === tab : isText(one)));
+  const isOneKind = tab === "translate" || tab === "language";
+  const fitting = offered.models.filter((one) => (isOneKind ? one.kind === tab : isText(one)));
   const given = fitting.filter((one) => one.given);
   const models = tab === "model" && given.length ? given : fitting;
   if (tab === "model" && !given.length) root.append(element("p", { class: "note" }, t(GIVE)));
   const first = models.find(({ kind, given: own }) => own || kind !== "translate") ?? models[0];
-  const selected = (name, fallback) => (models.some((one) => one.name === page.values.get(name)) ? page.values.get(name) : fallback);
-  const chooser = (id, fallback) => element("select", { id, onchange: () => request(true) }, ...models.map(({ name, parameters }) =>
-    element("option", { value: name, selected: name === selected(id, fallback) }, `${name} (${counted(parameters)})`)));
+  const chooser = (id, fallback) => {
+    const wanted = page.values.get(id);
+    const chosen = models.some(({ name }) => name === wanted) ? wanted : fallback;
+    return element("select", { id, onchange: () => request(true) }, ...models.map(({ name, parameters }) =>
+      element("option", { value: name, selected: name === chosen }, `${name} (${counted(parameters)})`)));
+  };
   const area = (id, label, start) => {
     const node = element("textarea", { id, rows: "2", maxlength: "20000", "aria-label": label, oninput: () => soon() });
     node.value = page.values.get(id) ?? start;
@@ -45,8 +50,10 @@ export async function textTab(root, page, tab) {
   };
   const model = chooser("model", first.name);
   const text = area("text", t("text"), START[tab]);
-  const [otherModel, otherText] = [chooser("model2", models.at(-1).name), area("text2", t("the other text"), OTHER_TEXT)];
-  const compare = segmented(t("compare with"), [["", t("nothing")], ["text", t("another text")], ["model", t("another model")]], (value) => {
+  const otherModel = chooser("model2", models.at(-1).name);
+  const otherText = area("text2", t("the other text"), OTHER_TEXT);
+  const modes = [["", t("nothing")], ["text", t("another text")], ["model", t("another model")]];
+  const compare = segmented(t("compare with"), modes, (value) => {
     page.set({ compare: value || null });
     arrange();
     request();
@@ -61,10 +68,11 @@ export async function textTab(root, page, tab) {
       ...(canCompare ? [element("span", {}, t("compare with")), compare.node] : [])),
     text, otherBox, result, ...(writer ? [writer.node] : []), view);
 
-  const mode = () => (canCompare ? page.values.get("compare") ?? "" : "");
+  const mode = () => (canCompare && ["text", "model"].includes(page.values.get("compare")) ? page.values.get("compare") : "");
   function arrange() {
     compare.set(mode());
-    otherBox.replaceChildren(...(mode() === "text" ? [otherText] : mode() === "model" ? [element("label", { for: "model2" }, t("the other model"), " "), otherModel] : []));
+    const label = element("label", { for: "model2" }, t("the other model"), " ");
+    otherBox.replaceChildren(...{ "": [], text: [otherText], model: [label, otherModel] }[mode()]);
   }
 
   const sourceOf = (answer) => makeSource(answer, {
@@ -79,14 +87,16 @@ export async function textTab(root, page, tab) {
     writer?.show(answer);
     const state = Object.fromEntries(STATE.map((name) => [name, page.values.get(name)]));
     const names = mode() === "model" ? [sent.model, sent.other?.model] : [t("first text"), t("second text")];
-    showAttention(view, sourceOf(answer), { state, changed: (changes) => page.set(changes), other: other && sourceOf(other), names });
+    const changed = (changes) => page.set(changes);
+    showAttention(view, sourceOf(answer), { state, changed, other: other && sourceOf(other), names });
   });
 
   function request(step = false) {
     if (!text.value.trim()) return;
     const both = { model: model.value, text: text.value };
     const others = { text: { ...both, text: otherText.value }, model: { ...both, model: otherModel.value } }[mode()];
-    page.set({ ...both, text2: mode() === "text" ? otherText.value : null, model2: mode() === "model" ? otherModel.value : null }, { step });
+    const [text2, model2] = [mode() === "text" ? otherText.value : null, mode() === "model" ? otherModel.value : null];
+    page.set({ ...both, text2, model2 }, { step });
     show({ ...both, other: others?.text.trim() ? others : null });
   }
   let timer = 0;
@@ -113,8 +123,10 @@ function outputs(answer, root) {
 
 /** Which words looked at which: a row for each word of the translation, its largest weight in bold. */
 function aligned({ source, target, weights }, dark) {
-  return element("div", { class: "scrolled", tabindex: "0", role: "group", "aria-label": t("words: who looked at whom, over all layers and heads") }, element("table", { class: "aligned" },
-    element("caption", {}, t("words: who looked at whom, over all layers and heads")),
+  const caption = t("words: who looked at whom, over all layers and heads");
+  const box = { class: "scrolled", tabindex: "0", role: "group", "aria-label": caption };
+  return element("div", box, element("table", { class: "aligned" },
+    element("caption", {}, caption),
     element("tr", {}, element("td"), ...source.map((word) => element("th", { scope: "col" }, word))),
     ...target.map((word, i) => {
       const largest = Math.max(...weights[i]);
