@@ -252,7 +252,7 @@ def edited(call: AttentionCall) -> AttentionCall:
 
 def has_editors() -> bool:
     """Whether there is an editor in this thread."""
-    return bool(_editors.get())
+    return _blocks > 0 and bool(_editors.get())  # in this order, for a ContextVar cannot be compiled
 
 
 def notify(

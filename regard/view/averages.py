@@ -77,8 +77,10 @@ class Average:
         if record.normalized is not None and _part_of(self.contracted, record.normalized):
             # Along outputs of a learned matrix: a router, a code book, classes.
             return record.product is not None or not any(map(ax.is_projected, self.contracted))
-        # A softmax along another axis, or none: along one of the scores' two.
-        return record.product is not None and self.contracted in record.product.axes[1:]
+        # A softmax along another axis, or none: along one of the scores' two, which enumerates positions.
+        if record.product is None or self.contracted not in record.product.axes[1:]:
+            return False
+        return record.normalized is not None or not any(map(ax.is_projected, self.contracted))
 
     @property
     def problem(self) -> str | None:

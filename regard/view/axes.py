@@ -425,6 +425,14 @@ def multiplied(learned_left: bool, learned_right: bool) -> Callable[[Axes, Axes]
     return make
 
 
+def _as_complex(axes: Axes, arguments: Sequence[Any], shape: Sequence[int]) -> Axes:
+    return axes[:-1]
+
+
+def _as_real(axes: Axes, arguments: Sequence[Any], shape: Sequence[int]) -> Axes:
+    return (*axes, fresh(2))
+
+
 Rule = Callable[[Axes, Sequence[Any], Sequence[int]], Axes]
 RULES: dict[Any, Rule] = {
     "view": _view,
@@ -452,6 +460,8 @@ RULES: dict[Any, Rule] = {
     "unfold": _gathered,
     "constant_pad_nd": _padded,
     "convolution": _convolved,
+    "view_as_complex": _as_complex,  # rotary positions as complex numbers
+    "view_as_real": _as_real,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["constructed", "running"]
+__all__ = ["all_running", "constructed", "running"]
 
 PARTS = (nn.Softmax, nn.LogSoftmax, nn.Dropout, nn.Identity)  # of a module that attends
 OURS = ("regard.attention", "regard.models")  # which notify observers themselves
@@ -21,17 +21,21 @@ OURS = ("regard.attention", "regard.models")  # which notify observers themselve
 
 def running(modules: Container[nn.Module], *, ours: bool = True) -> nn.Module | None:
     """The innermost of these modules that is running. ours: also where one of regard's functions is within it."""
+    return next(all_running(modules, ours=ours), None)
+
+
+def all_running(modules: Container[nn.Module], *, ours: bool = True) -> Iterator[nn.Module]:
+    """All of these modules that are running, the innermost first; a module may come twice."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not ours and frame.f_globals.get("__name__", "").startswith(OURS):
-            return None
+            return
         code = frame.f_code
         if code.co_argcount and code.co_varnames[0] == "self":
             module = frame.f_locals.get("self")
             if isinstance(module, nn.Module) and module in modules and not isinstance(module, PARTS):
-                return module
+                yield module
         frame = frame.f_back
-    return None
 
 
 def constructed(frame: FrameType | None, args: Sequence[Any]) -> Tensor | None:

@@ -64,7 +64,7 @@ class FusedCall:
             fits = tuple(map(ax.axis_size, made)) == tuple(shape)
             return made if fits else tuple(map(ax.fresh, shape))
 
-        return State(None, "output", parents=parents, make=make)
+        return State(None, "output", parents=parents, make=make, shape=shape)
 
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call. operands: whether its output is wanted where the function does not return it."""

@@ -25,7 +25,7 @@ from regard.attention.observers import AttentionCall, Observer, edited, has_edit
 from regard.view import axes as ax
 from regard.view.averages import Average, combined, flat
 from regard.view.axes import Axes
-from regard.view.frames import constructed, running
+from regard.view.frames import all_running, constructed, running
 from regard.view.fused_calls import FUSED, FusedCall, nested_call
 from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
 from regard.view.maps import Unrecognised
@@ -184,7 +184,7 @@ class Tracker(TorchDispatchMode):
             return result
         if result.is_nested:
             return self._nested(name, args, result)
-        if not result.is_floating_point():
+        if not result.is_floating_point() and not result.is_complex() and not self.lineage.is_learned(args):
             return result
         if name in PRODUCTS:
             left, right = (args[place] for place in PRODUCTS[name])
@@ -200,9 +200,15 @@ class Tracker(TorchDispatchMode):
     def _multiply(self, left: Tensor, right: Tensor, result: Tensor) -> Tensor:
         """(batch, n, k) × (batch, k, m), or without a batch."""
         one, other = self.lineage.state(left), self.lineage.state(right)
-        state = State(None, parents=(one, other), make=ax.multiplied(one.learned, other.learned))
+        learned_left, learned_right = one.learned > 0, other.learned > 0
+        if learned_left and learned_right and (one.learned, other.learned) != (2, 2):  # learned vectors, projected
+            learned_left = one.learned > other.learned
+            learned_right = not learned_left
+        make = ax.multiplied(learned_left, learned_right)
+        state = State(None, parents=(one, other), make=make, shape=result.shape)
+        state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
-        if one.learned or other.learned:
+        if learned_left or learned_right:
             return result
         records = combined(one, other)
         if records:
@@ -408,13 +414,25 @@ class Tracker(TorchDispatchMode):
     def _module(self) -> nn.Module | None:
         return running(self.paths, ours=False)
 
-    def _meet(self, tensor: Tensor) -> None:
-        """A tensor whose making was not seen, in a module that attends by its name."""
-        module = self._module()
-        if module is not None and self._calls:
-            self._receivers.add(module)
-        if module is not None and _is_named(module):
-            self._strangers.setdefault(module, tuple(tensor.shape))
+    def _meet(self, tensor: Tensor) -> bool:
+        """A tensor whose making was not seen: whether it belongs to the module, as those of functional_call do.
+
+        Else, if its shape is that of a sequence of vectors, it is an input, or was computed elsewhere.
+        """
+        modules = list(dict.fromkeys(all_running(self.paths, ours=False)))
+        if not modules or not tensor.dim():
+            return False
+        for module in modules:
+            held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+            if any(tensor is one for one in held):
+                return True
+        module = modules[0]
+        if tensor.dim() > 2 and tensor.is_floating_point():
+            if self._calls:
+                self._receivers.add(module)
+            if _is_named(module):
+                self._strangers.setdefault(module, tuple(tensor.shape))
+        return False
 
     def _begin(self, record: Weights) -> None:
         """Weights that may be multiplied with values."""
@@ -429,7 +447,8 @@ class Tracker(TorchDispatchMode):
         product = record.product
         if product is not None and product.averaged:  # by other weights of the same scores
             record.reported = True
-        if not record.reported and (product is not None or _is_named(record.module)):
+        is_softmax = product is not None and record.normalized is not None
+        if not record.reported and (is_softmax or _is_named(record.module)):
             self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values", product)
         record.scores = None
         record.reported = True

@@ -95,26 +95,28 @@ class State:
 
     stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
     in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "noise" · "": none
-    learned: it is a parameter, or a view of one · before: weights, and their axes, without dropout or values
+    learned: it is a parameter (2), or a view of one (1), which may be of vectors that are learned · before: weights, and their axes, without dropout or values
 
     Axes are found out when they are asked for: `make` does so from those of the `parents`, or returns None, if it needs
     those of the `others` as well. Most are never asked for.
     """
 
-    __slots__ = ("_axes", "_make", "_others", "_parents", "before", "learned", "record", "reference", "stage")
+    __slots__ = ("_axes", "_make", "_others", "_parents", "_shape", "before", "learned", "record", "reference", "stage")
 
     def __init__(
         self,
         axes: Axes | None,
         stage: str = "",
         record: Any = None,
-        learned: bool = False,
+        learned: int = 0,
         before: tuple[Tensor, Axes] | None = None,
         *,
         parents: Sequence[State] = (),
         make: Callable[..., Axes | None] | None = None,
         others: Sequence[State] = (),
+        shape: Sequence[int] = (),
     ) -> None:
+        self._shape = shape
         self._axes, self._parents, self._make, self._others = axes, parents, make, others
         self.stage, self.record, self.learned, self.before = stage, record, learned, before
         self.reference: weakref.ref[Tensor] | None = None
@@ -139,7 +141,10 @@ class State:
                 waiting.pop()
             else:
                 assert state._make is not None
-                state._axes = state._make(*(parent._axes for parent in state._parents))
+                try:
+                    state._axes = state._make(*(parent._axes for parent in state._parents))
+                except (IndexError, ValueError):  # a form of an operation that its rule does not know
+                    state._axes = tuple(ax.fresh(size, opaque=True) for size in state._shape)
                 if state._axes is None:
                     state._parents, state._others = (*state._parents, *state._others), ()
                 else:
@@ -149,12 +154,12 @@ class State:
 class Lineage:
     """What is known of the tensors of a running model.
 
-    parameters: numbers (`id`) of those that are learned · meet: is called with a tensor whose making was not seen ·
-    begin: is called with weights that may turn out to be attention's
+    parameters: numbers (`id`) of those that are learned · meet: says of a tensor whose making was not seen whether it
+    is learned · begin: is called with weights that may turn out to be attention's
     """
 
     def __init__(
-        self, parameters: set[int], meet: Callable[[Tensor], object], begin: Callable[[Weights], object]
+        self, parameters: set[int], meet: Callable[[Tensor], bool], begin: Callable[[Weights], object]
     ) -> None:
         self._states: dict[int, State] = {}
         self._parameters, self._meet, self._begin = parameters, meet, begin
@@ -169,10 +174,8 @@ class Lineage:
         state = self.known(tensor)
         if state is None:
             learned = id(tensor) in self._parameters or isinstance(tensor, nn.Parameter)
-            state = State(ax.first_axes(tensor), learned=learned)
+            state = State(ax.first_axes(tensor), learned=2 if learned or self._meet(tensor) else 0)
             self.remember(tensor, state)
-            if not learned and tensor.dim() > 2 and tensor.is_floating_point():
-                self._meet(tensor)
         return state
 
     def axes(self, tensor: Tensor) -> Axes:
@@ -210,10 +213,11 @@ class Lineage:
                 None,
                 state.stage,
                 state.record,
-                state.learned,
+                state.learned if name == "t" or not state.learned else 1,
                 state.before,
                 parents=(state,),
                 make=lambda axes: rule(axes, arguments, shape),
+                shape=shape,
             )
             return self._reduced(name, state, made) if rule is ax.reduced else made
         if operation.is_pointwise:
@@ -224,9 +228,20 @@ class Lineage:
             return self.state(first)
         if first is None:
             return State(ax.first_axes(result))
-        if first.is_nested or not first.is_floating_point():
+        if first.is_nested:
             return None
-        return _otherwise(self.state(first), result)
+        state = _otherwise(self.state(first), result)
+        state.learned = 0 if name.endswith("_like") else self._all_learned(args)
+        return state
+
+    def _all_learned(self, args: Sequence[Any]) -> int:
+        """Whether all that an operation was given is learned: then what it makes is, too, such as normed weights."""
+        return min(self.state(tensor).learned for tensor in tensors_in(args))
+
+    def is_learned(self, args: Sequence[Any]) -> bool:
+        """Whether the first argument is known to be learned."""
+        state = self.known(args[0]) if args and isinstance(args[0], Tensor) else None
+        return id(args[0]) in self._parameters if state is None and args else state is not None and state.learned > 0
 
     def part(
         self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int
@@ -242,17 +257,21 @@ class Lineage:
             sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
             shape, start = part.shape, sum(sizes[:number])
             make = lambda axes: ax.RULES["slice"](axes, (dim, start), shape)  # noqa: E731
-            return State(None, state.stage, state.record, state.learned, state.before, parents=(state,), make=make)
+            return State(
+                None, state.stage, state.record, state.learned, state.before, parents=(state,), make=make, shape=shape
+            )
         if name == "unbind":
             dim, shape = args[1] if len(args) > 1 else options.get("dim", 0), part.shape
-            return State(None, parents=(state,), make=lambda axes: ax.RULES["select"](axes, (dim,), shape))
+            return State(None, parents=(state,), make=lambda axes: ax.RULES["select"](axes, (dim,), shape), shape=shape)
         same = part.shape == first.shape
         if name == "native_dropout" and same:
             before = state.before or (first, state.axes) if state.stage == "weights" else None
             return State(state.axes, state.stage, state.record, before=before)
         if name in REDUCTIONS:
             return State(ax.RULES["amax"](state.axes, args[1:], part.shape))
-        return _otherwise(state, part)
+        made = _otherwise(state, part)
+        made.learned = state.learned and self._all_learned(args)
+        return made
 
     def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
         tensors = [tensor for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
@@ -270,14 +289,18 @@ class Lineage:
 
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
         if scores is not None and {state.stage for state in states} <= {"scores", ""}:
-            return State(None, "scores", scores.record, parents=states, make=joined)
-        return State(None, parents=states, make=joined)
+            return State(None, "scores", scores.record, parents=states, make=joined, shape=shape)
+        return State(None, parents=states, make=joined, shape=shape)
 
     # ----------------------------------------------------------------------------------------- from scores to weights
 
     def _pointwise(self, name: str, args: Sequence[Any], result: Tensor) -> State:
         """A result with one element for each of its operands'."""
-        operands = [(tensor, self.state(tensor)) for tensor in tensors_in(args) if tensor.is_floating_point()]
+        operands = [
+            (tensor, self.state(tensor))
+            for tensor in tensors_in(args)
+            if tensor.is_floating_point() or tensor.is_complex()
+        ]
         operands = [(tensor, state) for tensor, state in operands if not tensor.is_nested]
         operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
         if name == "bernoulli" or not operands:
@@ -381,7 +404,7 @@ def tensors_in(args: Any) -> list[Tensor]:
 def _otherwise(state: State, result: Tensor) -> State:
     """After an operation without a rule."""
     shape = result.shape
-    return State(None, parents=(state,), make=lambda axes: ax.other_axes(axes, shape))
+    return State(None, parents=(state,), make=lambda axes: ax.other_axes(axes, shape), shape=shape)
 
 
 def _elementwise(operands: Sequence[State], shape: Sequence[int]) -> State:
@@ -392,8 +415,8 @@ def _elementwise(operands: Sequence[State], shape: Sequence[int]) -> State:
             return None
         return ax.broadcast(shape, axes)
 
-    learned = all(state.learned for state in operands)
-    return State(None, learned=learned, parents=operands[:1], make=make, others=operands[1:])
+    learned = min(state.learned for state in operands)
+    return State(None, learned=learned, parents=operands[:1], make=make, others=operands[1:], shape=shape)
 
 
 def _adds_axes(axes: Axes, weights: Axes) -> bool:

@@ -479,3 +479,70 @@ def test_damaged_files_are_refused(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match="damaged"):
         regard.load_capture(path)
+
+
+# --------------------------------------------------------------------------------------------- what is not attention
+
+
+class Net(nn.Module):
+    """A feed-forward net with a ReLU, whose second matrix averages nothing."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.one, self.two = nn.Linear(SIZE, 31), nn.Linear(31, SIZE)
+        change(self)
+
+    def forward(self, rows):
+        return self.two(functional.relu(self.one(rows)))
+
+
+class Plain(nn.Module):
+    """The same, of matrices that are no parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.randn(SIZE, 31), torch.randn(31, SIZE)
+
+    def forward(self, rows):
+        return (rows @ self.one).sigmoid() @ self.two
+
+
+def low_rank(net):
+    class Added(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = nn.Parameter(torch.randn(31, 3)), nn.Parameter(torch.randn(3, SIZE))
+
+        def forward(self, weight):
+            return weight + self.left @ self.right
+
+    torch.nn.utils.parametrize.register_parametrization(net.one, "weight", Added())
+
+
+NETS = {
+    "plain": lambda: Net(lambda net: None),
+    "no parameters": Plain,
+    "weight norm": lambda: Net(lambda net: torch.nn.utils.parametrizations.weight_norm(net.one)),
+    "spectral norm": lambda: Net(lambda net: torch.nn.utils.parametrizations.spectral_norm(net.two)),
+    "low rank": lambda: Net(low_rank),
+}
+
+
+@pytest.mark.parametrize("functional_parameters", [True, False])
+@pytest.mark.parametrize("name", NETS)
+def test_nets_are_no_attention(name, functional_parameters):
+    model = nn.Sequential(Direct(), Flattened(), NETS[name]()).eval()
+    parameters = {name: parameter.detach().clone() for name, parameter in model.state_dict().items()}
+
+    def run():
+        return torch.func.functional_call(model, parameters, rows()) if functional_parameters else model(rows())
+
+    with torch.no_grad(), regard.capture(model) as seen:
+        run()
+    assert [(layer.name, layer.weights.shape[1]) for layer in seen] == [("0", HEADS)]
+    assert not seen.unrecognised
+
+
+class Flattened(nn.Module):
+    def forward(self, heads):
+        return heads.transpose(1, 2).flatten(2)
