@@ -27,7 +27,10 @@ def head_scores(maps: Sequence[AttentionMap]) -> Scores:
     for layer in maps:
         numbers = {token: number for number, token in enumerate(layer.key_tokens)}
         ids = torch.tensor([[numbers[token] for token in layer.key_tokens]])
-        is_known = layer.kind != "cross" and not layer.keys and set(layer.queries) <= set(range(ids.shape[1]))
+        places = range(ids.shape[1])
+        is_known = (
+            layer.kind != "cross" and list(layer.keys or places) == list(places) and set(layer.queries) <= {*places}
+        )
         pairs = Pairs(layer, ids if is_known else None, None)
         for name, score in SCORES.items():
             applies = score.cross == (layer.kind == "cross") and min(layer.weights.shape[2:]) > 0

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.attention import keep, masked_softmax
 from regard.models.model import evaluation
 from regard.view.attribution import Attribution
 from regard.view.intervene import intervene
@@ -74,6 +75,5 @@ def _logits(store: ModelStore, kept: Kept, cut: frozenset[tuple[int, int]]) -> T
 
 
 def _probabilities(logits: Tensor, temperature: float, top_k: int) -> Tensor:
-    if 0 < top_k < len(logits):
-        logits = torch.where(logits >= logits.topk(top_k).values[-1], logits, -torch.inf)
-    return (logits / temperature).softmax(-1)
+    kept = logits >= logits.topk(min(top_k or len(logits), len(logits))).values[-1]
+    return masked_softmax(logits[None] / temperature, keep(kept[None]))[0]

@@ -15,6 +15,7 @@ from regard.attention.capture import AttentionMap
 from regard.view import fonts, page
 from regard.view.attention import AttentionDisplay
 from regard.view.reading import read
+from regard.view.scores import head_scores, most_telling
 from regard.view.widths import TrainingWidthsDisplay
 from tests.fonts import system_font
 from tests.training import tiny
@@ -219,3 +220,22 @@ def test_widths_over_training(tmp_path):
     with pytest.raises(ValueError, match="train with --widths"):
         TrainingWidthsDisplay.from_run(tmp_path / "plain")
     assert tiny.losses(tmp_path / "plain") == tiny.losses(tmp_path / "run")  # observing changes nothing
+
+
+def test_scores_of_a_text_are_those_of_find_heads():
+    """What does not need repeated tokens; and of repeated ones, those of the text."""
+    model = regard.LanguageModel(31, 24, 2, 3).eval()
+    ids = torch.tensor([[3, 5, 7, 11, 3, 5, 2, 13, 3, 5, 7]])
+    with regard.capture(model) as seen:
+        model(ids)
+    display = AttentionDisplay(seen, [str(number) for number in ids[0].tolist()])
+    scores, found = head_scores(display.maps), regard.find_heads(model, ids)
+    for name in ("previous_token", "first_token", "fixed_offset"):
+        expected = [[head.scores[name] for head in found.heads if head.layer == layer] for layer in (0, 1)]
+        numpy.testing.assert_allclose(scores[name.replace("_", " ")], expected, atol=1e-6)
+    weights = display.maps[1].weights[0]
+    pairs = {4: [1], 5: [2], 8: [1, 5], 9: [2, 6], 10: [3]}  # what came after the same token
+    expected = [sum(float(head[row, keys].sum()) for row, keys in pairs.items()) / 5 for head in weights]
+    numpy.testing.assert_allclose(scores["induction"][1], expected, atol=1e-6)
+    assert scores["alignment"] == [[None] * 3] * 2
+    assert most_telling({**scores, "induction": [[0.0, 0.1, 0.0], [0.9, 0.0, 0.1]]}) == (1, 0)

@@ -187,6 +187,8 @@ def test_a_click_cuts_a_head_and_the_bars_show_what_that_changes(page, server):
     go(page, server, f"language?model=small%20language&text={STORY}")
     page.locator(".contributions [role=gridcell]").last.wait_for()
     before = bars(page)
+    assert page.locator(".rv-chip").inner_text() == "layer 2, head 0"
+    assert page.locator(".rv-badge").first.inner_text().startswith("induction")
     assert next(iter(before)) == "␣horse"
     assert float(before["␣horse"][0]) > 50
     assert page.locator(".contributions [role=gridcell]").count() == 12

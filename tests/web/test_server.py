@@ -14,6 +14,7 @@ import torch
 import regard
 from regard.tour.runner import run_section
 from regard.web import training
+from regard.web.model_store import SMALL
 from regard.web.server import FILES, free_socket
 from regard.web.tour import Tour
 from tests.tour import small
@@ -145,6 +146,10 @@ def test_bodies_are_bounded(server):
         ("picture", {"model": "vit", "picture": "?"}, "picture: expected a file's content"),
         ("picture", {"model": "vit", "picture": base64.b64encode(b"nothing").decode()}, "the picture: is no picture"),
         ("train", {"kind": "everything"}, "kind: expected one of"),
+        ("next", {"display": 99}, "no longer kept"),
+        ("next", {"display": 99, "temperature": 0}, "no longer kept"),
+        ("contributions", {"display": -1, "token": 0}, "display: expected a number from 0"),
+        ("inside", {"display": 99, "layer": 0, "head": 0, "row": 0, "key": 0}, "no longer kept"),
     ],
 )
 def test_what_cannot_be_answered_is_an_error_that_says_why(server, name, fields, message):
@@ -303,3 +308,83 @@ def test_other_values_are_refused(touring, fields):
     status, answer = touring.ask("section", **fields)
     assert status == 400
     assert answer["error"]
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("next", {"temperature": 0}, "temperature: expected a number from 0.05"),
+        ("next", {"top_k": 1.5}, "top_k: expected a whole number"),
+        ("next", {"cut": [[0]]}, "cut: expected rows of 2"),
+        ("next", {"cut": [[7, 0]]}, "is not among those that attended"),
+        ("contributions", {"token": 10**6}, "target: expected numbers"),
+        ("inside", {"layer": 3, "head": 0, "row": 0, "key": 0}, "layer: expected a number from 0 to 2"),
+    ],
+)
+def test_what_cannot_be_cut_or_explained_is_an_error_that_says_why(server, name, fields, message):
+    _, display = server.ask("text", model="small language", text="the cat is on the mat")
+    status, answer = server.ask(name, display=display["display"], **fields)
+    assert (status, message in answer["error"]) == (400, True), answer
+
+
+def test_a_model_that_writes_nothing_has_no_next_word(server):
+    _, display = server.ask("text", model="small translator", text="the cat")
+    status, answer = server.ask("next", display=display["display"])
+    assert (status, answer["error"]) == (400, "model: small translator predicts no next word")
+
+
+def test_next_tokens_are_those_of_the_model_and_of_one_without_a_head(server):
+    """By temperature, among the top, and the same as by hand."""
+    model, text = regard.load(SMALL["small language"]), "the cat is on the mat. the cat is on the"
+    _, display = server.ask("text", model="small language", text=text)
+    ids = torch.tensor([model.tokenizer.encode(text).ids])
+    with torch.no_grad():
+        before = (model(ids)[0, -1] / 0.7).softmax(-1)
+        with regard.intervene(model) as edit:
+            edit.ablate(2, 0)
+            after = (model(ids)[0, -1] / 0.7).softmax(-1)
+    fields = {"display": display["display"], "temperature": 0.7}
+    _, answer = server.ask("next", **fields)
+    assert answer["change"] is None
+    for token in answer["tokens"]:
+        assert token["before"] == pytest.approx(float(before[token["id"]]), abs=1e-5)
+    assert [token["id"] for token in answer["tokens"]] == before.topk(10).indices.tolist()
+    _, cut = server.ask("next", **fields, cut=[[2, 0]])
+    for token in cut["tokens"]:
+        assert token["after"] == pytest.approx(float(after[token["id"]]), abs=1e-5)
+    assert cut["change"] == pytest.approx(float((after * (after / before).log()).sum()), abs=1e-4)
+    _, top = server.ask("next", **fields, top_k=3)
+    assert sum(token["before"] for token in top["tokens"]) == pytest.approx(1, abs=1e-6)
+
+
+def test_contributions_of_heads_and_of_all_else_add_up_to_the_logit(server):
+    model, text = regard.load(SMALL["small language"]), "the cat is on the mat. the cat is on the"
+    _, display = server.ask("text", model="small language", text=text)
+    token = model.tokenizer.encode(" mat").ids[0]
+    status, answer = server.ask("contributions", display=display["display"], token=token)
+    assert status == 200
+    assert [len(layer) for layer in answer["layers"]] == [4, 4, 4]
+    with torch.no_grad():
+        logit = float(model(torch.tensor([model.tokenizer.encode(text).ids]))[0, -1, token])
+    assert sum(map(sum, answer["layers"])) + answer["others"] == pytest.approx(logit, abs=1e-3)
+
+
+def test_the_inside_of_one_head_is_what_its_weights_are_made_of(server):
+    _, display = server.ask("text", model="small translator", text="the cat is on the mat")
+    for number, layer in enumerate(display["layers"]):
+        _, inside = server.ask("inside", display=display["display"], layer=number, head=1, row=0, key=0)
+        n, m = len(layer["tokens"]), len(layer["key_tokens"])
+        size, value_size = inside["size"]
+        shapes = {"query": (n, size), "key": (m, size), "value": (m, value_size), "output": (n, value_size)}
+        parts = {
+            name: torch.frombuffer(bytearray(base64.b64decode(inside[name])), dtype=torch.float32).view(shape)
+            for name, shape in {**shapes, "weights": (n, m)}.items()
+        }
+        scores = inside["scale"] * parts["query"] @ parts["key"].T
+        weights = scores.masked_fill(parts["weights"] == 0, -torch.inf).softmax(-1)
+        assert inside["exact"]
+        torch.testing.assert_close(weights, parts["weights"], atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(parts["weights"] @ parts["value"], parts["output"], atol=1e-4, rtol=1e-3)

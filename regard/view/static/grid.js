@@ -114,7 +114,10 @@ export function headGrid(source, { choose, leave, small = source.small, map = "w
       cell.className = place >= 0 ? `c${place}` : "";
     });
     const first = cells.get(heads[0]);
-    if (first && !node.contains(document.activeElement)) focusCell(node, first.cell);
+    if (!first || node.contains(document.activeElement)) return;
+    focusCell(node, first.cell);
+    const below = first.cell.offsetTop + first.cell.offsetHeight - node.scrollTop - node.clientHeight;
+    if (below > 0 || first.cell.offsetTop < node.scrollTop) node.scrollTop += below + node.clientHeight / 2;
   }
   return { node, arrange, paint, mark };
 }

@@ -62,8 +62,8 @@ export function curveTab(root, page) {
   const picture = element("canvas", { class: "wide", id: "curve", tabindex: "0", role: "img", "aria-label": t(
     "Samples, the curve through them and its window. Arrow keys: left and right choose a sample, with Shift they move it.",
   ) });
-  const weights = element("canvas", { class: "square", id: "weights", role: "img", "aria-label":
-    t("Weight map: rows are queries (look), columns are samples (looked at)") });
+  const axes = t("Weight map: rows are queries (look), columns are samples (looked at)");
+  const weights = element("canvas", { class: "square", id: "weights", role: "img", "aria-label": axes });
   const data = element("details", {}, element("summary", {}, t("the numbers behind the pictures")), element("div"));
   root.append(
     element("p", { class: "lead" },
@@ -73,8 +73,8 @@ export function curveTab(root, page) {
       element("label", { for: "bandwidth" }, t("bandwidth"), " "), bandwidth, learn,
       element("label", { for: "count" }, t("samples"), " "), count, other),
     numbers,
-    element("div", { class: "side" }, picture, weights),
-    element("p", { class: "legend" }, `● ${t("samples")}`, element("i", { class: "truth" }), t("truth"),
+    element("div", { class: "side" }, picture, element("div", {}, weights, element("p", { class: "note" }, axes))),
+    element("p", { class: "legend" }, element("b", { "aria-hidden": "true" }, "● "), t("samples"), element("i", { class: "truth" }), t("truth"),
       element("i", { class: "attention" }), t("curve"), element("i", { class: "window" }), t("holds 90 % of the weight")),
     data,
   );
