@@ -69,7 +69,7 @@ def read(
         raise ValueError(f"model: expected one that attends, got a {type(model).__name__}, which did not")
     shortest = min(len(names) for names in (reading.tokens, reading.key_tokens) if names is not None)
     sides = (-1,) if "queries" in chosen else (-2, -1)
-    if any(layer.weights.shape[side] < shortest for layer in seen for side in sides):
+    if any(layer.weights.shape[side] < shortest for layer in seen.by_layer() for side in sides):
         return AttentionDisplay(seen, title=reading.title)  # it pools: these are positions, not tokens
     return AttentionDisplay(seen, reading.tokens, reading.key_tokens, title=reading.title)
 
