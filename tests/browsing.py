@@ -1,7 +1,13 @@
 """A browser for tests of pages; errors of a page, and requests to elsewhere, fail the test."""
 
 import shutil
+import time
 from contextlib import contextmanager
+from pathlib import Path
+
+import axe_playwright_python
+
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 
 
 def chromium():
@@ -28,3 +34,17 @@ def minded(browser, allowed, **settings):
     yield page
     context.close()
     assert wrong == []
+
+
+def until(page, expression):
+    """Wait for an expression to be true. (Playwright's wait_for_function evaluates text, which the policy forbids.)"""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"it never came to {expression}"
+        page.wait_for_timeout(20)
+
+
+def violations(page):
+    """What axe-core finds wrong: rules and elements."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    return page.evaluate("axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, nodes[0].html]))")

@@ -43,6 +43,7 @@ MARKS = {
 LABORATORY = (
     ("curve", Text("Curve", "曲线")),
     ("formula", Text("Formula", "公式")),
+    ("heads", Text("Heads", "头")),
     ("translate", Text("Translate", "翻译")),
     ("language", Text("Write", "写作")),
     ("image", Text("Image", "图像")),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
+import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +27,7 @@ __all__ = ["AttentionDisplay"]
 QUERY, KEY = "query (looks)", "key (looked at)"
 LABELLED = 64  # tokens on an axis that all have labels; of more, every second, third …
 GAP = 0.03  # between the maps of a grid, of a map
+CELLS = 160  # of a map in the grid, a side, as many as it has pixels; of more tokens each cell has the largest weight
 
 
 class AttentionDisplay:
@@ -61,7 +64,7 @@ class AttentionDisplay:
     ) -> None:
         if not maps:
             raise ValueError("maps: expected one or more, got none")
-        self.title, self.signed = title, False
+        self.title, self.signed, self.before = title, False, list[AttentionMap]()
         if any(one.summary is not None for one in maps):
             raise ValueError("maps: captured with summary=True, without the weights: there is nothing to draw")
         layers = maps.by_layer() if isinstance(maps, AttentionMaps) else maps
@@ -77,7 +80,7 @@ class AttentionDisplay:
         pairs = zip(self.maps, other.maps, strict=True)
         changes = [replace(layer, weights=layer.weights - earlier.weights) for layer, earlier in pairs]
         display = AttentionDisplay(changes, title=self.title)
-        display.signed = True
+        display.signed, display.before = True, other.maps
         return display
 
     # ------------------------------------------------------------------------------------------------------ pictures
@@ -111,14 +114,30 @@ class AttentionDisplay:
 
     def save(self, path: str | Path, layer: int | None = None, head: int | None = None) -> Path:
         """Write .png, .svg or .pdf: one head (layer and head), the mean of a layer's heads (layer), or the grid of all;
-        or .html: all of them, to explore."""
-        if Path(path).suffix.lower() == ".html" and not self.signed:
-            files.write(Path(path), page.html(self.title or "Attention", self.maps))
+        or .html: all of them, to explore; of a difference both runs, and what changed."""
+        if Path(path).suffix.lower() == ".html":
+            files.write(Path(path), page.html(self.title or "Attention", *self._runs()))
             return Path(path)
         return pictures.write(self._drawing(layer, head), path)
 
+    def widget(self) -> Any:
+        """The page as a widget for notebooks; `_repr_mimebundle_` shows it where anywidget is installed."""
+        from regard.view.widget import AttentionWidget
+
+        return AttentionWidget(data=page.content(*self._runs()))
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.widget()._repr_mimebundle_(**options) if find_spec("anywidget") else None
+
     def _repr_html_(self) -> str:
         return pictures.html(self._drawing(None, None))
+
+    def _runs(self) -> tuple[list[AttentionMap], list[AttentionMap]]:
+        """The maps that pages show: of a difference those after it and those before."""
+        if not self.signed:
+            return self.maps, []
+        pairs = zip(self.maps, self.before, strict=True)
+        return [replace(layer, weights=layer.weights + before.weights) for layer, before in pairs], self.before
 
     def _drawing(self, layer: int | None, head: int | None) -> Callable[[], Figure]:
         single = len(self.maps) == 1 and len(self.maps[0].heads) == 1
@@ -139,7 +158,7 @@ class AttentionDisplay:
             figure = pictures.figure(1.3 + 0.85 * len(self.maps), max(5.0, 1.7 + 0.85 * len(heads)))
             axes = figure.subplots()
             for row, layer in enumerate(self.maps):
-                for column, weights in enumerate(layer.weights[0]):
+                for column, weights in enumerate(page.pooled(layer.weights[0], CELLS)):
                     image = self._draw(axes, weights)
                     image.set_extent((column + GAP, column + 1 - GAP, row + 1 - GAP, row + GAP))
             axes.set_xticks([column + 0.5 for column in range(len(heads))], [str(head) for head in heads])
@@ -210,27 +229,46 @@ def _entry(
     """One entry of the batch, (1, heads, n, m), without its padding, and with texts for both axes."""
     if not -len(layer.weights) <= entry < len(layer.weights):
         raise IndexError(f"entry: expected a number below {len(layer.weights)}, got {entry}")
-    weights = layer.weights[entry].detach().float().cpu()  # (heads, n, m)
-    m = weights.shape[-1]
+    n, m = layer.weights.shape[2:]
+    columns = layer.keys or tuple(range(m))
     if tokens is None and key_tokens is None and layer.tokens:
-        return replace(layer, weights=weights[None])
+        return _cut(layer, entry, range(n), range(m))
     other = tokens if key_tokens is None else key_tokens
     # The encoder beside a decoder reads the other sequence. So may a decoder of one token, unless the length tells.
     sequence = other if layer.kind == "self" and other is not None and len(other) == m else tokens
     queries = [str(query) for query in range(max(layer.queries, default=-1) + 1)] if sequence is None else sequence
     keys = other if layer.kind == "cross" else sequence
-    keys = [str(key) for key in range(m)] if keys is None else keys
-    if len(keys) > m:
+    keys = [str(key) for key in range(max(columns, default=-1) + 1)] if keys is None else keys
+    if len(keys) > max(columns, default=-1) + 1:
         raise ValueError(f"tokens: {layer.name} has {m} keys, got {len(keys)} tokens")
     rows = [row for row, query in enumerate(layer.queries) if query < len(queries)]
-    chosen = tuple(layer.queries[row] for row in rows)
+    kept = [column for column, key in enumerate(columns) if key < len(keys)]
     return replace(
-        layer,
-        weights=(weights if len(rows) == weights.shape[1] else weights[:, rows])[None, ..., : len(keys)],
-        queries=chosen,
-        tokens=tuple(shown(queries[query]) for query in chosen),
-        key_tokens=tuple(map(shown, keys)),
+        _cut(layer, entry, rows, kept),
+        tokens=tuple(shown(queries[layer.queries[row]]) for row in rows),
+        key_tokens=tuple(shown(keys[columns[column]]) for column in kept),
     )
+
+
+def _cut(layer: AttentionMap, entry: int, rows: Sequence[int], columns: Sequence[int]) -> AttentionMap:
+    """One entry of the batch, with these of its rows and columns."""
+
+    def taken(tensor: Tensor, indices: Sequence[int], dim: int = 2) -> Tensor:
+        part = tensor[entry : entry + 1 or None].detach().float().cpu()  # (1, heads, …)
+        return part if len(indices) == part.shape[dim] else part.index_select(dim, torch.tensor([*indices]).long())
+
+    operands = {"query": rows, "key": columns, "value": columns, "output": rows, "sink": rows}
+    parts: dict[str, Any] = {
+        name: taken(operand, indices)
+        for name, indices in operands.items()
+        if (operand := getattr(layer, name)) is not None
+    }
+    parts["queries"] = tuple(layer.queries[row] for row in rows)
+    parts["keys"] = tuple(layer.keys[column] for column in columns) if layer.keys else ()
+    weights = taken(layer.weights, rows)
+    if len(columns) < weights.shape[3]:
+        weights = weights.index_select(3, torch.tensor([*columns]).long())
+    return replace(layer, weights=weights, **parts)
 
 
 def _title(layer: AttentionMap, head: int | None) -> str:

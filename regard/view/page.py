@@ -1,7 +1,7 @@
 """Attention maps as a page of one file: every layer, every head, every token; nothing is loaded from elsewhere.
 
 Weights are stored as square roots in a number of levels, each head compressed by itself, so that a browser unpacks only
-what is on display. 12 layers of 12 heads over 512 tokens, 38 million weights, take a few megabytes.
+what is on display; a small picture of every head, in which the largest weights of the whole stay, comes with them.
 """
 
 from __future__ import annotations
@@ -9,46 +9,118 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.attention.capture import AttentionMap
+from regard.view.inside import inside
+from regard.view.scores import head_scores, most_telling
 
-__all__ = ["html", "packed", "static"]
+__all__ = ["content", "describe", "html", "packed", "pooled", "script", "static", "style"]
 
-LEVELS = (255, 63, 15)  # steps between 0 and 1; the first with which the weights are small enough, or the last
-LIMIT = 8_000_000  # bytes of weights
+# Steps between 0 and 1, and how many weights of a row are kept (0: all); the first that is small enough, or the last.
+LEVELS = ((255, 0), (63, 0), (15, 0), (15, 24), (15, 8))
+LIMIT = 5_000_000  # bytes of weights; with what else is on it, a page has less than six million
+SIDE = 48  # cells of a small picture
+# In an order in which each file finds what it imports.
+SCRIPTS = ("dom", "words", "colours", "source", "grid", "strips", "heat", "inside", "panel", "view")
 
 
-def packed(weights: Tensor, levels: int) -> bytes:
-    """Weights (n, m) of one head: round(√w · levels), a byte each, deflated."""
+def html(title: str, maps: Sequence[AttentionMap], other: Sequence[AttentionMap] = (), *, limit: int = LIMIT) -> str:
+    """The page, of maps with a batch of one. Its policy allows the script and the style in it, and nothing else.
+
+    other: maps of another run, to compare with
+    limit: bytes that the weights may take, as long as there are coarser levels
+    """
+    code, look = script("view_js.showPage(document);"), style(":root")
+    allowed = f"script-src '{_hash(code)}'; style-src '{_hash(look)}'; img-src data: blob:"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'"
+    data = json.dumps(content(maps, other, limit=limit), ensure_ascii=False).replace("<", "\\u003c")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title><style>{look}</style></head>\n"
+        f'<body class="rv-page"><header><h1>{escape(title)}</h1></header><main id="view"></main>\n'
+        f'<script type="application/json" id="data">{data}</script>\n'  # it cannot end the element it is in
+        f'<script type="module">{code}</script></body></html>\n'
+    )
+
+
+def content(maps: Sequence[AttentionMap], other: Sequence[AttentionMap] = (), *, limit: int = LIMIT) -> dict[str, Any]:
+    """All that a view without a server shows, as JSON."""
+    heads = [head for layer in (*maps, *other) for head in layer.weights[0]]
+    for levels, kept in LEVELS:
+        # Every eleventh head tells whether all of them fit.
+        sample = heads[:: max(1, min(11, len(heads) // 8))]
+        size = sum(len(packed(head, levels, kept)) for head in sample) / max(1, len(sample)) * len(heads) * 4 / 3
+        if size <= limit:
+            break
+    runs = [_run(run, levels, kept) for run in (maps, other) if run]
+    return runs[0] if not other else {**runs[0], "other": runs[1]}
+
+
+def _run(maps: Sequence[AttentionMap], levels: int, kept: int) -> dict[str, Any]:
+    data = describe(maps, levels)
+    for layer, described in zip(maps, data["layers"], strict=True):
+        described["weights"] = [_text(packed(head, levels, kept)) for head in layer.weights[0]]
+    index, head = data["opens"]
+    known = inside(maps[index], head)
+    return {**data, "kept": kept, "inside": [{"layer": index, "head": head, **known}] if known else []}
+
+
+def describe(maps: Sequence[AttentionMap], levels: int) -> dict[str, Any]:
+    """What a view has to know at once: the layers, small pictures and scores of their heads, and which one to open."""
+    scores = head_scores(maps)
+    layers = []
+    for layer in maps:
+        small = pooled(layer.weights[0])
+        known = {**layer.to_dict(), "sink": layer.sink is not None}
+        layers.append({**known, "small": _text(packed(small, levels)), "side": list(small.shape[1:])})
+    return {"levels": levels, "layers": layers, "scores": scores, "opens": most_telling(scores)}
+
+
+def pooled(weights: Tensor, side: int = SIDE) -> Tensor:
+    """Weights (heads, n, m) in at most side × side cells, each the largest of those it stands for by its size."""
+    n, m = (min(count, side) for count in weights.shape[1:])
+    if (n, m) == weights.shape[1:]:
+        return weights
+    high, low = (functional.adaptive_max_pool2d(part[None], (n, m))[0] for part in (weights, -weights))
+    return torch.where(high >= low, high, -low)
+
+
+def packed(weights: Tensor, levels: int, kept: int = 0) -> bytes:
+    """Weights from 0 to 1: round(√w · levels), a byte each, deflated. kept: the largest weights of a row; 0: all."""
+    if 0 < kept < weights.shape[-1]:
+        weights = torch.where(weights >= weights.topk(kept).values[..., -1:], weights, 0.0)
     steps = (weights.clamp(0, 1).sqrt() * levels).round().to(torch.uint8)
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
     return deflate.compress(steps.contiguous().numpy().tobytes()) + deflate.flush()
 
 
-def html(title: str, maps: Sequence[AttentionMap], *, limit: int = LIMIT) -> str:
-    """The page, of maps with a batch of one. Its policy allows the script and the style in it, and nothing else.
+def script(last: str) -> str:
+    """The view's modules as one script, each in a function that returns what it exports, and a last statement: a page
+    of one file cannot import."""
+    modules = []
+    for name in SCRIPTS:
+        code = re.sub(r'^import ({.*?}) from "\./(\w+)\.js";', r"const \1 = \2_js;", static(f"{name}.js"), flags=re.M)
+        names = ", ".join(re.findall(r"^export (?:async )?(?:const|function) (\w+)", code, re.M))
+        code = re.sub(r"^export ", "", code, flags=re.M)
+        modules.append(f"const {name}_js = (() => {{\n{code}return {{ {names} }};\n}})();\n")
+    return "".join(modules) + last
 
-    limit: bytes that the weights may take, as long as there are coarser levels
-    """
-    script = static("maps.js") + '\nshowMaps(document.getElementById("maps"), fromPage(document));\n'
-    style = static("maps.css")
-    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n"
-        f'<body><main><h1>{escape(title)}</h1><div id="maps"></div></main>\n'
-        f'<script type="application/json" id="data">{_data(maps, limit)}</script>\n'
-        f'<script type="module">{script}</script></body></html>\n'
-    )
+
+def style(root: str) -> str:
+    """The view's style; its colours are set on `root`."""
+    return static("chart.css").replace(":root", root) + static("view.css")
 
 
 def static(name: str) -> str:
@@ -56,14 +128,8 @@ def static(name: str) -> str:
     return resources.files("regard.view").joinpath("static", name).read_text("utf-8")
 
 
-def _data(maps: Sequence[AttentionMap], limit: int) -> str:
-    """JSON that cannot end the element it is in."""
-    for levels in LEVELS:
-        weights = [[base64.b64encode(packed(head, levels)).decode() for head in layer.weights[0]] for layer in maps]
-        if sum(len(head) for layer in weights for head in layer) <= limit:
-            break
-    layers = [{**layer.to_dict(), "weights": heads} for layer, heads in zip(maps, weights, strict=True)]
-    return json.dumps({"levels": levels, "layers": layers}, ensure_ascii=False).replace("<", "\\u003c")
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _hash(text: str) -> str:

@@ -22,7 +22,7 @@ from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
 from regard.view.terminal import shown
 
-__all__ = ["LONGEST", "Reading", "prepare", "read"]
+__all__ = ["LONGEST", "Reading", "prepare", "read", "token_names", "tokenizer_of"]
 
 LONGEST = 100_000  # characters; what is longer is not tokenized only to be cut
 LARGEST = 1 << 31  # bytes of all weights
@@ -83,7 +83,7 @@ def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: A
     if isinstance(model, Model) and not isinstance(model, Encoder | LanguageModel | Translator):
         raise ValueError(f"a {type(model).__name__} reads no text")
     config = _config(model)
-    reader = writer = _tokenizer(model, tokenizer)
+    reader = writer = tokenizer_of(model, tokenizer)
     limit = _limit(model)
     source = _encode(reader, text, limit)
     if isinstance(model, Translator):
@@ -95,7 +95,7 @@ def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: A
         start = [_start(theirs)]
         target = text if target is None and not theirs.can_generate() else target  # without a head it writes nothing
     elif target is None:
-        return Reading(model, (_row(model, source),), _names(reader, source), None, _short(text))
+        return Reading(model, (_row(model, source),), token_names(reader, source), None, _short(text))
     elif isinstance(model, Model) or config is not None or not target.strip():
         raise ValueError(f"target: expected None or, for an encoder–decoder, some words, got {target!r}")
     else:
@@ -106,9 +106,9 @@ def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: A
     else:
         written = _encode(writer, target, limit and limit - len(start), special=False)
     # A token is predicted one position before it is read, so the row there is named after it.
-    queries = [*_names(writer, written), *([END] if start else [])]
+    queries = [*token_names(writer, written), *([END] if start else [])]
     inputs = (_row(model, source), _row(model, [*start, *written]))
-    return Reading(model, inputs, queries, _names(reader, source), f"{_short(text)} → {_short(target)}")
+    return Reading(model, inputs, queries, token_names(reader, source), f"{_short(text)} → {_short(target)}")
 
 
 # --------------------------------------------------------------------------------------------------------------- models
@@ -194,7 +194,8 @@ def _row(model: nn.Module, ids: Sequence[int]) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------- tokenizers
 
 
-def _tokenizer(model: nn.Module, tokenizer: Any) -> Any:
+def tokenizer_of(model: nn.Module, tokenizer: Any = None) -> Any:
+    """The tokenizer of a model, unless another one is given."""
     if tokenizer is not None:
         return tokenizer
     if isinstance(model, Model):
@@ -224,7 +225,7 @@ def _encode(tokenizer: Any, text: str, limit: int | None, *, special: bool = Tru
     return [int(number) for number in ids][:limit]
 
 
-def _names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+def token_names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """The texts of tokens; of a part of a letter, which has none, the tokenizer's name for it."""
     name = getattr(tokenizer, "id_to_token", None) or getattr(tokenizer, "convert_ids_to_tokens", None)
     keep = {} if name is None else {"skip_special_tokens": False}

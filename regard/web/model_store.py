@@ -1,27 +1,49 @@
-"""The models of the page: those it was given and those it trained; and the last displays of what they attended to."""
+"""The models of the page: those it was given, those it trained, and the small ones that come with regard; and the last
+displays of what they attended to."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
-from regard.models.model import Model
+from regard.models.model import Model, evaluation
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
+from regard.view.capture import capture
 from regard.view.foreign import load
+from regard.view.reading import prepare
+from regard.view.scores import Scores
 from regard.web.training import RECIPES, is_trained, trained_folder
 
-__all__ = ["ModelStore"]
+__all__ = ["Kept", "ModelStore"]
 
+SMALLEST = 16  # tokens of a vocabulary: what has fewer values at each position predicts no tokens
 DISPLAYS = 8  # that are kept: a few steps back
+# They come with regard, so that no part of the page is empty; `python -m experiments.embedded` makes them.
+HOME = Path(str(files("regard.web"))) / "models"
+SMALL = {f"small {name}": HOME / name for name in ("language", "translator", "vit", "resnet")}
+
+
+@dataclass
+class Kept:
+    """A text that was read, and what came of it: what has to be computed later starts from here."""
+
+    model: str
+    text: str
+    target: str | None
+    display: AttentionDisplay
+    logits: dict[frozenset[tuple[int, int]], Tensor] = field(default_factory=dict)  # by the heads that were cut
 
 
 class ModelStore:
@@ -29,48 +51,66 @@ class ModelStore:
 
     folders: model folders. Each is named as its folder is, or by its path where two have one name; all are loaded at
     once, so that errors come before the page is served.
+    live: modules with their tokenizers, by name
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path] = (), live: Mapping[str, tuple[nn.Module, Any]] | None = None) -> None:
         names = [folder.resolve().name for folder in folders]
         self.folders = {
             str(folder) if names.count(name) > 1 else name: folder for name, folder in zip(names, folders, strict=True)
         }
-        self.models: dict[str, nn.Module] = {}
-        self.displays: OrderedDict[int, AttentionDisplay] = OrderedDict()
+        self.live = dict(live or {})
+        self.given = [*self.live, *self.folders]
+        self.models: dict[str, nn.Module] = {name: model for name, (model, _) in self.live.items()}
+        self.scores: dict[str, Scores] = {}  # of heads on repeated tokens, by model
+        self.displays: OrderedDict[int, Kept] = OrderedDict()
         self.display_count = 0
         self.lock = threading.Lock()
-        for name in self.folders:
-            _kind(self.model(name))
+        self.kinds = {name: kind_of(self.model(name), self.tokenizer(name)) for name in self.given}
 
     def model(self, name: str) -> nn.Module:
         """A model by its name."""
         with self.lock:
             if name not in self.models:
-                folder = self.folders.get(name)
+                folder = {**self.folders, **SMALL}.get(name)
                 if folder is None:
-                    raise ValueError(f"model: expected one of {', '.join(self.folders) or 'none'}, got {name!r}")
+                    names = ", ".join([*self.given, *SMALL])
+                    raise ValueError(f"model: expected one of {names}, got {name!r}")
                 self.models[name] = load(folder).eval()
             return self.models[name]
 
+    def tokenizer(self, name: str) -> Any:
+        """The tokenizer that a live module came with; None: the model's own."""
+        return self.live[name][1] if name in self.live else None
+
     def list_models(self) -> list[dict[str, Any]]:
-        """Names and kinds of what the page offers: what it was given, and what it has trained, now or earlier."""
+        """What the page offers: given models first, then those it has trained, now or earlier, then the small ones."""
         with self.lock:
             for name in (name for recipes in RECIPES.values() for name in recipes):
                 if is_trained(name):
                     self.folders.setdefault(f"embedded {name}", trained_folder(name))
-        return [{"name": name, "kind": _kind(self.model(name))} for name in self.folders]
+        listed = []
+        for name in dict.fromkeys([*self.given, *self.folders, *SMALL]):
+            count = sum(parameter.numel() for parameter in self.model(name).parameters())
+            listed.append({"name": name, "kind": self.kind(name), "given": name in self.given, "parameters": count})
+        return listed
 
-    def add_display(self, display: AttentionDisplay) -> int:
+    def kind(self, name: str) -> str:
+        """The part of the page that a model belongs to: translate, images, language or text."""
+        if name not in self.kinds:
+            self.kinds[name] = kind_of(self.model(name))
+        return self.kinds[name]
+
+    def keep(self, kept: Kept) -> int:
         """Keep a display for a while; the number by which `display` finds it."""
         with self.lock:
             self.display_count += 1
-            self.displays[self.display_count] = display
+            self.displays[self.display_count] = kept
             while len(self.displays) > DISPLAYS:
                 self.displays.popitem(last=False)
             return self.display_count
 
-    def display(self, number: int) -> AttentionDisplay:
+    def display(self, number: int) -> Kept:
         """A display that is still kept."""
         with self.lock:
             if number not in self.displays:
@@ -78,14 +118,29 @@ class ModelStore:
             return self.displays[number]
 
 
-def _kind(model: nn.Module) -> str:
-    """The tab that a model belongs to."""
+def kind_of(model: nn.Module, tokenizer: Any = None) -> str:
+    """The part of the page that a model belongs to. One that regard has not made is asked: a language model looks at no
+    later token, and returns logits of its tokenizer's tokens at every position."""
     if isinstance(model, Translator):
         return "translate"
     if isinstance(model, ImageClassifier):
         return "images"
     if isinstance(model, LanguageModel) and not model.config["classes"]:
         return "language"
-    if isinstance(model, TextClassifier | Encoder | LanguageModel) or not isinstance(model, Model):
+    if isinstance(model, TextClassifier | Encoder | LanguageModel):
         return "text"
-    raise ValueError(f"a {type(model).__name__} has nothing to be explored")
+    if isinstance(model, Model):
+        raise ValueError(f"a {type(model).__name__} has nothing to be explored")
+    reading = prepare(model, "a b", "a b" if _reads_two(model) else None, tokenizer)
+    with torch.inference_mode(), evaluation(model), capture(model) as seen:
+        output = reading.run()
+    logits = getattr(output, "logits", output)
+    is_causal = len(reading.inputs) == 1 and all(layer.kind == "causal" for layer in seen)
+    of_tokens = (
+        isinstance(logits, Tensor) and logits.shape[:2] == reading.inputs[0].shape and logits.shape[-1] > SMALLEST
+    )
+    return "language" if is_causal and of_tokens and max(reading.inputs[0][0]) < logits.shape[-1] else "text"
+
+
+def _reads_two(model: nn.Module) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))

@@ -20,7 +20,8 @@ from starlette.routing import Route
 
 from regard.tour import default_language
 from regard.tour.section import Language
-from regard.web import curve, formula, pictures, texts
+from regard.view.page import SCRIPTS
+from regard.web import curve, formula, pictures, texts, writing
 from regard.web.guard import BodyTooLargeError, Guard, read_json
 from regard.web.model_store import ModelStore
 from regard.web.params import Params
@@ -37,12 +38,13 @@ FILES = {
         "curve.js",
         "formula.js",
         "image.js",
-        "model.js",
+        "laboratory_words.js",
         "offer.js",
-        "words.js",
+        "texts.js",
+        "writing.js",
         "style.css",
     ),
-    "regard.view/static": ("maps.js", "maps.css", "chart.css"),
+    "regard.view/static": (*(f"{name}.js" for name in SCRIPTS), "view.css", "chart.css"),
     "regard.tour": ("page.js", "page.css"),
 }
 TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -60,6 +62,9 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
         "formula": formula.answer,
         "text": lambda params: texts.answer(store, params),
         "weights": lambda params: texts.weights(store, params),
+        "inside": lambda params: texts.inside(store, params),
+        "next": lambda params: writing.next_tokens(store, params),
+        "contributions": lambda params: writing.contributions(store, params),
         "models": lambda params: {"models": store.list_models()},
         "picture": lambda params: pictures.answer(store, params),
         "examples": lambda params: pictures.examples(),

@@ -363,5 +363,6 @@ def test_look_shows_and_writes_them(name, tmp_path, capsys):
 
 def test_explore_opens_them(tmp_path):
     store = ModelStore([saved(tmp_path / "qwen", "Qwen2ForCausalLM")[0]])
-    assert {"name": "qwen", "kind": "text"} in store.list_models()
+    assert store.list_models()[0]["name"] == "qwen"
+    assert store.kind("qwen") == "language"  # it looks at no later token, and predicts the next
     assert type(store.model("qwen")).__name__ == "Qwen2ForCausalLM"

@@ -4,10 +4,9 @@ import pytest
 
 from regard.tour.runner import run_section
 from regard.web.tour import Tour
-from tests.browsing import minded
+from tests.browsing import minded, until
 from tests.tour import small
 from tests.web.serving import serving
-from tests.web.test_browser import until
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ def test_it_listens_on_this_machine_only_and_at_a_free_port():
         "/static/",
         "/api/",
         "/../../etc/passwd",
-        "/static/maps.js/..",
+        "/static/view.js/..",
     ],
 )
 def test_nothing_else_is_served(server, path):
@@ -202,9 +202,7 @@ def test_texts_and_their_weights(server, model):
     status, answer = server.ask("text", model=model, text="the cat is on the mat")
     assert status == 200
     assert ("translation" in answer) == (model != "language")
-    if model == "language":
-        assert sum(token["probability"] for token in answer["next"]) <= 1 + 1e-6
-        assert answer["next"] == sorted(answer["next"], key=lambda token: -token["probability"])
+    assert answer["opens"] < [len(answer["layers"]), 0]
     for number, layer in enumerate(answer["layers"]):
         for head in range(len(layer["heads"])):
             status, packed = server.ask("weights", display=answer["display"], layer=number, head=head)
@@ -241,7 +239,8 @@ def test_training_imports_nothing_from_the_working_folder(monkeypatch, tmp_path)
             time.sleep(0.2)
             status, answer = server.ask("training")
         assert (status, answer["error"]) == (200, "")
-        assert server.ask("models")[1]["models"] == [{"name": "embedded vit", "kind": "images"}]
+        models = {model["name"]: model["kind"] for model in server.ask("models")[1]["models"]}
+        assert models["embedded vit"] == "images"
     assert not (tmp_path / "run").exists()
 
 

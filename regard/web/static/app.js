@@ -3,12 +3,15 @@
 import { curveTab } from "./curve.js";
 import { formulaTab } from "./formula.js";
 import { imageTab } from "./image.js";
-import { textTab } from "./model.js";
+import { element } from "./dom.js";
+import "./laboratory_words.js";
+import { textTab } from "./texts.js";
 import { t } from "./words.js";
 
 const TABS = {
   curve: curveTab,
   formula: formulaTab,
+  heads: (root, page) => textTab(root, page, "heads"),
   translate: (root, page) => textTab(root, page, "translate"),
   language: (root, page) => textTab(root, page, "language"),
   image: imageTab,
@@ -17,8 +20,22 @@ const TABS = {
 const token = document.querySelector('meta[name="regard-token"]').content;
 const error = document.getElementById("error");
 
+let asked = 0;
+const main = document.getElementById("tab");
+
 /** Send fields to the server; its answer, or null after an error, which is shown at the top of the page. */
 export async function ask(name, fields) {
+  asked += 1;
+  main.setAttribute("aria-busy", "true"); // style.css shows a mark after 150 ms
+  try {
+    return await answered(name, fields);
+  } finally {
+    asked -= 1;
+    main.setAttribute("aria-busy", String(asked > 0));
+  }
+}
+
+async function answered(name, fields) {
   let answer;
   try {
     answer = await fetch(`/api/${name}`, {
@@ -52,24 +69,17 @@ export function latest(name, show) {
     waiting = fields;
     if (busy) return;
     busy = true;
-    while (waiting) {
-      const sent = waiting;
-      waiting = null;
-      const answer = await ask(name, sent);
-      if (answer) show(answer, sent);
+    try {
+      while (waiting) {
+        const sent = waiting;
+        waiting = null;
+        const answer = await ask(name, sent);
+        if (answer && !waiting) await show(answer, sent);
+      }
+    } finally {
+      busy = false;
     }
-    busy = false;
   };
-}
-
-export function element(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
-  }
-  node.append(...children);
-  return node;
 }
 
 const readAddress = () => {
@@ -89,25 +99,28 @@ const pageOf = (name, values) => ({
     if (step) history.pushState(null, "", address);
     else history.replaceState(null, "", address);
   },
+  reload: show,
 });
 
 function show() {
   const { name, values } = readAddress();
-  const root = document.getElementById("tab");
-  error.hidden = true;
-  root.replaceChildren();
+    error.hidden = true;
+  const root = element("div"); // a tab that was left goes on in one that is no longer on the page
+  main.replaceChildren(root);
   for (const link of document.querySelectorAll("#rail a[data-place]")) {
     if (link.dataset.place !== name) {
       link.removeAttribute("aria-current");
       continue;
     }
     link.setAttribute("aria-current", "page");
-    root.setAttribute("aria-label", link.textContent);
-    document.title = `${link.textContent} · regard`;
+    main.setAttribute("aria-label", link.textContent.trim());
+    document.title = `${link.textContent.trim()} · regard`;
+    root.append(element("h1", {}, link.textContent.trim()));
   }
   TABS[name](root, pageOf(name, values));
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 addEventListener("hashchange", show);
 addEventListener("popstate", show);
 show();

@@ -75,20 +75,3 @@ export function ticks([low, high]) {
   }
   return values;
 }
-
-/** A table that says in numbers what a picture shows. */
-export function table(caption, heads, rows) {
-  const cell = (name, text) => {
-    const node = document.createElement(name);
-    node.textContent = text;
-    return node;
-  };
-  const line = (name, cells) => {
-    const row = document.createElement("tr");
-    row.append(...cells.map((text) => cell(name, text)));
-    return row;
-  };
-  const node = document.createElement("table");
-  node.append(cell("caption", caption), line("th", heads), ...rows.map((row) => line("td", row)));
-  return node;
-}

@@ -1,8 +1,9 @@
 // Nadaraya–Watson regression: drag samples, choose the kernel, slide the bandwidth or let it be learned.
 
-import { element, latest } from "./app.js";
-import { chart, table } from "./charts.js";
-import { colour } from "./maps.js";
+import { latest } from "./app.js";
+import { element, table } from "./dom.js";
+import { chart } from "./charts.js";
+import { colour, isDark } from "./colours.js";
 import { t } from "./words.js";
 
 const KERNELS = ["gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight",
@@ -134,7 +135,7 @@ export function curveTab(root, page) {
     weights.style.height = `${side}px`;
     const all = answer.weights.flat();
     const largest = all.reduce((one, two) => Math.max(one, two), 1e-12);
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const dark = isDark(document.body);
     const shades = Array.from({ length: SHADES }, (_, step) => [...colour(step / (SHADES - 1), dark), 255]);
     const image = new ImageData(answer.keys.length, answer.queries.length);
     all.forEach((weight, index) => image.data.set(shades[Math.round(Math.sqrt(weight / largest) * (SHADES - 1))], 4 * index));

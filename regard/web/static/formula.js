@@ -1,7 +1,8 @@
 // The formula, step by step, on tables that can be edited.
 
-import { element, latest } from "./app.js";
-import { colour, readable } from "./maps.js";
+import { latest } from "./app.js";
+import { element } from "./dom.js";
+import { colour, readable, isDark } from "./colours.js";
 import { t } from "./words.js";
 
 const SCORES = ["scaled dot", "dot", "cosine", "additive", "gaussian"];
@@ -115,7 +116,7 @@ export function formulaTab(root, page) {
 }
 
 function shown(title, rows, columns, numbers, coloured = false) {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const dark = isDark(document.body);
   return element("table", { class: "shown", id: title.split(" ")[0] },
     element("caption", {}, t(title)),
     element("tr", {}, element("td"), ...columns.map((name) => element("th", { scope: "col" }, name))),

@@ -1,8 +1,7 @@
 // A picture, its class by each model, and where they look: the ViT by layer and head, the ResNet beside it.
 
-import { ask, element } from "./app.js";
-import { colour } from "./maps.js";
-import { table } from "./charts.js";
+import { ask } from "./app.js";
+import { element, table } from "./dom.js";
 import { offer } from "./offer.js";
 import { t } from "./words.js";
 
@@ -12,11 +11,9 @@ export async function imageTab(root, page) {
   root.append(element("p", { class: "lead" }, t("Choose a picture, or drop one: its class by each model, and where each looks.")));
   const offered = await ask("models", {});
   if (!offered) return;
-  const models = offered.models.filter(({ kind }) => kind === "images").map(({ name }) => name);
-  if (!models.length) {
-    offer(root, "images", () => { root.replaceChildren(); imageTab(root, page); });
-    return;
-  }
+  const fitting = offered.models.filter(({ kind }) => kind === "images");
+  const larger = fitting.filter(({ name }) => !name.startsWith("small "));
+  const models = (larger.length ? larger : fitting).map(({ name }) => name);
   const file = element("input", { type: "file", id: "file", accept: "image/*", onchange: () => take(file.files[0]) });
   const layer = element("select", { id: "layer", onchange: () => go({ layer: layer.value, head: "" }) });
   const head = element("select", { id: "head", onchange: () => go({ head: head.value }) });
@@ -97,6 +94,7 @@ export async function imageTab(root, page) {
   const { pictures } = offeredPictures;
   const first = pictures[Number(page.values.get("example") ?? 3)] ?? pictures[0];
   look(first);
+  if (!larger.length) offer(root, "images", page.reload);
 }
 
 function overlay(canvas, url, places) {
@@ -109,8 +107,8 @@ function overlay(canvas, url, places) {
     const [down, across] = [SIDE / places.length, SIDE / places[0].length];
     places.forEach((row, i) => row.forEach((value, j) => {
       const share = value / largest;
-      context.globalAlpha = 0.2 + 0.55 * share;
-      context.fillStyle = `rgb(${colour(share, false)})`;
+      context.globalAlpha = 0.72 * share;
+      context.fillStyle = "#f07818";
       context.fillRect(j * across, i * down, across + 0.5, down + 0.5);
     }));
     context.globalAlpha = 1;

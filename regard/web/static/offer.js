@@ -1,6 +1,7 @@
-// Where a trained model is needed and none was given: the offer to train one, with its progress.
+// Below what the small models show: the offer to train a larger one, with its progress.
 
-import { ask, element } from "./app.js";
+import { ask } from "./app.js";
+import { element } from "./dom.js";
 import { t } from "./words.js";
 
 const WHAT = {
@@ -9,7 +10,7 @@ const WHAT = {
   images: ["a ViT and a ResNet, on handwritten digits", "two minutes"],
 };
 
-const OFFER = "This needs a trained model, and none was given. The page can train one itself, {what}, on this machine: "
+const OFFER = "The small models come with regard. The page can train a larger one itself, {what}, on this machine: "
   + "it takes about {duration}, and the model is kept for later.";
 
 /** Offer to train a model; `done` is called when there is one. */
