@@ -26,7 +26,7 @@ from regard.view.axes import (
     unfolded,
 )
 
-__all__ = ["RULES", "broadcast", "is_complete", "is_copied", "multiplied", "other_axes", "reduced"]
+__all__ = ["RULES", "broadcast", "is_complete", "is_copied", "multiplied", "other_axes", "projection", "reduced"]
 
 
 def broadcast(shape: Sequence[int], operands: Sequence[Axes]) -> Axes:
@@ -186,6 +186,11 @@ def multiplied(learned_left: bool, learned_right: bool) -> Callable[[Axes, Axes]
         return (*batch, rows, tuple(twin(factor) if factor in rows else factor for factor in columns))
 
     return make
+
+
+def projection(size: int) -> Callable[[Axes], Axes]:
+    """The axes of a product with a learned matrix, (…, k) → (…, size)."""
+    return lambda axes: (*map(unfolded, axes[:-1]), fresh(size, projected=True))
 
 
 def _as_complex(axes: Axes, arguments: Sequence[Any], shape: Sequence[int]) -> Axes:

@@ -149,6 +149,8 @@ class Tracker(TorchDispatchMode):
         """Whether an operation is to be taken apart: in inference mode composite ones come as they are."""
         if types or not torch.is_inference_mode_enabled():
             return False
+        if operation.name == "linear" and self.lineage.state(args[1]).learned:
+            return False
         nested = any(tensor.is_nested for tensor in tensors_in(args))
         return not nested and operation.name not in FUSED
 

@@ -8,7 +8,6 @@ on; see STAGES for the way.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -56,6 +55,13 @@ class Operation:
         self.rule = axis_rules.RULES.get(self.name)
 
 
+class _Reference(weakref.ref[Tensor]):
+    """A weak reference that knows the number of its tensor."""
+
+    __slots__ = ("number",)
+    number: int
+
+
 class Lineage:
     """What is known of the tensors of a running model.
 
@@ -89,14 +95,15 @@ class Lineage:
 
     def remember(self, tensor: Tensor, state: State) -> None:
         """Keep what is known of a tensor for as long as it lives."""
-        number = id(tensor)
-        state.reference = weakref.ref(tensor, functools.partial(self._forget, number))
-        self._states[number] = state
+        reference = _Reference(tensor, self._forget)
+        reference.number = id(tensor)
+        state.reference = reference
+        self._states[reference.number] = state
 
-    def _forget(self, number: int, reference: weakref.ref[Tensor]) -> None:
-        state = self._states.get(number)
+    def _forget(self, reference: Any) -> None:
+        state = self._states.get(reference.number)
         if state is not None and state.reference is reference:
-            del self._states[number]
+            del self._states[reference.number]
 
     def result(
         self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
@@ -107,6 +114,8 @@ class Lineage:
             return self._concatenated(name, args, options, result)
         if name == "embedding":
             return State((*ax.first_axes(args[1]), ax.fresh(result.shape[-1])))
+        if name == "linear":  # by a learned matrix; by others it comes in its parts
+            return State(None, parents=(self.state(args[0]),), make=axis_rules.projection(result.shape[-1]))
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if rule is not None and first is not None:
             state = self.state(first)
