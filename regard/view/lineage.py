@@ -101,9 +101,10 @@ class Lineage:
         self._states[reference.number] = state
 
     def _forget(self, reference: Any) -> None:
-        state = self._states.get(reference.number)
+        number: int = reference.number
+        state = self._states.get(number)
         if state is not None and state.reference is reference:
-            del self._states[reference.number]
+            del self._states[number]
 
     def result(
         self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
