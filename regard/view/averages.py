@@ -111,6 +111,8 @@ class Average:
         scores = None if record.scores is None else self._arranged(record.scores, record.axes)
         query, key = self._scored() if operands else (None, None)
         related = ax.related(self.queries, self.contracted) if self.queries and self.contracted else None
+        if self.queries and all(map(ax.is_projected, (*self.queries, *self.contracted))):
+            related = True  # channels, which attend to each other
         has_output = operands and self.values is not None
         return AttentionCall(
             module,

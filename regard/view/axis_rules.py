@@ -46,9 +46,12 @@ def broadcast(shape: Sequence[int], operands: Sequence[Axes]) -> Axes:
     return tuple(made)
 
 
-def is_complete(axes: Axes) -> bool:
+def is_complete(axes: Axes, shape: Sequence[int]) -> bool:
     """Whether no other operand can tell more of a result's axes."""
-    return all(axis and not is_copied(axis) for axis in axes)
+    if len(axes) != len(shape):
+        return False
+    pairs = zip(axes, shape, strict=True)
+    return all(axis and axis_size(axis) == size and not is_copied(axis) for axis, size in pairs)
 
 
 def is_copied(axis: Axis) -> bool:

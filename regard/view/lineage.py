@@ -326,7 +326,7 @@ def _elementwise(operands: Sequence[State], shape: Sequence[int]) -> State:
     """After an operation that has nothing to do with scores: the first operand mostly knows all."""
 
     def make(*axes: Axes) -> Axes | None:
-        if len(axes) < len(operands) and (len(axes[0]) != len(shape) or not axis_rules.is_complete(axes[0])):
+        if len(axes) < len(operands) and not axis_rules.is_complete(axes[0], shape):
             return None
         return axis_rules.broadcast(shape, axes)
 
