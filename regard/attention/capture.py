@@ -136,7 +136,7 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
     return replace(
         first,
         weights=torch.cat(parts, -2),
-        kind=first.kind if first.kind == "cross" else "causal",
+        kind=first.kind if first.kind == "cross" else "self" if _looks_ahead(steps) else "causal",
         queries=tuple(query for step in steps for query in step.queries),
         keys=tuple(range(m)),
         sink=None if any(sink is None for sink in sinks) else torch.cat([s for s in sinks if s is not None], -1),
@@ -146,6 +146,15 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
         output=None,
         gradients=None,
     )
+
+
+def _looks_ahead(steps: Sequence[AttentionMap]) -> bool:
+    """Whether a query of any step attends to a later key."""
+    for step in steps:
+        later = torch.tensor(_columns(step)) > torch.tensor(step.queries)[:, None]  # (n, m)
+        if bool((step.weights.ne(0) & later.to(step.weights.device)).any()):
+            return True
+    return False
 
 
 class Recorder:

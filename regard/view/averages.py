@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
-from regard.view.axes import Axes, Axis, arrange, axis_size
-from regard.view.lineage import Product, State, Weights
+from regard.view.axes import Axes, Axis, arrange, axis_size, solid
+from regard.view.states import Product, State, Weights
 
 __all__ = ["Average", "combined"]
 
@@ -78,7 +78,7 @@ class Average:
             # Along outputs of a learned matrix: a router, a code book, classes.
             return record.product is not None or not any(map(ax.is_projected, self.contracted))
         # A softmax along another axis, or none: along one of the scores' two, which enumerates positions.
-        if record.product is None or self.contracted not in record.product.axes[1:]:
+        if record.product is None or solid(self.contracted) not in map(solid, record.product.axes[1:]):
             return False
         return record.normalized is not None or not any(map(ax.is_projected, self.contracted))
 
@@ -111,6 +111,8 @@ class Average:
         scores = None if record.scores is None else self._arranged(record.scores, record.axes)
         query, key = self._scored() if operands else (None, None)
         related = ax.related(self.queries, self.contracted) if self.queries and self.contracted else None
+        if self.queries and all(map(ax.is_projected, (*self.queries, *self.contracted))):
+            related = True  # channels, which attend to each other
         has_output = operands and self.values is not None
         return AttentionCall(
             module,
@@ -136,7 +138,7 @@ class Average:
 
     def _arranged(self, tensor: Tensor, axes: Axes) -> Tensor:
         """Weights as (batch, heads, n, m), without what is a sink's."""
-        whole = self.record.normalized is not None and self.record.normalized in axes
+        whole = self.record.normalized is not None and solid(self.record.normalized) in map(solid, axes)
         columns = self.record.normalized if whole and self._sinks and self.record.normalized else self.contracted
         arranged = arrange(tensor, axes, (self.batch, self.heads, self.queries, columns))
         return arranged[..., : axis_size(self.contracted)]
@@ -158,11 +160,11 @@ class Average:
         product: Product | None = self.record.product
         if product is None or product.left is None or product.right is None:
             return None, None
-        leading, rows, columns = product.axes
-        if leading != self.leading or {rows, columns} != {self.queries, self.contracted}:
+        leading, rows, columns = map(solid, product.axes)
+        if leading != solid(self.leading) or {rows, columns} != {solid(self.queries), solid(self.contracted)}:
             return None, None
         one, other = self._as_leading(product.left), self._as_leading(product.right.mT)
-        return (one, other) if rows == self.queries else (other, one)
+        return (one, other) if rows == solid(self.queries) else (other, one)
 
 
 def combined(one: State, other: State) -> list[Weights]:
@@ -181,6 +183,7 @@ def flat(axes: Sequence[Axis]) -> Axis:
 
 def _part_of(contracted: Axis, normalized: Axis) -> bool:
     """Whether one axis is the other, or a piece of it."""
+    contracted, normalized = solid(contracted), solid(normalized)
     if contracted == normalized:
         return True
     if len(contracted) != 1 or len(normalized) != 1:

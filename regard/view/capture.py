@@ -41,7 +41,7 @@ class Capture(AttentionMaps):
         recorder = self._recorder
         tracker = intercept(recorder, recorder.paths, operands=recorder.operands, gradients=recorder.gradients)
         self._tracker = self._block.enter_context(tracker)
-        self._tracker.reserve, self._tracker.skips = recorder.number, recorder.skips
+        self._tracker.reports.reserve, self._tracker.skips = recorder.number, recorder.skips
         return self
 
     def __exit__(
@@ -53,10 +53,10 @@ class Capture(AttentionMaps):
         if kind is not None:
             return
         tracker.close()
-        gone = set(map(id, tracker.withdrawn))
+        gone = set(map(id, tracker.reports.withdrawn))
         self._maps[:] = [one for one in self._maps if id(one) not in gone]
         self.unrecognised += [
-            replace(one, name=recorder_name(self._recorder, module)) for module, one in tracker.unrecognised
+            replace(one, name=recorder_name(self._recorder, module)) for module, one in tracker.reports.unrecognised
         ]
         self._check()
 

@@ -17,7 +17,8 @@ from regard.attention import Dot, Mask, bias, causal, drop, keep
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
-from regard.view.lineage import Lineage, State
+from regard.view.lineage import Lineage
+from regard.view.states import State
 
 __all__ = ["FUSED", "FusedCall", "nested_call"]
 

@@ -9,9 +9,7 @@ looks like attention and cannot be understood is reported as `Unrecognised`.
 
 from __future__ import annotations
 
-import re
 import sys
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,18 +21,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.observers import AttentionCall, Observer, edited, has_editors, observe
 from regard.view import axes as ax
+from regard.view import axis_rules
 from regard.view.averages import Average, combined, flat
-from regard.view.axes import Axes
-from regard.view.frames import all_running, constructed, running
+from regard.view.frames import constructed, running
 from regard.view.fused_calls import FUSED, FusedCall, nested_call
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
-from regard.view.maps import Unrecognised
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, tensors_in
+from regard.view.reports import ATTENTION, Reports, is_named
+from regard.view.states import Product, State, Weights
 
 __all__ = ["EditError", "Tracker", "intercept"]
 
-ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
-PENDING = 8  # weights that are kept for a product that may still come
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 
 
@@ -81,7 +78,7 @@ def intercept(
 class Tracker(TorchDispatchMode):
     """Follows the operations of a model, and reports its attention.
 
-    reserve: is called with a module whose attention was not understood · active: whether there is anything to do ·
+    reports: what is not understood · active: whether there is anything to do ·
     skips: whether calls of a module, or of a part within it, are not wanted ·
     defer: whether edits wait for `deferred` to be taken, because gradients have to pass through them
     """
@@ -99,24 +96,14 @@ class Tracker(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.paths = paths
         self.observer, self.operands, self.gradients = observer, operands, gradients
-        self.reserve: Callable[[nn.Module], object] = lambda module: None
         self.active: Callable[[], object] = lambda: True
         self.skips: Callable[[nn.Module, str], bool] = lambda module, within: False
         self.defer = False
         self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
-        self.unrecognised: list[tuple[nn.Module | None, Unrecognised]] = []
-        self.withdrawn: list[Any] = []  # what the observer has made of calls that turned out to be parts of others
+        self.reports = Reports(paths)
         learned = (tensor for module in paths for tensor in (*module._parameters.values(), *module._buffers.values()))
-        self.lineage = Lineage({id(tensor) for tensor in learned}, self._meet, self._begin)
+        self.lineage = Lineage({id(tensor) for tensor in learned}, self.reports.meet, self.reports.begin)
         self._after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
-        self._pending: deque[Weights] = deque()
-        self._products: list[Product] = []
-        self._strangers: dict[nn.Module, tuple[int, ...]] = {}
-        self._calls: Counter[nn.Module] = Counter()  # that were understood
-        self._delivered: dict[nn.Module, list[Any]] = {}
-        self._partial: set[nn.Module] = set()  # modules with scores that were not understood
-        self._failed: set[str] = set()
-        self._receivers: set[nn.Module] = set()  # modules to which a tensor came from elsewhere, after the first call
 
     # ------------------------------------------------------------------------------------------------ the operations
 
@@ -146,7 +133,7 @@ class Tracker(TorchDispatchMode):
             try:
                 self.lineage.before_writing(operation, args)
             except Exception as error:
-                self._fail(func, error)
+                self.reports.fail(func, error)
         result = func(*args, **options)
         try:
             return self._follow(operation, args, options, result)
@@ -155,20 +142,17 @@ class Tracker(TorchDispatchMode):
         except _EditFailed as failed:  # the answer would not be the one that was asked for
             raise failed.error from None
         except Exception as error:
-            self._fail(func, error)
+            self.reports.fail(func, error)
             return result
 
     def _is_whole(self, operation: Operation, types: Any, args: Sequence[Any]) -> bool:
         """Whether an operation is to be taken apart: in inference mode composite ones come as they are."""
         if types or not torch.is_inference_mode_enabled():
             return False
+        if operation.name == "linear" and self.lineage.state(args[1]).learned:
+            return False
         nested = any(tensor.is_nested for tensor in tensors_in(args))
         return not nested and operation.name not in FUSED
-
-    def _fail(self, func: Any, error: Exception) -> None:
-        if str(func) not in self._failed:
-            self._failed.add(str(func))
-            self.unrecognised.append((None, Unrecognised("", str(func), (), f"{type(error).__name__}: {error}")))
 
     def _follow(self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
         name, func = operation.name, operation.func
@@ -204,7 +188,7 @@ class Tracker(TorchDispatchMode):
         if learned_left and learned_right and (one.learned, other.learned) != (2, 2):  # learned vectors, projected
             learned_left = one.learned > other.learned
             learned_right = not learned_left
-        make = ax.multiplied(learned_left, learned_right)
+        make = axis_rules.multiplied(learned_left, learned_right)
         state = State(None, parents=(one, other), make=make, shape=result.shape)
         state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
@@ -213,7 +197,7 @@ class Tracker(TorchDispatchMode):
         records = combined(one, other)
         if records:
             for record in records:
-                self._withdraw(record)
+                self.reports.withdraw(record)
             state.stage, state.record = "mixed", records
             return result
         for weights, tensor, values in ((one, left, right), (other, right, left)):
@@ -221,26 +205,21 @@ class Tracker(TorchDispatchMode):
                 flip = -1 if weights is other else 1  # values × weights, both transposed
                 free, contracted = weights.axes[-2:][::flip]
                 size = state.axes[-1 if flip > 0 else -2]
-                average = Average(
-                    weights.record,
-                    weights.before or (tensor, weights.axes),
-                    contracted,
-                    free,
-                    flat(weights.axes[:-2]),
-                    values if flip > 0 else values.mT,
-                    size,
-                )
+                clean, others = weights.before or (tensor, weights.axes), flat(weights.axes[:-2])
+                transposed = values if flip > 0 else values.mT
+                average = Average(weights.record, clean, contracted, free, others, transposed, size)
                 if average.is_attention:
                     return self._complete(average, result, state)
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
-                self._report(self._module(), "exp", weights.axes, "exponentials are averaged before their sum is known")
+                reason = "exponentials are averaged before their sum is known"
+                self.reports.report(self._module(), "exp", result.shape, reason)
         product = Product(self._module(), result.shape, state)
         if self._wants_operands:
             product.left, product.right = left, right
         state.stage, state.record = "scores", product
-        if _is_named(product.module):
-            self._products.append(product)
+        if is_named(product.module):
+            self.reports.products.append(product)
         return result
 
     def _weighted_sum(self, state: State, result: Tensor) -> Tensor:
@@ -259,10 +238,10 @@ class Tracker(TorchDispatchMode):
         record, module = average.record, self._module() or average.module
         problem = average.problem
         state.stage, state.record = "output", record
-        if record in self._pending:
-            self._pending.remove(record)
+        if record in self.reports.pending:
+            self.reports.pending.remove(record)
         if problem is not None:
-            self._withdraw(record, problem)
+            self.reports.withdraw(record, problem)
             return result
         record.reported = True
         if record.product is not None:
@@ -283,19 +262,19 @@ class Tracker(TorchDispatchMode):
             self.deferred.append((found, module))
             return result
         if self.skips(module, found.within):
-            self._calls[module] += 1
+            self.reports.calls[module] += 1
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
         call = found.call(module, result, axes, self._wants_operands)
-        call = replace(call, index=(id(self), self._calls[module]))
-        self._calls[module] += 1
+        call = replace(call, index=(id(self), self.reports.calls[module]))
+        self.reports.calls[module] += 1
         changed = _edit(call)
         if self.observer is None:
             return result if changed.output is call.output else self._replaced(found, changed, result)
         if self.gradients:
             changed = replace(changed, watch=lambda receive: self._watch(found, changed, result, receive))
         delivered = self.observer(changed)
-        self._delivered.setdefault(module, []).append(delivered)
+        self.reports.delivered.setdefault(module, []).append(delivered)
         if isinstance(found, Average):
             found.record.delivered, found.record.scores = delivered, None
         return result
@@ -325,8 +304,8 @@ class Tracker(TorchDispatchMode):
                     f"{self.paths[module] or type(module).__name__}: edits pass no gradients into the function that "
                     "computes it: run the model under torch.no_grad()"
                 )
-            call = replace(found.call(module, result, state.axes, True), index=(id(self), self._calls[module]))
-            self._calls[module] += 1
+            call = replace(found.call(module, result, state.axes, True), index=(id(self), self.reports.calls[module]))
+            self.reports.calls[module] += 1
             changed = edited(call)
             result = result if changed.output is call.output else self._replaced(found, changed, result)
         self.deferred.clear()
@@ -357,7 +336,7 @@ class Tracker(TorchDispatchMode):
         if module is None:
             return result
         if found.reason is not None:
-            self._report(module, found.name, ax.first_axes(output), found.reason)
+            self.reports.report(module, found.name, output.shape, found.reason)
             return result
         made = self._deliver(found, module, output)
         if made is output:
@@ -372,8 +351,8 @@ class Tracker(TorchDispatchMode):
         if not isinstance(output, Tensor) or len(ranks) < 3 or len(set(ranks)) > 1 or ranks[0] < 3:
             return
         module = self._module()
-        if _is_named(module) or output.shape[:-1] == given[0].shape[:-1] or ATTENTION.search(operation.name):
-            self._report(module, operation.name, ax.first_axes(output), "an operator of another package")
+        if is_named(module) or output.shape[:-1] == given[0].shape[:-1] or ATTENTION.search(operation.name):
+            self.reports.report(module, operation.name, output.shape, "an operator of another package")
 
     def _nested(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""
@@ -390,7 +369,7 @@ class Tracker(TorchDispatchMode):
             if module is not None and self.observer is None:
                 raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
             if module is not None and self.observer is not None:
-                self._calls[module] += 1
+                self.reports.calls[module] += 1
                 self.observer(nested_call(module, record.nested))
         elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
@@ -402,103 +381,18 @@ class Tracker(TorchDispatchMode):
         """A call of `regard.attend`, with the module that it is in and what its axes say."""
         module = call.module if call.module is not None else running(self.paths)
         if module is not None:
-            self._calls[module] += 1
+            self.reports.calls[module] += 1
         query, key = self.lineage.known(call.query), self.lineage.known(call.key)
         cross = call.cross
         if cross is None and query is not None and key is not None and call.query.dim() > 1:
             cross = not ax.related(query.axes[-2], key.axes[-2])
         return replace(call, module=module, cross=cross)
 
-    # ------------------------------------------------------------------------------------------ what is not understood
-
     def _module(self) -> nn.Module | None:
         return running(self.paths, ours=False)
 
-    def _meet(self, tensor: Tensor) -> bool:
-        """A tensor whose making was not seen: whether it belongs to the module, as those of functional_call do.
-
-        Else, if its shape is that of a sequence of vectors, it is an input, or was computed elsewhere.
-        """
-        modules = list(dict.fromkeys(all_running(self.paths, ours=False)))
-        if not modules or not tensor.dim():
-            return False
-        for module in modules:
-            held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-            if any(tensor is one for one in held):
-                return True
-        module = modules[0]
-        if tensor.dim() > 2 and tensor.is_floating_point():
-            if self._calls:
-                self._receivers.add(module)
-            if _is_named(module):
-                self._strangers.setdefault(module, tuple(tensor.shape))
-        return False
-
-    def _begin(self, record: Weights) -> None:
-        """Weights that may be multiplied with values."""
-        record.module = self._module()
-        record.reported = record.module is None
-        if len(self._pending) == PENDING:
-            self._give_up(self._pending.popleft())
-        self._pending.append(record)
-
-    def _give_up(self, record: Weights) -> None:
-        """Weights that were never multiplied with values."""
-        product = record.product
-        if product is not None and product.averaged:  # by other weights of the same scores
-            record.reported = True
-        is_softmax = product is not None and record.normalized is not None
-        if not record.reported and (is_softmax or _is_named(record.module)):
-            self._report(record.module, "softmax", record.axes, "its weights are not multiplied with values", product)
-        record.scores = None
-        record.reported = True
-
-    def _withdraw(self, record: Weights, reason: str = "its weights are combined with others") -> None:
-        """Weights that are no map, though they may have been delivered as one."""
-        if record.delivered is not None:
-            self.withdrawn.append(record.delivered)
-        if record.delivered is not None or not record.reported:
-            self._report(record.module, "softmax", record.axes, reason, record.product)
-        record.delivered, record.reported = None, True
-
-    def _report(
-        self, module: nn.Module | None, operation: str, axes: Axes, reason: str, product: Product | None = None
-    ) -> None:
-        if module is None:
-            return
-        if product is not None and _is_named(module):
-            self._partial.add(module)
-        self.reserve(module)
-        entry = Unrecognised(self.paths[module], operation, tuple(map(ax.axis_size, axes)), reason)
-        if (module, entry) not in self.unrecognised:
-            self.unrecognised.append((module, entry))
-
     def close(self) -> None:
-        """Report what is left when the block ends."""
+        """Do what waits for the end of an operation, and report what is left."""
         while self._after:
             self._after.pop()()
-        while self._pending:
-            self._give_up(self._pending.popleft())
-        for module in self._partial:
-            # A layer that attends in parts, of which not all are understood: each by itself would mislead.
-            self.withdrawn += self._delivered.get(module, [])
-        known = {module for module, _ in self.unrecognised} | set(self._calls)
-        for product in self._products:
-            if not product.used and product.module not in known:
-                known.add(product.module)
-                shape = tuple(map(ax.fresh, product.shape))
-                self._report(product.module, "product", shape, "its products are not turned into weights")
-        for module, sizes in self._strangers.items():
-            if not any(other in known for other in module.modules()):
-                reason = "it was computed where no operation can be seen: compiled code?"
-                self._report(module, "unknown", tuple(map(ax.fresh, sizes)), reason)
-        kinds = {type(module) for module in self._calls}
-        covered = {part for module in known if module is not None for part in module.modules()}
-        for module in (child for parent in self._receivers for child in parent.children()):
-            if type(module) in kinds and module not in covered:
-                self._report(module, "unknown", (), "others of its class attended, this one not in this thread")
-
-
-def _is_named(module: nn.Module | None) -> bool:
-    """Whether a module attends by the name of its class."""
-    return module is not None and ATTENTION.search(type(module).__name__) is not None
+        self.reports.close()

@@ -8,7 +8,6 @@ on; see STAGES for the way.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.view import axes as ax
+from regard.view import axis_rules
 from regard.view.axes import Axes, Axis
+from regard.view.states import State, Weights
 
-__all__ = ["SEVERAL", "SOFTMAX", "Lineage", "Operation", "Product", "State", "Weights", "tensors_in"]
+__all__ = ["SEVERAL", "SOFTMAX", "Lineage", "Operation", "tensors_in"]
 
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
 LOG_SOFTMAX = ("_log_softmax", "log_softmax")
@@ -51,104 +52,14 @@ class Operation:
         self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
         tags = getattr(func, "tags", ())
         self.is_pointwise = torch.Tag.pointwise in tags or self.name in POINTWISE
-        self.rule = ax.RULES.get(self.name)
+        self.rule = axis_rules.RULES.get(self.name)
 
 
-class Product:
-    """Scores: a product of two tensors, neither of them learned.
+class _Reference(weakref.ref[Tensor]):
+    """A weak reference that knows the number of its tensor."""
 
-    state: what is known of it · left, right: the operands (leading, n, size) and (leading, size, m), if they are wanted
-    """
-
-    def __init__(self, module: nn.Module | None, shape: Sequence[int], state: State | None = None) -> None:
-        self.module, self.shape, self.state = module, tuple(shape), state
-        self.left: Tensor | None = None
-        self.right: Tensor | None = None
-        self.used = self.averaged = False  # whether weights were made of it, and values averaged by them
-
-    @property
-    def axes(self) -> tuple[Axis, Axis, Axis]:
-        """Leading factors, rows and columns."""
-        axes = () if self.state is None else self.state.axes
-        return tuple(factor for axis in axes[:-2] for factor in axis), axes[-2], axes[-1]
-
-
-class Weights:
-    """What may turn out to be attention weights, when it is multiplied with values.
-
-    axes: of the weights as they came out of a softmax · normalized: the axis along which they add up to 1; None: they
-    need not · scores, product: what they were made of, as far as known
-    """
-
-    def __init__(self, scores: Tensor | None, product: Product | None) -> None:
-        self.scores, self.product = scores, product
-        self.axes: Axes = ()
-        self.nested: Tensor | None = None  # the weights, if they are a nested tensor
-        self.normalized: Axis | None = None
-        self.module: nn.Module | None = None
-        self.reported = False
-        self.delivered: Any = None  # what the observer made of the complete call
-
-
-class State:
-    """What is known of a tensor: its axes, and its stage on the way from scores to an average.
-
-    stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
-    in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "noise" · "": none
-    learned: it is a parameter (2), or a view of one (1), which may be of vectors that are learned · before: weights, and their axes, without dropout or values
-
-    Axes are found out when they are asked for: `make` does so from those of the `parents`, or returns None, if it needs
-    those of the `others` as well. Most are never asked for.
-    """
-
-    __slots__ = ("_axes", "_make", "_others", "_parents", "_shape", "before", "learned", "record", "reference", "stage")
-
-    def __init__(
-        self,
-        axes: Axes | None,
-        stage: str = "",
-        record: Any = None,
-        learned: int = 0,
-        before: tuple[Tensor, Axes] | None = None,
-        *,
-        parents: Sequence[State] = (),
-        make: Callable[..., Axes | None] | None = None,
-        others: Sequence[State] = (),
-        shape: Sequence[int] = (),
-    ) -> None:
-        self._shape = shape
-        self._axes, self._parents, self._make, self._others = axes, parents, make, others
-        self.stage, self.record, self.learned, self.before = stage, record, learned, before
-        self.reference: weakref.ref[Tensor] | None = None
-
-    @property
-    def axes(self) -> Axes:
-        """Where the axes come from."""
-        if self._axes is None:
-            self._find()
-        assert self._axes is not None
-        return self._axes
-
-    def _find(self) -> None:
-        """Without recursion, for hundreds of operations may lie between a tensor and one whose axes are known."""
-        waiting = [self]
-        while waiting:
-            state = waiting[-1]
-            unknown = [parent for parent in state._parents if parent._axes is None]
-            if unknown:
-                waiting += unknown
-            elif state._axes is not None:
-                waiting.pop()
-            else:
-                assert state._make is not None
-                try:
-                    state._axes = state._make(*(parent._axes for parent in state._parents))
-                except (IndexError, ValueError):  # a form of an operation that its rule does not know
-                    state._axes = tuple(ax.fresh(size, opaque=True) for size in state._shape)
-                if state._axes is None:
-                    state._parents, state._others = (*state._parents, *state._others), ()
-                else:
-                    state._parents, state._others, state._make = (), (), None
+    __slots__ = ("number",)
+    number: int
 
 
 class Lineage:
@@ -184,11 +95,13 @@ class Lineage:
 
     def remember(self, tensor: Tensor, state: State) -> None:
         """Keep what is known of a tensor for as long as it lives."""
-        number = id(tensor)
-        state.reference = weakref.ref(tensor, functools.partial(self._forget, number))
-        self._states[number] = state
+        reference = _Reference(tensor, self._forget)
+        reference.number = id(tensor)
+        state.reference = reference
+        self._states[reference.number] = state
 
-    def _forget(self, number: int, reference: weakref.ref[Tensor]) -> None:
+    def _forget(self, reference: Any) -> None:
+        number: int = reference.number
         state = self._states.get(number)
         if state is not None and state.reference is reference:
             del self._states[number]
@@ -202,6 +115,8 @@ class Lineage:
             return self._concatenated(name, args, options, result)
         if name == "embedding":
             return State((*ax.first_axes(args[1]), ax.fresh(result.shape[-1])))
+        if name == "linear":  # by a learned matrix; by others it comes in its parts
+            return State(None, parents=(self.state(args[0]),), make=axis_rules.projection(result.shape[-1]))
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if rule is not None and first is not None:
             state = self.state(first)
@@ -219,7 +134,7 @@ class Lineage:
                 make=lambda axes: rule(axes, arguments, shape),
                 shape=shape,
             )
-            return self._reduced(name, state, made) if rule is ax.reduced else made
+            return self._reduced(name, state, made) if rule is axis_rules.reduced else made
         if operation.is_pointwise:
             return self._pointwise(name, args, result)
         if name in SOFTMAX and first is not None:
@@ -256,19 +171,21 @@ class Lineage:
         if name in SPLITS:
             sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
             shape, start = part.shape, sum(sizes[:number])
-            make = lambda axes: ax.RULES["slice"](axes, (dim, start), shape)  # noqa: E731
+            make = lambda axes: axis_rules.RULES["slice"](axes, (dim, start), shape)  # noqa: E731
             return State(
                 None, state.stage, state.record, state.learned, state.before, parents=(state,), make=make, shape=shape
             )
         if name == "unbind":
             dim, shape = args[1] if len(args) > 1 else options.get("dim", 0), part.shape
-            return State(None, parents=(state,), make=lambda axes: ax.RULES["select"](axes, (dim,), shape), shape=shape)
+            return State(
+                None, parents=(state,), make=lambda axes: axis_rules.RULES["select"](axes, (dim,), shape), shape=shape
+            )
         same = part.shape == first.shape
         if name == "native_dropout" and same:
             before = state.before or (first, state.axes) if state.stage == "weights" else None
             return State(state.axes, state.stage, state.record, before=before)
         if name in REDUCTIONS:
-            return State(ax.RULES["amax"](state.axes, args[1:], part.shape))
+            return State(axis_rules.RULES["amax"](state.axes, args[1:], part.shape))
         made = _otherwise(state, part)
         made.learned = state.learned and self._all_learned(args)
         return made
@@ -296,18 +213,16 @@ class Lineage:
 
     def _pointwise(self, name: str, args: Sequence[Any], result: Tensor) -> State:
         """A result with one element for each of its operands'."""
-        operands = [
-            (tensor, self.state(tensor))
-            for tensor in tensors_in(args)
-            if tensor.is_floating_point() or tensor.is_complex()
+        tensors = [
+            one for one in tensors_in(args) if (one.is_floating_point() or one.is_complex()) and not one.is_nested
         ]
-        operands = [(tensor, state) for tensor, state in operands if not tensor.is_nested]
+        operands = [(tensor, self.state(tensor)) for tensor in tensors]
         operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
         if name == "bernoulli" or not operands:
             return State(ax.first_axes(result), "noise" if name == "bernoulli" else "")
         if not operands[0][1].stage:  # as most of them
             return _elementwise([state for _, state in operands], result.shape)
-        axes = ax.broadcast(result.shape, [state.axes for _, state in operands])
+        axes = axis_rules.broadcast(result.shape, [state.axes for _, state in operands])
         stage, record = operands[0][1].stage, operands[0][1].record
         others = [state for _, state in operands[1:]]
         if name == "exp":
@@ -404,16 +319,16 @@ def tensors_in(args: Any) -> list[Tensor]:
 def _otherwise(state: State, result: Tensor) -> State:
     """After an operation without a rule."""
     shape = result.shape
-    return State(None, parents=(state,), make=lambda axes: ax.other_axes(axes, shape), shape=shape)
+    return State(None, parents=(state,), make=lambda axes: axis_rules.other_axes(axes, shape), shape=shape)
 
 
 def _elementwise(operands: Sequence[State], shape: Sequence[int]) -> State:
     """After an operation that has nothing to do with scores: the first operand mostly knows all."""
 
     def make(*axes: Axes) -> Axes | None:
-        if len(axes) < len(operands) and (len(axes[0]) != len(shape) or not ax.is_complete(axes[0])):
+        if len(axes) < len(operands) and not axis_rules.is_complete(axes[0], shape):
             return None
-        return ax.broadcast(shape, axes)
+        return axis_rules.broadcast(shape, axes)
 
     learned = min(state.learned for state in operands)
     return State(None, learned=learned, parents=operands[:1], make=make, others=operands[1:], shape=shape)

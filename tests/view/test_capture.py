@@ -246,6 +246,45 @@ def test_any_number_of_dimensions_becomes_batch_heads_queries_keys():
     assert layer.weights.shape == (2, 1, 4, 4)
 
 
+class Chunked(Direct):
+    """Three queries at a time, written out."""
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        parts = [(part @ key.mT * 8**-0.5).softmax(-1) for part in query.split(3, 2)]
+        self.weights = torch.cat(parts, 2)
+        return torch.cat([part @ value for part in parts], 2)
+
+
+def test_chunks_of_queries_are_joined_and_stay_what_they_are():
+    model = Chunked()
+    seen = captured(model, rows())
+    assert [layer.queries for layer in seen] == [(0, 1, 2), (3, 4, 5), (6,)]
+    (whole,) = seen.by_layer()
+    torch.testing.assert_close(whole.weights, model.weights)
+    assert whole.kind == "self"
+
+
+class Graph(nn.Module):
+    """Graph attention: a score for each pair of nodes, added up of two numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.source, self.target = nn.Linear(SIZE, 11), nn.Linear(11, 1), nn.Linear(11, 1)
+
+    def forward(self, nodes):
+        nodes = self.linear(nodes)
+        self.weights = functional.leaky_relu(self.source(nodes) + self.target(nodes).T).softmax(1)
+        return self.weights @ nodes
+
+
+def test_scores_that_are_added_up():
+    model = Graph()
+    (layer,) = captured(model, rows()[0])
+    torch.testing.assert_close(layer.weights[0, 0], model.weights)
+    assert layer.kind == "self"
+
+
 # ------------------------------------------------------------------------------------------------ only what is wanted
 
 
