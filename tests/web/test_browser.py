@@ -144,9 +144,10 @@ def test_formula_follows_every_number(page, server):
 def test_texts(page, server, tab):
     go(page, server, tab)
     drawn_view(page)
-    page.locator("#text").fill("a dog sees <b>the</b> cat")
-    until(page, "location.hash.includes('dog')")
-    until(page, "[...document.querySelectorAll('.rv-words span')].some((span) => span.textContent === 'dog')")
+    page.evaluate("document.querySelector('.rv-columns').dataset.old = '1'")
+    page.locator("#text").fill("tom sees <b>the</b> cat")
+    until(page, "document.querySelector('.rv-columns:not([data-old]) .rv-grid[data-painted]')")
+    assert "tom" in values(page)["text"]
     if tab == "translate":
         assert page.locator(".aligned tr").count() > 1
     page.locator("[role=gridcell]").last.click()
@@ -225,6 +226,7 @@ def test_the_next_word_by_temperature_and_among_the_top(page, server):
     until(page, f"document.querySelector('.share').textContent.startsWith('{first['␣horse'][0]}')")
     page.get_by_label("put “␣horse” behind the text").click()
     until(page, "document.querySelector('#text').value.endsWith('watches a horse')")
+    until(page, "document.querySelector('.bars b').textContent !== '␣horse'")
     page.locator(".bars input").nth(1).check()
     second = page.locator(".bars b").nth(1).inner_text()
     until(page, f"document.querySelectorAll('.writing h2')[1].textContent.includes('“{second}”')")
@@ -374,6 +376,25 @@ def test_words_of_the_pages_and_of_the_table_are_the_same():
         *(name.replace("_", " ") for name in SCORES),
     }
     assert [word for word in words - from_python if f'"{word}"' not in source] == []
+
+
+def test_the_last_text_wins_and_a_slow_answer_has_a_busy_mark(page, server):
+    go(page, server, "heads?model=language&text=the%20cat")
+    drawn_view(page)
+    waiting, is_slow = [], [True]
+    page.route("**/api/text", lambda route: waiting.append(route) if is_slow else route.continue_())
+    page.locator("#text").fill("a dog")
+    until(page, "document.querySelector('#tab').ariaBusy === 'true'")
+    style = "getComputedStyle(document.querySelector('#tab'), '::after')"
+    assert page.evaluate(f"{style}.animationDelay").startswith("0.15s")
+    for text in ("a dog sees", "a dog sees the", "a dog sees the mat"):
+        page.locator("#text").fill(text)
+        page.wait_for_timeout(350)
+    assert len(waiting) == 1  # what was typed meanwhile waits, and only the last of it is sent
+    is_slow.clear()
+    waiting[0].continue_()
+    until(page, "document.querySelectorAll('.rv-words span').length === 5")
+    until(page, "document.querySelector('#tab').ariaBusy === 'false'")
 
 
 def test_two_tabs_at_once(browser, server):

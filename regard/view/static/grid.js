@@ -86,7 +86,7 @@ export function headGrid(source, { choose, leave, small = source.small, map = "w
     all.sort((one, two) => value(two) - value(one));
     all.forEach((one) => {
       const place = `${source.layers[one.index].layer}·${source.layers[one.index].heads[one.head]}`;
-      one.caption.textContent = value(one) < 0 ? place : `${place} ${value(one).toFixed(2)}`;
+      one.caption.textContent = value(one) < 0 ? place : `${place}\n${value(one).toFixed(2)}`;
     });
     const starts = all.map((_, number) => number).filter((number) => number % columns === 0);
     node.replaceChildren(...starts.map((start) => row(String(start + 1), all.slice(start, start + columns))));
