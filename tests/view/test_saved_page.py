@@ -3,7 +3,6 @@ same view as a widget. Errors of the page, and requests to anywhere else, fail."
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -300,37 +299,14 @@ def test_the_inside_of_a_head(page, tmp_path):
 
 
 def test_the_page_of_twelve_layers_of_twelve_heads_over_512_tokens(page, tmp_path):
-    """Opens at once, is small, and a token's lines come as fast as the mouse moves. (The bounds leave room for a busy
-    machine; 0.9 s and 8 ms were measured.)"""
+    """It is small, and shows the lines of a token that the mouse points at; how fast, the benchmarks say."""
     path = display_of(12, 12, 512).save(tmp_path / "large.html")
     assert path.stat().st_size < 6_000_000
-    began = time.monotonic()
     show(page, path.as_uri())
-    assert time.monotonic() - began < 3
-    times = page.evaluate("""async () => {
-      const strips = document.querySelector(".rv-strips");
-      const box = strips.getBoundingClientRect();
-      const times = [];
-      for (let row = 0; row < 30; row += 1) {
-        const began = performance.now();
-        const place = { clientX: box.left + 20, clientY: box.top + 30 + (row + 3.5) * 15, bubbles: true };
-        strips.dispatchEvent(new PointerEvent("pointermove", place));
-        document.body.offsetHeight; // laid out
-        times.push(performance.now() - began);
-        await new Promise((next) => requestAnimationFrame(next));
-      }
-      return times.sort((one, two) => one - two);
-    }""")
-    assert times[15] < 30
+    box = page.locator(".rv-strips").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 90)
+    page.wait_for_function("document.querySelectorAll('.rv-strips path').length > 0")
     assert lines(page) > 0
-
-
-def test_a_grid_of_512_tokens_is_drawn_in_seconds(tmp_path):
-    display_of(1, 1, 3).save(tmp_path / "first.png")  # fonts are read once
-    display = display_of(12, 12, 512)
-    began = time.process_time()
-    display.save(tmp_path / "grid.png")
-    assert time.process_time() - began < 5  # 2.6 measured; 20 before small pictures were pooled
 
 
 def test_the_widget_shows_the_same_and_loads_nothing(page, tmp_path):
