@@ -164,8 +164,14 @@ def test_the_inside_of_a_head_is_computed_when_it_is_asked_for(page, server):
     go(page, server, "heads?model=language&text=the%20cat%20is%20on&view=inside&heads=1.2&row=3")
     page.get_by_text("weights = softmax(scores + mask)").wait_for()
     page.get_by_label("key", exact=True).select_option("0")
-    until(page, "document.querySelector('.rv-inside').textContent.includes('“on” → “the”')")
+    chosen = "document.querySelector('.rv-inside').textContent.includes('“on” → “the”')"
+    until(page, chosen)
     assert page.locator(".rv-inside image").count() == 9
+    page.locator(".rv-inside").evaluate("node => { node.firstElementChild.dataset.old = 'true'; }")
+    page.emulate_media(color_scheme="dark")  # all is drawn again, and the choice stays
+    until(page, "!document.querySelector('.rv-inside [data-old]')")
+    until(page, chosen)
+    page.emulate_media(color_scheme="light")
     page.get_by_label("query", exact=True).select_option("0")
     page.get_by_label("key", exact=True).select_option("3")
     until(page, "document.querySelector('.rv-inside').textContent.includes('“the” may not look at “on”')")

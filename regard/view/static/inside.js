@@ -40,6 +40,7 @@ function computed(known) {
 export function insideView({ pin }) {
   const node = element("div", { class: "rv-inside" });
   let drawings = [];
+  let last = null; // what was chosen, and in which head: it stays when the same head is drawn again
 
   function draw(given, layer, dark, width, row) {
     const head = computed(given);
@@ -53,7 +54,10 @@ export function insideView({ pin }) {
       at.d = largestOf(size, (d) => query[at.i * size + d] * key[at.j * size + d]);
       at.c = largestOf(valueSize, (c) => output[at.i * valueSize + c]);
     };
-    chooseBest();
+    const name = JSON.stringify([layer.name, row, head.rows, head.keys, Array.from(query.slice(0, size))]);
+    if (last?.name === name) Object.assign(at, last.at);
+    else chooseBest();
+    last = { name, at };
 
     const room = Math.min(210, (width - 2 * GAP) / 3);
     const cell = Math.max(2, Math.min(16, room / Math.max(n, m)));
