@@ -163,6 +163,7 @@ def test_texts(page, server, tab):
 def test_the_inside_of_a_head_is_computed_when_it_is_asked_for(page, server):
     go(page, server, "heads?model=language&text=the%20cat%20is%20on&view=inside&heads=1.2&row=3")
     page.get_by_text("weights = softmax(scores + mask)").wait_for()
+    page.wait_for_load_state("networkidle")  # the scores of heads have come, and nothing is drawn again by itself
     page.get_by_label("key", exact=True).select_option("0")
     chosen = "document.querySelector('.rv-inside').textContent.includes('“on” → “the”')"
     until(page, chosen)
