@@ -292,8 +292,7 @@ def test_the_inside_of_a_head(page, tmp_path):
     total = sum(float(row[-1].replace("−", "-")) for row in rows)
     assert total == pytest.approx(float(seen.output[0, head, 4, dimension]), abs=0.05)
     image = page.locator(".rv-inside image").nth(2)  # the scores: point at the first row
-    box = image.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 3)
+    image.hover(position={"x": 0.9 * float(image.get_attribute("width")), "y": 3})
     until(page, "document.querySelector('.rv-inside').textContent.includes('“a” may not look at “e”')")
     assert violations(page) == []
 

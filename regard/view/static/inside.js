@@ -40,6 +40,7 @@ function computed(known) {
 export function insideView({ pin }) {
   const node = element("div", { class: "rv-inside" });
   let drawings = [];
+  let isOpen = false; // the table of numbers
   let last = null; // what was chosen, and in which head: it stays when the same head is drawn again
 
   function draw(given, layer, dark, width, row) {
@@ -128,7 +129,8 @@ export function insideView({ pin }) {
       formula(t("scores = scale · q·k")), drawings[0], bars, product,
       formula(t("weights = softmax(scores + mask)")), drawings[1], softmax,
       formula(t("output = Σ weight · value")), drawings[2], sum,
-      element("details", {}, element("summary", {}, t("the numbers of this query")), numbers));
+      element("details", { open: isOpen, ontoggle: (event) => { isOpen = event.target.open; } },
+        element("summary", {}, t("the numbers of this query")), numbers));
     if (!head.exact) {
       node.append(element("p", { class: "rv-note" }, t("This model adds something to its scores, such as a position bias: "
         + "the weights are its own, and not the softmax of these scores alone.")));
