@@ -20,7 +20,7 @@ from regard.attention.observers import AttentionCall, pick
 if TYPE_CHECKING:
     from regard.attention.summary import Summary
 
-__all__ = ["AttentionMap", "Gradient", "Recorder", "by_layer", "is_layer", "several"]
+__all__ = ["HIDDEN", "AttentionMap", "Gradient", "Recorder", "by_layer", "indices", "is_layer", "several"]
 
 Layers = Sequence[int | str] | int | str | None
 Indices = Sequence[int] | int | None
@@ -214,8 +214,8 @@ class Recorder:
         count = self._calls[name]
         self._calls[name] += 1
         try:
-            heads = _indices("heads", self.heads, call.heads, name)
-            rows = _indices("queries", self.queries, call.queries, name)
+            heads = indices("heads", self.heads, call.heads, name)
+            rows = indices("queries", self.queries, call.queries, name)
         except IndexError as error:
             self.error = self.error or error
             return None
@@ -273,7 +273,8 @@ def is_layer(wanted: int | str, layer: int, name: str) -> bool:
     return wanted == layer if isinstance(wanted, int) else fnmatchcase(name, wanted)
 
 
-def _indices(name: str, wanted: tuple[int, ...] | None, count: int, layer: str) -> tuple[int, ...]:
+def indices(name: str, wanted: tuple[int, ...] | None, count: int, layer: str) -> tuple[int, ...]:
+    """The chosen ones of `count` heads or queries, from 0 on; None: all."""
     if wanted is None:
         return tuple(range(count))
     for index in wanted:

@@ -56,7 +56,7 @@ class Capture(AttentionMaps):
         gone = set(map(id, tracker.reports.withdrawn))
         self._maps[:] = [one for one in self._maps if id(one) not in gone]
         self.unrecognised += [
-            replace(one, name=recorder_name(self._recorder, module)) for module, one in tracker.reports.unrecognised
+            replace(one, name=_name_of(self._recorder, module)) for module, one in tracker.reports.unrecognised
         ]
         self._check()
 
@@ -123,7 +123,7 @@ def capture(
     return Capture(model, Recorder(model, maps.append, layers, heads, queries, **options), maps)
 
 
-def recorder_name(recorder: Recorder, module: nn.Module | None) -> str:
+def _name_of(recorder: Recorder, module: nn.Module | None) -> str:
     """The name of a layer that was not understood."""
     return "" if module is None else recorder.number(module)[0]
 

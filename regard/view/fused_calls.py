@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import Dot, Mask, bias, causal, drop, keep
+from regard.attention.capture import HIDDEN
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
@@ -22,7 +23,6 @@ from regard.view.states import State
 
 __all__ = ["FUSED", "FusedCall", "nested_call"]
 
-HIDDEN = -5e3  # what is added to scores below it hides them
 AxesOf = Callable[[Tensor], Axes]
 Reader = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, AxesOf], AttentionCall]
 

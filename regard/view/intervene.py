@@ -18,7 +18,7 @@ from torch import overrides as function_modes
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch as dispatch_modes
 
-from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, is_layer, several
+from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, indices, is_layer, several
 from regard.attention.observers import AttentionCall
 from regard.attention.observers import edit as open_editor
 from regard.view.frames import running
@@ -64,7 +64,7 @@ class Edit:
 
     def __call__(self, change: Change, whole: Tensor, call: AttentionCall, name: str) -> Tensor:
         """(batch, heads, n, …) with its heads and queries changed."""
-        heads = _checked("heads", self.heads, whole.shape[1], name)
+        heads = list(indices("heads", self.heads, whole.shape[1], name))
         changed = change(whole[:, heads], call, self)
         if changed.shape != whole[:, heads].shape:
             expected, got = tuple(whole[:, heads].shape), tuple(changed.shape)
@@ -157,7 +157,7 @@ class Intervention:
                 raise ValueError(f"source: it has no call of {name}")
             counter, index = call.index or (0, 0)
             found = calls[(index - first.setdefault((counter, name), index)) % len(calls)]
-            wanted = _checked("heads", edit.heads, call.heads, name)
+            wanted = indices("heads", edit.heads, call.heads, name)
             missing = [head for head in wanted if head not in found.heads]
             if missing:
                 raise ValueError(f"source: of {name} it has the heads {found.heads}, not {missing}")
@@ -292,15 +292,6 @@ def _with_weights(call: AttentionCall, edits: Sequence[tuple[Edit, Change]], nam
         weights = edit(change, weights, call, name)
     output = weights.to(call.value.dtype) @ call.for_each_head(call.value)
     return replace(call, known=weights, output=output.reshape(call.output.shape))
-
-
-def _checked(what: str, wanted: tuple[int, ...] | None, count: int, name: str) -> list[int]:
-    if wanted is None:
-        return list(range(count))
-    for index in wanted:
-        if not -count <= index < count:
-            raise IndexError(f"{what}: expected numbers below {count}, as many as {name} has, got {index}")
-    return [index % count for index in wanted]
 
 
 def _places(wanted: tuple[int, ...] | None, positions: Sequence[int] | None, count: int) -> list[int] | None:
