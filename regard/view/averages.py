@@ -86,8 +86,8 @@ class Average:
     def problem(self) -> str | None:
         """Why it is no map."""
         record = self.record
-        if record.reported:
-            return "its weights are used twice"
+        if record.reported and not record.averaged:
+            return "its weights are combined with others"
         if any(map(ax.is_opaque, (*self.queries, *self.contracted))):
             return "its queries or keys are gathered or folded, so that their positions are not known"
         if record.normalized is not None and self._sinks > 1:

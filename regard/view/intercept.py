@@ -235,15 +235,16 @@ class Tracker(TorchDispatchMode):
 
     def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:
         """A call, from its weights to its output."""
-        record, module = average.record, self._module() or average.module
-        problem = average.problem
+        record, module, problem = average.record, self._module() or average.module, average.problem
         state.stage, state.record = "output", record
+        if record.averaged and self.observer is not None:  # other values by the same weights, which are known already
+            return result
         if record in self.reports.pending:
             self.reports.pending.remove(record)
         if problem is not None:
             self.reports.withdraw(record, problem)
             return result
-        record.reported = True
+        record.reported = record.averaged = True
         if record.product is not None:
             record.product.averaged = True
         return self._deliver(average, module, result)

@@ -46,7 +46,7 @@ class Weights:
         self.nested: Tensor | None = None  # the weights, if they are a nested tensor
         self.normalized: Axis | None = None
         self.module: nn.Module | None = None
-        self.reported = False
+        self.reported = self.averaged = False
         self.delivered: Any = None  # what the observer made of the complete call
 
 

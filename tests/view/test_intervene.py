@@ -255,6 +255,28 @@ def test_a_capture_sees_edited_weights(name, inner):
     torch.testing.assert_close(capture[0].weights, expected)
 
 
+class Twice(Written):
+    """The same weights average two kinds of values."""
+
+    def forward(self, rows, output=lambda tensor: tensor):
+        query, key, value = (part.transpose(1, 2) for part in self.linear(rows).unflatten(-1, (3, HEADS, -1)).unbind(2))
+        self.weights = (query @ key.mT * 8**-0.5).softmax(-1)
+        both = output(self.weights @ value) + output(self.weights @ key)
+        return self.out(both.transpose(1, 2).flatten(2))
+
+
+def test_weights_that_average_twice_are_one_map_and_edited_twice():
+    model = Twice()
+    with torch.no_grad():
+        with regard.capture(model) as seen:
+            model(rows())
+        torch.testing.assert_close(seen[0].weights, model.weights)
+        assert len(seen) == 1
+        assert not seen.unrecognised
+        expected = model(rows(), zeroed([1]))
+        torch.testing.assert_close(run(model, lambda edit: edit.ablate(heads=1)), expected)
+
+
 def test_cutting_may_renormalize():
     model = MODELS["fused"]()
     with torch.no_grad(), regard.capture(model) as seen, regard.intervene(model) as edit:
