@@ -93,7 +93,7 @@ class Samples1D:
         left_out = columns if left_out is None else left_out
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
         # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
-        alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
+        alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
         queries = Queries(self._x, index - 1, numpy.where(alone, index + 1, index))
         sums = numpy.repeat(self._sums(kernel, width, queries, estimate), counts, axis=0)
         shared = numpy.repeat(~alone, counts)
