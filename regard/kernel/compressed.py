@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy
@@ -99,8 +99,8 @@ class Compressed:
         values = values.reshape(len(values), -1)
         counts = numpy.ones(len(x)) if counts is None else numpy.asarray(counts, dtype=numpy.float64)
         _check(x, values, counts)
-        kept = numpy.flatnonzero(counts > 0)
-        order = kept[numpy.argsort(x[kept], kind="stable")]
+        order = numpy.argsort(x, kind="stable")
+        order = order[counts[order] > 0]
         x, values, counts = x[order], values[order], counts[order, None]
         shift = (counts * values).sum(0) / counts.sum() if len(x) else numpy.zeros(values.shape[1])
         centred = values - shift
@@ -117,7 +117,7 @@ class Compressed:
         """How many values a sample has."""
         return len(self.shift)
 
-    @property
+    @cached_property
     def totals(self) -> Array:
         """The sums (1 + 2 outputs,) of all columns."""
         totals: Array = self.columns.sum(0) + self.moments[:, :, 0].sum(0)  # T_0 = 1

@@ -12,25 +12,29 @@ A pyramid holds the same samples in cells of many widths, and answers for a band
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
 
 from regard.attention.sums_1d import Samples1D
 from regard.kernel.compressed import COARSEST, FINEST, PER_WIDTH, Compressed, PseudoSamples
 
-__all__ = ["LeaveOneOutError", "Pyramid", "local_fit", "loo_error"]
+__all__ = ["LeaveOneOutError", "Pyramid", "local_fit", "loo_error", "mean_error", "scan"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 Chosen = NDArray[numpy.bool_]
 
 FLAT = 1e-9  # a variance below this part of the mean square is a sum of rounding errors
-FAR = 2.0  # (distance of the nearest sample) · (half a cell) in squared bandwidths, up to which nodes serve: 1e-13
+FAR = 3.0  # (distance of the nearest sample) · (half a cell) in squared bandwidths, up to which nodes serve to 1e-10
 LEVERAGE = 0.1  # from which on 1 / (1 − l)² is not left to an interpolation
 NEGLIGIBLE = 80.0  # in squared bandwidths: exp(−40) is 4e-18
+STRETCHES, STRETCH, GROUPS = 32, 1024, 16  # of neighbouring samples, for a first look at an error
+MANY = 8 * STRETCHES * STRETCH  # samples, from which on the stretches are a small part of them
 
 
 class LeaveOneOutError(NamedTuple):
@@ -83,7 +87,6 @@ class Layer:
         self.single = (self.points.cells < 0) & (self.points.columns[:, 0] == 1)
         self.has_nodes = len(self.keys) > 0 and not centroids
         self._columns = numpy.ascontiguousarray(self.points.columns[:, : 1 + self.outputs])
-        self._samples: Samples1D | None = None
 
     def errors(self, targets: Indices, width: float, degree: int) -> tuple[LeaveOneOutError, Array]:
         """What each target adds to the errors (n, outputs) and to the trace (n,), and its leverage (n,).
@@ -93,13 +96,21 @@ class Layer:
         """
         heights, inverse = local_fit(self._sums(targets, width, degree), degree)
         columns, single = self.points.columns[targets], self.single[targets]
-        count, first, second = columns[:, :1], columns[:, 1 : 1 + self.outputs], columns[:, 1 + self.outputs :]
-        squares = second - heights * (2 * first - heights * count)
+        squares = _squares(columns, heights)
         leverage = numpy.where(single, 1 - 1 / (1 + inverse), inverse)
         change = numpy.square(1 - leverage)[:, None]
         loo = numpy.where(single[:, None], squares, squares / change)
         in_sample = numpy.where(single[:, None], squares * change, squares)
         return LeaveOneOutError(loo, columns[:, 0] * leverage, in_sample), leverage
+
+    def errors_of(self, points: PseudoSamples, chosen: Indices, width: float, degree: int) -> LeaveOneOutError:
+        """The same for samples that this layer holds compressed: from all sums, in which each has its share."""
+        sums = self._all.sums("gaussian", width, points.x[chosen], "linear" if degree else "average")
+        heights, leverage = local_fit(sums, degree)
+        squares = _squares(points.columns[chosen], heights)
+        return LeaveOneOutError(
+            squares / numpy.square(1 - leverage)[:, None], points.columns[chosen, 0] * leverage, squares
+        )
 
     def doubtful(self, targets: Indices, leverage: Array, width: float) -> Chosen:
         """Of the targets: samples so far from others, and cells of such leverage, that nodes do not serve them."""
@@ -125,12 +136,15 @@ class Layer:
         numpy.add.at(change, numpy.searchsorted(x, ends, side="right"), -1)
         return numpy.flatnonzero(numpy.cumsum(change[:-1]))
 
+    @cached_property
+    def _all(self) -> Samples1D:
+        return Samples1D(self.points.x, self._columns)
+
     def _sums(self, targets: Indices, width: float, degree: int) -> Array:
         """Sums of v^0 … v^(2 degree) at the targets, over all that counts beside the nearest."""
         x = self.points.x
         if len(targets) == len(x):
-            self._samples = self._samples or Samples1D(x, self._columns)
-            return self._sums_of_others(self._samples, slice(None), width, degree)
+            return self._sums_of_others(self._all, slice(None), width, degree)
         reach = numpy.sqrt(self._to_others(targets) ** 2 + NEGLIGIBLE * width**2)
         near = self.within(x[targets] - reach, x[targets] + reach)
         sums = self._sums_of_others(Samples1D(x[near], self._columns[near]), near, width, degree)
@@ -147,6 +161,14 @@ class Layer:
         return nearest
 
 
+def _squares(columns: Array, heights: Array) -> Array:
+    """Σ (y − height)² (n, outputs) from columns (n, 1 + 2 outputs): count, Σ y, Σ y²."""
+    outputs = heights.shape[1]
+    count, first, second = columns[:, :1], columns[:, 1 : 1 + outputs], columns[:, 1 + outputs :]
+    squares: Array = second - heights * (2 * first - heights * count)
+    return squares
+
+
 class Pyramid:
     """The samples of a state in cells of its width and of all that are wider."""
 
@@ -160,13 +182,13 @@ class Pyramid:
         """Of all samples, none of them compressed for bandwidths of a few gaps between them."""
         return cls(Compressed.from_samples(x, values, counts, limit=math.inf))
 
-    def layer(self, width: float) -> Layer:
-        """The samples in cells of half a width or less; as they are, where compressing them would not pay."""
-        return self._layer(max(math.frexp(width / PER_WIDTH)[1] - 1, self._base - 1))
+    def layer(self, width: float, degree: int) -> Layer:
+        """The samples in cells of half a width or less; as they are, where compressing them would not pay.
 
-    def estimated(self, width: float) -> bool:
-        """Whether an error for this bandwidth is taken from pseudo-samples."""
-        return self.layer(width).has_nodes
+        Local averages are smooth enough for cells of a whole width.
+        """
+        widest = width if degree == 0 else width / PER_WIDTH
+        return self._layer(max(math.frexp(widest)[1] - 1, self._base - 1))
 
     @cached_property
     def _base(self) -> int:
@@ -191,9 +213,33 @@ class Pyramid:
             self._states[level] = self._state(level - 1).coarsened(level)
         return self._states[level]
 
+    def rough_errors(self, width: float, degree: int = 0) -> list[LeaveOneOutError]:
+        """The error over stretches of neighbouring samples, in GROUPS; each trace is scaled to all samples.
+
+        The stretches are the same for every bandwidth, so differences are less noisy than the errors themselves.
+        """
+        layer, samples = self.layer(width, degree), self._layer(self._base - 1)
+        starts = numpy.linspace(0, len(samples.points.x) - STRETCH, STRETCHES).astype(numpy.int64)
+        chosen = (starts[:, None] + numpy.arange(STRETCH)).ravel()
+        counts = samples.points.columns[chosen, 0].reshape(STRETCHES, STRETCH).sum(1)
+        if layer is samples:
+            errors, _ = samples.errors(chosen, width, degree)
+        else:
+            errors = layer.errors_of(samples.points, chosen, width, degree)
+        loo, trace, in_sample = (terms.reshape(STRETCHES, STRETCH, -1).sum(1) for terms in errors)
+        groups = [slice(group, None, GROUPS) for group in range(GROUPS)]
+        return [
+            LeaveOneOutError(
+                loo[group].sum(0) / counts[group].sum(),
+                float(trace[group].sum() * self.finest.count / counts[group].sum()),
+                in_sample[group].sum(0) / counts[group].sum(),
+            )
+            for group in groups
+        ]
+
     def error(self, width: float, degree: int = 0) -> LeaveOneOutError:
         """The leave-one-out error with this bandwidth; what its layer cannot answer for is asked of the finest."""
-        layer, outputs = self.layer(width), self.finest.outputs
+        layer, outputs = self.layer(width, degree), self.finest.outputs
         targets = numpy.arange(len(layer.points.x))
         loo, in_sample, trace = numpy.zeros(outputs), numpy.zeros(outputs), 0.0
         for following in (self._layer(self._base - 1), self._centroids, None):
@@ -216,3 +262,59 @@ class Pyramid:
 def loo_error(samples: Compressed | Pyramid, width: float, degree: int = 0) -> LeaveOneOutError:
     """The leave-one-out error of local polynomials of this degree under a Gaussian kernel of this width."""
     return (Pyramid(samples) if isinstance(samples, Compressed) else samples).error(width, degree)
+
+
+# ------------------------------------------------------------------------------------------------------------ the scan
+
+Criterion = Callable[[LeaveOneOutError], float]
+
+
+def mean_error(error: LeaveOneOutError) -> float:
+    """The mean squared leave-one-out error over the outputs."""
+    return float(error.loo.mean())
+
+
+def scan(pyramid: Pyramid, degree: int = 0, criterion: Criterion = mean_error) -> float:
+    """The width for which the criterion is least, from half the usual gap between samples to four times their range.
+
+    By factors of 2 from the widest, then of √2, then by Brent's method. Bandwidths of a few gaps, where nothing can be
+    compressed, are first looked at in stretches; only where these could be as good as the best is all of them summed.
+    """
+
+    def value(width: float) -> float:
+        return criterion(pyramid.error(width, degree))
+
+    widths = _widths(pyramid.finest)
+    rough = [] if pyramid.finest.size < MANY else [width for width in widths if not pyramid.layer(width, degree).has_nodes]
+    values = {width: value(width) for width in widths if width not in rough}
+    best = min(values, key=values.__getitem__)
+    values |= {width: value(width) for width in _rivals(pyramid, degree, criterion, best, rough)}
+    best = min(values, key=values.__getitem__)
+    values = {best: values[best]} | {width: value(width) for width in (best / math.sqrt(2), best * math.sqrt(2))}
+    best = min(values, key=values.__getitem__)
+    log, step = math.log(best), math.log(2) / 2
+    refined = optimize.minimize_scalar(
+        lambda log: value(math.exp(log)),
+        bounds=(log - step, log + step),
+        method="bounded",
+        options={"xatol": 2e-3, "maxiter": 6},
+    )
+    return math.exp(refined.x) if refined.fun < values[best] else best
+
+
+def _widths(samples: Compressed) -> list[float]:
+    """Four times the range of x, and what is left of it by halving, down to half the usual gap or the narrowest."""
+    widest = 4 * (samples.high - samples.low)
+    low = samples.narrowest or float(numpy.median(numpy.diff(samples.x))) / 2
+    return [math.ldexp(widest, -halvings) for halvings in range(1 + max(0, math.ceil(math.log2(widest / low))))]
+
+
+def _rivals(
+    pyramid: Pyramid, degree: int, criterion: Criterion, best: float, widths: list[float]
+) -> Iterator[float]:
+    """Those widths whose criterion over stretches is not clearly, by three standard errors, above that of the best."""
+    at_best = numpy.array([criterion(error) for error in pyramid.rough_errors(best, degree)]) if widths else None
+    for width in widths:
+        above = [criterion(error) for error in pyramid.rough_errors(width, degree)] - at_best
+        if above.mean() < 3 * above.std(ddof=1) / math.sqrt(GROUPS):
+            yield width
