@@ -1,22 +1,23 @@
 """Samples of one feature in bounded memory: states that are merged by addition, and still make the same kernel sums.
 
-Over a cell that is narrow beside the kernel's width, whatever is a smooth function f of x is its polynomial through q of
+Over a cell that is narrow beside the kernel's width, a smooth function f of x is its polynomial through q of
 Chebyshev's points, f(x) ≈ Σ_a f(node_a) L_a(x), so that
 
     Σ_j columns_j f(x_j)  ≈  Σ_a f(node_a) · Σ_j columns_j L_a(x_j)
 
 and the samples of a cell may be replaced by q pseudo-samples at its nodes. What is kept of a cell are the moments
 Σ_j columns_j T_p(z_j), p < q, by Chebyshev's polynomials of z ∈ [−1, 1]: pseudo-samples are a linear function of them,
-the moments of two parts of the samples add up, and those of two neighbouring cells make those of the cell twice as wide,
-all without further error. Cells lie on one grid, between multiples of 2^level, so the parts of a data set agree on them.
+the moments of two parts of the samples add up, and those of two halves make those of the whole cell, all without
+further error. Cells lie on one grid, between multiples of 2^level, so that the parts of a data set agree on them.
 
 A cell with few distinct samples keeps these as they are: tails, outliers and data with few distinct values stay exact
 for every bandwidth. Columns are counts, Σ y and Σ y², of samples of weight 1; a count of 3 is three samples.
 
 The error. exp(−u² / 2) differs from its polynomial over a cell of half-width r, in bandwidths, by at most
 r^q max|He_q(u) exp(−u² / 2)| / (2^(q−1) q!) < r^q / (2^(q−1) √q!). Relative to the kernel's value at a distance of d
-bandwidths it is about (d r)^q / (2^(q−1) q!). With q = 16 and cells of half a bandwidth, r = 1/4: 3e-21 beside the
-sample, 1e-13 of what little a sample weighs at 8 bandwidths.
+bandwidths it is about (d r)^q / (2^(q−1) q!). With q = 16 and cells of half a bandwidth, r = 1/4: 2e-21 beside the
+sample, and 1e-13 of what little a sample weighs at 8 bandwidths. Far from all samples, where (d r) is large, pseudo-
+samples do not serve; a cell's mean does, roughly.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import ArrayLike, NDArray
 
+from regard.attention.sums_1d import Samples1D
 from regard.attention.threads import load_kernels, parallel_for
 
-__all__ = ["LIMIT", "NODES", "PER_WIDTH", "Compressed", "PseudoSamples", "merge_all"]
+__all__ = ["FAR", "LIMIT", "NODES", "PER_WIDTH", "Compressed", "PseudoSamples", "merge_all", "nearest_distances"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -39,6 +41,7 @@ Indices = NDArray[numpy.int64]
 NODES = 16  # q above: as many pseudo-samples make a cell, and a cell with as many distinct samples keeps them
 PER_WIDTH = 2  # cells: a bandwidth that is narrower than as many is not served to 1e-9
 LIMIT = 1 << 18  # samples and pseudo-samples of a state: 8 MB with one output. Beyond, cells become wider
+FAR = 3.0  # (distance of the nearest sample) · (half a cell) in squared bandwidths, up to which nodes serve to 1e-10
 FINEST, COARSEST = -1074, 1024  # levels: widths from the smallest float64 to beyond the largest
 
 ANGLES = numpy.pi * (numpy.arange(NODES)[::-1] + 0.5) / NODES
@@ -50,7 +53,7 @@ TO_NODES = numpy.cos(numpy.outer(ANGLES, numpy.arange(NODES))) * numpy.where(num
 def _half_moments(side: int) -> Array:
     """(q, q): T_p((z + side) / 2) = Σ_a matrix[p, a] T_a(z), for the left (−1) or the right (+1) half of a cell."""
     in_whole = numpy.cos(numpy.outer(numpy.arange(NODES), numpy.arccos((AT_NODES + side) / 2)))  # (p, node)
-    return in_whole @ TO_NODES
+    return numpy.asarray(in_whole @ TO_NODES)
 
 
 HALVES = numpy.stack([_half_moments(-1), _half_moments(1)])
@@ -59,8 +62,8 @@ HALVES = numpy.stack([_half_moments(-1), _half_moments(1)])
 class PseudoSamples(NamedTuple):
     """Sorted samples and pseudo-samples, as they enter kernel sums.
 
-    x (m,), relative to `origin` · columns (m, 1 + 2 outputs): count, Σ y, Σ y² · cells (m,): the index of the compressed
-    cell, or −1 for what is a sample.
+    x (m,), relative to `origin` · columns (m, 1 + 2 outputs): count, Σ y, Σ y² · cells (m,): the index of its
+    compressed cell, or −1 where it is a sample.
     """
 
     origin: float
@@ -96,7 +99,7 @@ class Compressed:
         At most `limit` numbers x are kept, samples and pseudo-samples together.
         """
         x, values = numpy.asarray(x, dtype=numpy.float64), numpy.asarray(values, dtype=numpy.float64)
-        values = values.reshape(len(values), -1)
+        values = values[:, None] if values.ndim == 1 else values
         counts = numpy.ones(len(x)) if counts is None else numpy.asarray(counts, dtype=numpy.float64)
         _check(x, values, counts)
         order = numpy.argsort(x, kind="stable")
@@ -167,7 +170,7 @@ class Compressed:
         return math.sqrt(max(0.0, (weights @ (samples - mean) ** 2 + squares) / total))
 
     def quantile(self, share: float) -> float:
-        """The x up to which this share of the samples lies; inside a compressed cell, as if these were spread evenly."""
+        """The x up to which this share of the samples lies; those of a compressed cell count as evenly spread."""
         width = math.ldexp(1.0, self.level)
         x = numpy.concatenate([self.x, self.keys])
         counts = numpy.concatenate([self.columns[:, 0], self.moments[:, 0, 0]])
@@ -189,7 +192,7 @@ class Compressed:
         if not len(self.x) + len(self.keys):
             return other
         level = max(self.level, other.level)
-        a, b = self.coarsened(level), other.coarsened(level)._about(self.shift)
+        a, b = self.coarsened(level), other.coarsened(level).about(self.shift)
         x = numpy.concatenate([a.x, b.x])
         order = numpy.argsort(x, kind="stable")
         x, columns = _add_up_equal(x[order], numpy.concatenate([a.columns, b.columns])[order])
@@ -232,11 +235,9 @@ class Compressed:
         added = _moments(self.x, self.columns, width, cells[chosen], starts[chosen], starts[chosen + 1])
         keys, moments = _add_up_cells([keys, cells[chosen]], [moments, added])
         sparse = numpy.repeat(~dense, numpy.diff(starts))
-        return Compressed(
-            level, self.shift, self.x[sparse], self.columns[sparse], keys, moments, self.low, self.high
-        )
+        return Compressed(level, self.shift, self.x[sparse], self.columns[sparse], keys, moments, self.low, self.high)
 
-    def _about(self, shift: Array) -> Compressed:
+    def about(self, shift: Array) -> Compressed:
         """The same state with values about `shift`: y + δ has the sums Σ y + δ n and Σ y² + 2 δ Σ y + δ² n."""
         moved, outputs = self.shift - shift, self.outputs
         change = numpy.eye(1 + 2 * outputs)
@@ -250,7 +251,7 @@ class Compressed:
 
     @property
     def origin(self) -> float:
-        """What x is counted from: 0, or the least x where all are so far from 0 that pseudo-samples would lose digits."""
+        """What x is counted from: 0, or the least x where all are so far from 0 that nodes would lose digits."""
         nearest = min(abs(self.low), abs(self.high))
         return 0.0 if self.low <= 0 <= self.high or nearest <= self.high - self.low else self.low
 
@@ -276,20 +277,54 @@ class Compressed:
         return PseudoSamples(origin, x[order], numpy.concatenate([self.columns, totals])[order], cells[order])
 
 
-def merge_all(states: list[Compressed]) -> Compressed:
+    def sums(self, width: float, queries: Array, order: int = 0) -> Array:
+        """Sums (n, order + 1, 1 + outputs) under a Gaussian kernel about queries (n,), of counts and of y − shift.
+
+        Far from all samples, those of the cells' means: there nodes do not serve.
+        """
+        order_of_queries = numpy.argsort(queries, kind="stable")
+        at = queries[order_of_queries] - self.origin
+        far = nearest_distances(self._nodes[0], at) * math.ldexp(0.5, self.level) > FAR * width**2
+        far &= len(self.keys) > 0
+        sums = numpy.empty((len(at), order + 1, 1 + self.outputs))
+        for chosen, (_, samples) in ((~far, self._nodes), (far, self._means)):
+            if chosen.any():
+                sums[order_of_queries[chosen]] = samples.sums("gaussian", width, at[chosen], order)
+        return sums
+
+    @cached_property
+    def _nodes(self) -> tuple[Array, Samples1D]:
+        points = self.samples()
+        return points.x, Samples1D(points.x, points.columns[:, : 1 + self.outputs].copy())
+
+    @cached_property
+    def _means(self) -> tuple[Array, Samples1D]:
+        points = self.centroids()
+        return points.x, Samples1D(points.x, points.columns[:, : 1 + self.outputs].copy())
+
+
+def nearest_distances(x: Array, queries: Array) -> Array:
+    """From each of the queries (n,) to the nearest of the sorted numbers x (m,)."""
+    index = numpy.searchsorted(x, queries)
+    beyond = numpy.pad(x, 1, constant_values=(-numpy.inf, numpy.inf))
+    distances: Array = numpy.minimum(queries - beyond[index], beyond[index + 1] - queries)
+    return distances
+
+
+def merge_all(states: list[Compressed], *, limit: float = LIMIT) -> Compressed:
     """The state of all samples, merged in pairs."""
     if not states:
         raise ValueError("states: expected one or more, got none")
     while len(states) > 1:
         pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
-        states = [pair[0].merge(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
+        states = [pair[0].merge(pair[1], limit=limit) if len(pair) == 2 else pair[0] for pair in pairs]
     return states[0]
 
 
 def _check(x: Array, values: Array, counts: Array) -> None:
     if x.ndim != 1 or len(values) != len(x) or counts.shape != x.shape:
         raise ValueError(
-            f"x: expected (m,) with values (m, outputs) and counts (m,), got {x.shape}, {values.shape} and {counts.shape}"
+            f"x: expected (m,), values (m, outputs), counts (m,), got {x.shape}, {values.shape} and {counts.shape}"
         )
     for name, numbers in (("x", x), ("values", values), ("counts", counts)):
         if not numpy.isfinite(numbers).all():

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
 from regard.attention.sums_1d import Samples1D
-from regard.kernel.compressed import COARSEST, FINEST, PER_WIDTH, Compressed, PseudoSamples
+from regard.kernel.compressed import COARSEST, FAR, FINEST, PER_WIDTH, Compressed, PseudoSamples, nearest_distances
 
 __all__ = ["LeaveOneOutError", "Pyramid", "local_fit", "loo_error", "mean_error", "scan"]
 
@@ -29,8 +29,8 @@ Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 Chosen = NDArray[numpy.bool_]
 
+TINY = 1e-290  # of which 1 / TINY is still a number
 FLAT = 1e-9  # a variance below this part of the mean square is a sum of rounding errors
-FAR = 3.0  # (distance of the nearest sample) · (half a cell) in squared bandwidths, up to which nodes serve to 1e-10
 LEVERAGE = 0.1  # from which on 1 / (1 − l)² is not left to an interpolation
 NEGLIGIBLE = 80.0  # in squared bandwidths: exp(−40) is 4e-18
 STRETCHES, STRETCH, GROUPS = 32, 1024, 16  # of neighbouring samples, for a first look at an error
@@ -42,6 +42,14 @@ class LeaveOneOutError(NamedTuple):
 
     loo: Array
     trace: float
+    in_sample: Array
+
+
+class Terms(NamedTuple):
+    """What each of n targets adds to them: loo (n, outputs), trace (n,), in_sample (n, outputs)."""
+
+    loo: Array
+    trace: Array
     in_sample: Array
 
 
@@ -61,7 +69,7 @@ def local_fit(sums: Array, degree: int) -> tuple[Array, Array]:
     with numpy.errstate(divide="ignore", invalid="ignore"):
         for a in range(powers):
             pivot = matrix[:, a, a]
-            spanned = pivot > (0.0 if a == 0 else FLAT * moments[:, 2 * a])
+            spanned = pivot > (0.0 if a == 0 else FLAT * moments[:, 2 * a] + TINY)
             scale = numpy.where(spanned, 1 / pivot, math.nan if a == 0 else 0.0)
             heights += (unit[:, a] * scale)[:, None] * right[:, a]
             inverse += unit[:, a] ** 2 * scale
@@ -88,29 +96,34 @@ class Layer:
         self.has_nodes = len(self.keys) > 0 and not centroids
         self._columns = numpy.ascontiguousarray(self.points.columns[:, : 1 + self.outputs])
 
-    def errors(self, targets: Indices, width: float, degree: int) -> tuple[LeaveOneOutError, Array]:
-        """What each target adds to the errors (n, outputs) and to the trace (n,), and its leverage (n,).
+    def terms(self, targets: Indices, width: float, degree: int) -> tuple[Terms, Array]:
+        """The terms of the targets, and their leverages (n,).
 
         A sample alone at its x is left out of the sums: where others are far away, nothing would remain of them in a
-        difference. With (S⁻¹)₀₀ = g over the others, its leverage is g / (1 + g).
+        difference. Of the rest, which are many at their x or nodes of many samples, one is left out by its leverage.
         """
-        heights, inverse = local_fit(self._sums(targets, width, degree), degree)
         columns, single = self.points.columns[targets], self.single[targets]
-        squares = _squares(columns, heights)
-        leverage = numpy.where(single, 1 - 1 / (1 + inverse), inverse)
-        change = numpy.square(1 - leverage)[:, None]
-        loo = numpy.where(single[:, None], squares, squares / change)
-        in_sample = numpy.where(single[:, None], squares * change, squares)
-        return LeaveOneOutError(loo, columns[:, 0] * leverage, in_sample), leverage
-
-    def errors_of(self, points: PseudoSamples, chosen: Indices, width: float, degree: int) -> LeaveOneOutError:
-        """The same for samples that this layer holds compressed: from all sums, in which each has its share."""
-        sums = self._all.sums("gaussian", width, points.x[chosen], "linear" if degree else "average")
+        sums = self._sums(targets, width, degree)
         heights, leverage = local_fit(sums, degree)
+        loo = _squares(columns, heights)
+        in_sample = loo.copy()
+        # Sums are relative to the nearest sample that takes part; a sample's own weight is 1.
+        weights = numpy.exp(-numpy.square(self._to_others(targets[single]) / width) / 2)
+        sums = sums[single] * weights[:, None, None]
+        sums[:, 0] += columns[single, : 1 + self.outputs]
+        heights, leverage[single] = local_fit(sums, degree)
+        in_sample[single] = _squares(columns[single], heights)
+        loo[~single] /= numpy.square(1 - leverage[~single])[:, None]
+        return Terms(loo, columns[:, 0] * leverage, in_sample), leverage
+
+    def terms_of(self, points: PseudoSamples, chosen: Indices, width: float, degree: int) -> Terms:
+        """Those of samples that this layer holds compressed: from all sums, in which each has its share."""
+        x = points.x[chosen]
+        heights, inverse = local_fit(self._all.sums("gaussian", width, x, 2 * degree), degree)
         squares = _squares(points.columns[chosen], heights)
-        return LeaveOneOutError(
-            squares / numpy.square(1 - leverage)[:, None], points.columns[chosen, 0] * leverage, squares
-        )
+        leverage = inverse * numpy.exp(numpy.square(nearest_distances(self.points.x, x) / width) / 2)
+        loo = squares / numpy.square(1 - leverage)[:, None]
+        return Terms(loo, points.columns[chosen, 0] * leverage, squares)
 
     def doubtful(self, targets: Indices, leverage: Array, width: float) -> Chosen:
         """Of the targets: samples so far from others, and cells of such leverage, that nodes do not serve them."""
@@ -119,7 +132,7 @@ class Layer:
         cells = self.points.cells[targets]
         steep = (cells >= 0) & ~((leverage >= 0) & (leverage <= LEVERAGE))
         far = self.single[targets] & (self._to_others(targets) * self.cell / 2 > FAR * width**2)
-        return far | numpy.isin(cells, cells[steep])
+        return numpy.asarray(far | numpy.isin(cells, cells[steep]))
 
     def places(self, targets: Indices) -> tuple[Array, Array]:
         """Where the targets are, from (n,) to (n,): the place of a sample, or the cell of a pseudo-sample."""
@@ -145,14 +158,16 @@ class Layer:
         x = self.points.x
         if len(targets) == len(x):
             return self._sums_of_others(self._all, slice(None), width, degree)
-        reach = numpy.sqrt(self._to_others(targets) ** 2 + NEGLIGIBLE * width**2)
+        nearest, beyond = self._to_others(targets), NEGLIGIBLE * width**2
+        # √(nearest² + beyond), so that what is beyond the nearest is not lost to rounding
+        reach = nearest + beyond / (nearest + numpy.sqrt(nearest**2 + beyond)) + numpy.spacing(abs(x[targets]) + nearest)
         near = self.within(x[targets] - reach, x[targets] + reach)
         sums = self._sums_of_others(Samples1D(x[near], self._columns[near]), near, width, degree)
         return sums[numpy.searchsorted(near, targets)]
 
     def _sums_of_others(self, samples: Samples1D, near: Indices | slice, width: float, degree: int) -> Array:
         left_out = numpy.where(self.single[near, None], self._columns[near], 0.0)
-        return samples.sums_of_others("gaussian", width, "linear" if degree else "average", left_out)
+        return samples.sums_of_others("gaussian", width, 2 * degree, left_out=left_out)
 
     def _to_others(self, targets: Indices) -> Array:
         """The distance to the nearest other sample or pseudo-sample."""
@@ -223,10 +238,10 @@ class Pyramid:
         chosen = (starts[:, None] + numpy.arange(STRETCH)).ravel()
         counts = samples.points.columns[chosen, 0].reshape(STRETCHES, STRETCH).sum(1)
         if layer is samples:
-            errors, _ = samples.errors(chosen, width, degree)
+            terms, _ = samples.terms(chosen, width, degree)
         else:
-            errors = layer.errors_of(samples.points, chosen, width, degree)
-        loo, trace, in_sample = (terms.reshape(STRETCHES, STRETCH, -1).sum(1) for terms in errors)
+            terms = layer.terms_of(samples.points, chosen, width, degree)
+        loo, trace, in_sample = (term.reshape(STRETCHES, STRETCH, -1).sum(1) for term in terms)
         groups = [slice(group, None, GROUPS) for group in range(GROUPS)]
         return [
             LeaveOneOutError(
@@ -243,11 +258,11 @@ class Pyramid:
         targets = numpy.arange(len(layer.points.x))
         loo, in_sample, trace = numpy.zeros(outputs), numpy.zeros(outputs), 0.0
         for following in (self._layer(self._base - 1), self._centroids, None):
-            errors, leverage = layer.errors(targets, width, degree)
+            terms, leverage = layer.terms(targets, width, degree)
             doubtful = layer.doubtful(targets, leverage, width)
-            loo += errors.loo[~doubtful].sum(0)
-            in_sample += errors.in_sample[~doubtful].sum(0)
-            trace += errors.trace[~doubtful].sum()
+            loo += terms.loo[~doubtful].sum(0)
+            in_sample += terms.in_sample[~doubtful].sum(0)
+            trace += terms.trace[~doubtful].sum()
             if following is None or not doubtful.any():
                 break
             targets = following.within(*layer.places(targets[doubtful]))
@@ -285,7 +300,8 @@ def scan(pyramid: Pyramid, degree: int = 0, criterion: Criterion = mean_error) -
         return criterion(pyramid.error(width, degree))
 
     widths = _widths(pyramid.finest)
-    rough = [] if pyramid.finest.size < MANY else [width for width in widths if not pyramid.layer(width, degree).has_nodes]
+    many = pyramid.finest.size >= MANY
+    rough = [width for width in widths if many and not pyramid.layer(width, degree).has_nodes]
     values = {width: value(width) for width in widths if width not in rough}
     best = min(values, key=values.__getitem__)
     values |= {width: value(width) for width in _rivals(pyramid, degree, criterion, best, rough)}
@@ -309,12 +325,14 @@ def _widths(samples: Compressed) -> list[float]:
     return [math.ldexp(widest, -halvings) for halvings in range(1 + max(0, math.ceil(math.log2(widest / low))))]
 
 
-def _rivals(
-    pyramid: Pyramid, degree: int, criterion: Criterion, best: float, widths: list[float]
-) -> Iterator[float]:
+def _rivals(pyramid: Pyramid, degree: int, criterion: Criterion, best: float, widths: list[float]) -> Iterator[float]:
     """Those widths whose criterion over stretches is not clearly, by three standard errors, above that of the best."""
-    at_best = numpy.array([criterion(error) for error in pyramid.rough_errors(best, degree)]) if widths else None
+
+    def values(width: float) -> Array:
+        return numpy.array([criterion(error) for error in pyramid.rough_errors(width, degree)])
+
+    at_best = values(best) if widths else numpy.empty(0)
     for width in widths:
-        above = [criterion(error) for error in pyramid.rough_errors(width, degree)] - at_best
+        above = values(width) - at_best
         if above.mean() < 3 * above.std(ddof=1) / math.sqrt(GROUPS):
             yield width
