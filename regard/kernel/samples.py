@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy
 from numpy.typing import NDArray
 
-from regard.attention.sums_1d import Estimate, Samples1D
+from regard.attention.sums_1d import Estimate, Form, Samples1D
 from regard.attention.threads import load_kernels
 from regard.kernel.sums_nd import sums_nd
 
@@ -19,6 +19,8 @@ __all__ = ["Samples", "local_averages", "local_lines", "slopes_of_averages"]
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 
+ORDERS: dict[Estimate, int] = {"average": 0, "linear": 2, "slope": 0}
+FORMS: dict[Estimate, tuple[Form, ...]] = {"average": ("kernel",), "linear": ("kernel",), "slope": ("kernel", "slope")}
 FLAT = 1e-9  # a variance below this part of the mean square is a sum of rounding errors
 
 
@@ -56,7 +58,9 @@ class Samples:
         if self.sorted is None:
             return sums_nd(kernel, self.points / widths, self.columns, queries / widths, estimate=estimate)
         order = numpy.argsort(queries[:, 0])
-        in_order = self.sorted.sums(kernel, float(widths[0]), queries[order, 0], estimate)
+        forms, at = FORMS[estimate], queries[order, 0]
+        parts = [self.sorted.sums(kernel, float(widths[0]), at, ORDERS[estimate], form) for form in forms]
+        in_order = numpy.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         sums = numpy.empty_like(in_order)
         sums[order] = in_order
         return sums
@@ -64,7 +68,9 @@ class Samples:
     def sums_of_others(self, kernel: str, widths: Array, chosen: Indices, estimate: Estimate) -> Array:
         """The same around the chosen samples, each left out of its own sums."""
         if self.sorted is not None:
-            return self.sorted.sums_of_others(kernel, float(widths[0]), estimate, self.left_out)[chosen]
+            order, width, left_out = ORDERS[estimate], float(widths[0]), self.left_out
+            forms = [self.sorted.sums_of_others(kernel, width, order, form, left_out) for form in FORMS[estimate]]
+            return numpy.concatenate(forms, axis=1)[chosen]
         whole = self.columns[chosen, 0] <= self.left_out[chosen, 0]
         points = self.points / widths
         sums = sums_nd(kernel, points, self.columns, points[chosen], numpy.where(whole, chosen, -1), estimate)
