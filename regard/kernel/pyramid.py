@@ -22,6 +22,7 @@ from scipy import optimize
 
 from regard.attention.sums_1d import Samples1D
 from regard.kernel.compressed import COARSEST, FAR, FINEST, PER_WIDTH, Compressed, PseudoSamples, nearest_distances
+from regard.kernel.local import fit_locally
 
 __all__ = ["LeaveOneOutError", "Pyramid", "local_fit", "loo_error", "mean_error", "scan"]
 
@@ -29,8 +30,6 @@ Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 Chosen = NDArray[numpy.bool_]
 
-TINY = 1e-290  # of which 1 / TINY is still a number
-FLAT = 1e-9  # a variance below this part of the mean square is a sum of rounding errors
 LEVERAGE = 0.1  # from which on 1 / (1 − l)² is not left to an interpolation
 NEGLIGIBLE = 80.0  # in squared bandwidths: exp(−40) is 4e-18
 STRETCHES, STRETCH, GROUPS = 32, 1024, 16  # of neighbouring samples, for a first look at an error
@@ -54,32 +53,9 @@ class Terms(NamedTuple):
 
 
 def local_fit(sums: Array, degree: int) -> tuple[Array, Array]:
-    """Heights (n, outputs) of local polynomials and (S⁻¹)₀₀ (n,), from sums (n, 2 degree + 1, 1 + outputs) of v^k.
-
-    S = L Lᵀ is factored column by column; where samples do not span a power of v, its column counts as 0, and the
-    polynomial is of a lower degree. NaN and infinity where no sample is within reach.
-    """
-    n, powers = len(sums), degree + 1
-    moments, right = sums[:, :, 0], sums[:, :powers, 1:].copy()  # right becomes L⁻¹ Σ K v^k y
-    matrix = numpy.stack([moments[:, a : a + powers] for a in range(powers)], axis=1)
-    unit = numpy.zeros((n, powers))  # becomes L⁻¹ (1, 0, …)
-    unit[:, 0] = 1.0
-    inverse = numpy.zeros(n)
-    heights = numpy.zeros((n, sums.shape[2] - 1))
-    with numpy.errstate(divide="ignore", invalid="ignore"):
-        for a in range(powers):
-            pivot = matrix[:, a, a]
-            spanned = pivot > (0.0 if a == 0 else FLAT * moments[:, 2 * a] + TINY)
-            scale = numpy.where(spanned, 1 / pivot, math.nan if a == 0 else 0.0)
-            heights += (unit[:, a] * scale)[:, None] * right[:, a]
-            inverse += unit[:, a] ** 2 * scale
-            for b in range(a + 1, powers):
-                factor = matrix[:, b, a] * scale
-                unit[:, b] -= factor * unit[:, a]
-                right[:, b] -= factor[:, None] * right[:, a]
-                matrix[:, b] -= factor[:, None] * matrix[:, a]
-    inverse[~(moments[:, 0] > 0)] = math.inf
-    return heights, inverse
+    """The heights (n, outputs) of local polynomials, and (S⁻¹)₀₀ (n,), from sums of order 2 degree."""
+    fit = fit_locally(sums, 1, degree)
+    return fit.heights, fit.duals[:, 0].copy()
 
 
 class Layer:

@@ -31,31 +31,22 @@ def samples(shape, n=1009, outputs=2, seed=0):
     return x, 100 + wave + random.normal(0, 0.5, (n, outputs)), spread / 8
 
 
-def hat_row(v, weights, degree):
-    """Weights (n,) of the local polynomial's height at v = 0, by orthogonal polynomials; powers not spanned are left."""
-    places, row, basis = numpy.append(v, 0), numpy.zeros(len(v)), []
-    for power in range(degree + 1):
-        polynomial = places**power
-        for _ in range(2):
-            for other in basis:
-                polynomial = polynomial - weights @ (other * polynomial)[:-1] * other
-        square = weights @ polynomial[:-1] ** 2
-        if square > 1e-9 * weights @ v ** (2 * power):
-            basis.append(polynomial / numpy.sqrt(square))
-            row += basis[-1][-1] * basis[-1][:-1] * weights
-    return row
+def dense_fit(v, weights, values, degree):
+    """The local polynomial's height at v = 0, and how much a sample there counts, from sums over all samples."""
+    columns = weights[:, None] * numpy.column_stack([numpy.ones(len(v)), values])
+    return local_fit((v[:, None] ** numpy.arange(2 * degree + 1)).T[None] @ columns, degree)
 
 
 def exact_errors(x, values, width, degree):
     """Leave-one-out mean squared errors, the trace of the hat matrix and in-sample errors, sample by sample."""
-    loo, within, trace = 0.0, 0.0, 0.0
+    values, loo, within, trace = values - values.mean(0), 0.0, 0.0, 0.0
     for i in range(len(x)):
         v, others = (x - x[i]) / width, numpy.arange(len(x)) != i
-        row = hat_row(v, numpy.exp(-(v**2) / 2), degree)
-        v, y = v[others], values[others]
-        estimate = hat_row(v, numpy.exp((numpy.min(v**2) - v**2) / 2), degree) @ y  # relative to the nearest
-        loo, within = loo + (values[i] - estimate) ** 2, within + (values[i] - row @ values) ** 2
-        trace += row[i]
+        height, leverage = dense_fit(v, numpy.exp(-(v**2) / 2), values, degree)
+        within, trace = within + (values[i] - height[0]) ** 2, trace + leverage[0]
+        v = v[others]
+        height, _ = dense_fit(v, numpy.exp((numpy.min(v**2) - v**2) / 2), values[others], degree)  # by the nearest
+        loo = loo + (values[i] - height[0]) ** 2
     return loo / len(x), trace, within / len(x)
 
 
