@@ -123,7 +123,9 @@ class Loss:
         if self.samples.on_a_line:
             slopes = self.samples.slopes_of_others(self.weighing, widths, 2 * self.degree)[self.chosen]
             return fit.changes(slopes, 1, self.degree)[:, None]
-        return self.samples.width_slopes(self.weighing, widths, self.chosen, fit.duals, fit.coefficients)
+        return self.samples.width_slopes(
+            self.weighing, widths, self.chosen, fit.duals, fit.coefficients, self.tolerance
+        )
 
     def _errors(self, estimates: Array) -> Array:
         """Values minus estimates (n, outputs). A sample with no other in reach is estimated by the nearest other or,

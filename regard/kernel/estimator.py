@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares
-from regard.kernel.features import Features, Rows, days_of, validated
+from regard.kernel.features import Features, Rows, days_of
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, parts
 
@@ -27,7 +27,7 @@ QUERIES = 1 << 20  # that are answered at once: what they need in memory stays b
 PAIRS = 2e9  # of samples over which `loo_error_` is taken, where errors cost pairs
 NARROWEST = 1e-100  # ranges of the samples
 FEW = 5.0  # effective samples of a window that hardly averages
-CORRELATED = 1.5  # by what factor an error that grows when neighbours are left out is taken for a sign of correlation
+CORRELATED, SMOOTH = 1.5, 25.0  # between them the growth of an error is taken for a sign of correlation
 
 
 class BandwidthWarning(UserWarning):
@@ -109,7 +109,7 @@ class KernelEstimator(BaseEstimator):
     def _validate(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> tuple[Rows, Any, Array]:
         """Rows, y and weights; sets `features_`."""
         self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
-        table, y = validated(self, self.features_.numbers(X), y, **options)
+        table, y = validate_data(self, self.features_.numbers(X), y, dtype=numpy.float64, **options)
         if len(self.features_.kinds) != table.shape[1]:  # X was of a kind that only scikit-learn could read
             self.features_ = Features.of(table, self.categorical, self.ordered, self.periodic)
         weights = _check_sample_weight(sample_weight, table, dtype=numpy.float64, ensure_non_negative=True)
@@ -154,7 +154,7 @@ class KernelEstimator(BaseEstimator):
                 float(numpy.average((smoother.samples.centred**2).mean(1), weights=smoother.samples.weights))
             )
             if isinstance(self.bandwidth, str) and self.bandwidth != "silverman":
-                _warn_of_correlation(loss, smoother, errors[-1] / variances[-1] if variances[-1] > 0 else 0.0)
+                _warn_of_correlation(loss, smoother)
         self.loo_error_ = float(numpy.mean(errors))
         variance = float(numpy.mean(variances))
         self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
@@ -202,7 +202,7 @@ class KernelEstimator(BaseEstimator):
 
     def _queries(self, X: Any) -> Rows:
         check_is_fitted(self)
-        table = validated(self, self.features_.numbers(X), reset=False)
+        table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
         return self.features_.rows(table)
 
     def _by_parts(self, X: Any) -> Any:
@@ -254,26 +254,26 @@ def _bisquare(errors: Array) -> Array:
     return numpy.maximum(weights, 1e-12)  # a sample of weight 0 would have no place in the order of samples
 
 
-def _warn_of_correlation(loss: Loss, smoother: Smoother, unexplained: float) -> None:
-    """Of one feature: where a window of few samples explains much that is lost when neighbours are left out too."""
+def _warn_of_correlation(loss: Loss, smoother: Smoother) -> None:
+    """Of one feature: where a window of few samples explains much that is lost when neighbours are left out too.
+
+    Without noise that would be right, but then the error grows with the fourth power of the distance and not slowly.
+    """
     samples = loss.samples
-    if (
-        not samples.on_a_line
-        or loss.weighing != Weighing(loss.weighing.kernel)
-        or len(samples) < 50
-        or unexplained < 1e-6
-    ):
+    if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < 50:
         return
-    chosen = samples.rows.take(samples.choose(200))
-    effective = float(numpy.median(smoother.line_windows(chosen)[0]))
-    if effective > FEW:
+    effective = float(numpy.median(smoother.line_windows(samples.rows.take(samples.choose(200)))[0]))
+    error = loss(smoother.widths)
+    if effective > FEW or error == 0:
         return
     blocked = Loss(samples, Weighing(loss.weighing.kernel, block=3), loss.degree, loss.empty)
-    growth = blocked(smoother.widths) / loss(smoother.widths)
-    if growth > CORRELATED:
+    growth = blocked(smoother.widths) / error
+    alone = numpy.diff(samples.rows.points[:, 0], prepend=-numpy.inf, append=numpy.inf) > 0
+    tied = 1 - float(numpy.mean(alone[1:] & alone[:-1] & ~((samples.weights > 1) & samples.counts)))
+    if CORRELATED < growth < SMOOTH or (growth > CORRELATED and tied > 0.5):
         warnings.warn(
             f"leave-one-out has chosen a window in which about {effective:.1f} samples count, and its error is "
-            f"{growth:.1f} times as large if three neighbours on each side are left out as well: neighbouring samples "
+            f"{growth:.3g} times as large if three neighbours on each side are left out as well: neighbouring samples "
             "seem to be correlated or repeated, and the curve follows their noise; try block=10 or more, "
             "bandwidth='one_se', or give the bandwidth",
             BandwidthWarning,

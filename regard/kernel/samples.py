@@ -13,8 +13,9 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.attention.threads import load_kernels
-from regard.kernel._stub import Form, KernelND, Samples1D, SamplesND, nearest_others, spatial_order
+from regard.kernel._stub import Form, Samples1D
 from regard.kernel.features import Features, Rows
+from regard.kernel.sums_nd import KernelND, SamplesND, nearest_others, spatial_order
 
 __all__ = ["Samples", "Weighing", "spread"]
 
@@ -136,7 +137,7 @@ class Samples:
         cloud = self._cloud if columns is None else SamplesND(self.rows.points, columns, self.codes)
         kernel, codes = self.kernel(weighing, widths, queries)
         scales = self.reaches(widths, queries, None) if weighing.adaptive else None
-        return cloud.sums(kernel, queries.points, codes, order=order, form=form, scales=scales)
+        return cloud.sums(kernel, queries.points, codes, order=order, value_order=order // 2, form=form, scales=scales)
 
     def sums_of_others(
         self, weighing: Weighing, widths: Array, chosen: Indices, order: int = 0, tolerance: float = 1e-12
@@ -154,6 +155,7 @@ class Samples:
             queries.points,
             codes,
             order=order,
+            value_order=order // 2,
             left_out=self.ranges(weighing, chosen),
             scales=scales,
             tolerance=tolerance,
@@ -212,11 +214,15 @@ class Samples:
         empty = numpy.empty((len(queries.points), 0), dtype=numpy.int64)
         return kernel, numpy.column_stack(codes).astype(numpy.int64) if codes else empty
 
-    def width_slopes(self, weighing: Weighing, widths: Array, chosen: Indices, duals: Array, fits: Array) -> Array:
+    def width_slopes(
+        self, weighing: Weighing, widths: Array, chosen: Indices, duals: Array, fits: Array, tolerance: float
+    ) -> Array:
         """How the chosen samples' estimates from the others change with each log width, (n, features, outputs)."""
         queries = self.rows.take(chosen)
         kernel, codes = self.kernel(weighing, widths, queries)
-        slopes = self._cloud.width_slopes(kernel, queries.points, codes, self.ranges(weighing, chosen), duals, fits)
+        slopes = self._cloud.width_slopes(
+            kernel, queries.points, codes, self.ranges(weighing, chosen), duals, fits, tolerance=tolerance
+        )
         in_order = numpy.argsort(self.features.continuous + self.features.categorical)
         ordered: Array = slopes[:, in_order]
         return ordered
