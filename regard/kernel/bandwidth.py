@@ -44,15 +44,6 @@ CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
 SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
 
 
-@dataclass(frozen=True)
-class Residuals:
-    """What leaving out tells of some samples: errors (n, outputs) without and with each, and its leverage (n,)."""
-
-    left_out: Array
-    fitted: Array
-    leverage: Array
-
-
 @dataclass(frozen=True, eq=False)
 class Loss:
     """A criterion of the widths of one kernel and degree on some samples."""
@@ -90,14 +81,13 @@ class Loss:
         sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
         return self._errors(fit_locally(sums, self.features, self.degree).heights)
 
-    def residuals(self, widths: Array) -> Residuals:
-        """Leave-one-out errors, errors of the fit itself, and leverages."""
-        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
-        errors = self._errors(fit_locally(sums, self.features, self.degree).heights)
-        own = self.samples.left_out[self.chosen]
-        sums[:, 0] += own  # where nothing else was in reach, the sample alone
+    def fitted(self, widths: Array) -> tuple[Array, Array]:
+        """Of the chosen samples: the errors (n, outputs) of the fit to all of them, and each one's leverage (n,)."""
+        rows = self.samples.rows.take(self.chosen)
+        sums = self.samples.sums(self.weighing, widths, rows, 2 * self.degree)
         fit = fit_locally(sums, self.features, self.degree)
-        return Residuals(errors, self.samples.centred[self.chosen] - fit.heights, own[:, 0] * fit.duals[:, 0])
+        own = self.samples.left_out[self.chosen, 0]  # of weight K(0) = 1
+        return self.samples.centred[self.chosen] - fit.heights, own * fit.duals[:, 0]
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
         """The mean squared leave-one-out error and its derivative by the log of each width."""
@@ -146,13 +136,13 @@ def leave_one_out(loss: Loss, widths: Array) -> float:
 
 def corrected_aic(loss: Loss, widths: Array) -> float:
     """Hurvich, Simonoff and Tsai's AICc: log of the fit's mean squared error, and a price of its degrees of freedom."""
-    residuals = loss.residuals(widths)
+    errors, leverage = loss.fitted(widths)
     count = loss.samples.count
-    share = float(numpy.average(residuals.leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
+    share = float(numpy.average(leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
     remains = 1 - share - 2 / count
     if remains <= 0:
         return numpy.inf
-    return math.log(max(loss.mean(residuals.fitted**2), 1e-300)) + (1 + share) / remains
+    return math.log(max(loss.mean(errors**2), 1e-300)) + (1 + share) / remains
 
 
 CRITERIA: dict[str, Callable[[Loss, Array], float]] = {"loo": leave_one_out, "aicc": corrected_aic}

@@ -122,7 +122,9 @@ class KernelEstimator(BaseEstimator):
     def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
         """Choose the bandwidth, one for all outputs together or one each, and keep the smoothers."""
         weighing = Weighing(self.kernel, self.product, self.adaptive, self.block)
-        samples = self.samples_ = Samples(rows, values, weights, self.features_, self.counts)
+        samples = self.samples_ = Samples(
+            rows, values, weights, self.features_, counts=self.counts, in_order=self.block > 0
+        )
         outputs = values.shape[1]
         each = isinstance(self.bandwidth, str) and self.bandwidth != "silverman" and outputs > 1 and not together
         subjects = [samples.with_output(output) for output in range(outputs)] if each else [samples]

@@ -257,12 +257,10 @@ class Noise:
         """From the errors of all samples, or where those cost pairs of as many as make it cheap."""
         samples = smoother.samples
         loss = Loss(samples, smoother.weighing, smoother.degree, smoother.empty, pairs=NOISE_SAMPLES * len(samples))
-        residuals = loss.residuals(smoother.widths)
-        share = float(numpy.average(residuals.leverage, weights=samples.weights[loss.chosen]))
-        own = numpy.clip(residuals.leverage, 0, 1)[:, None]
-        return cls(
-            smoother, loss.chosen, residuals.left_out**2 * (1 - own), residuals.left_out, samples.count * (1 - share)
-        )
+        errors, (_, leverage) = loss.errors(smoother.widths), loss.fitted(smoother.widths)
+        share = float(numpy.average(leverage, weights=samples.weights[loss.chosen]))
+        variances = errors**2 * (1 - numpy.clip(leverage, 0, 1)[:, None])
+        return cls(smoother, loss.chosen, variances, errors, samples.count * (1 - share))
 
     def deviation(self, queries: Rows) -> Array:
         """The standard deviation of a value about the curve at the queries, (n, outputs)."""
