@@ -1,0 +1,246 @@
+"""Kernel weights of a block of samples for one query: squares, exponents, powers of two, polynomials.
+
+Everything is written so that the loops over the samples of a block are vectorised: over rows that start at index 0, in
+passes over arrays that stay in the nearest cache. exp is a power of two: a short polynomial, whose exponent bits are
+shifted. Work in float64 and in float32 is the same code, compiled twice.
+
+Shapes: points (coordinates, BLOCK) and query (coordinates,), in widths · everything else (BLOCK,), of which `count`
+count.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy
+from numba import types
+from numba.extending import intrinsic
+from numpy.polynomial import Chebyshev, Polynomial
+
+from regard.attention.loops import Array, compiled
+
+GAUSSIAN, LAPLACE, COMPACT = 0, 1, 2
+
+
+class Kernel(NamedTuple):
+    """K as the loops want it."""
+
+    kind: int
+    product: bool  # of one kernel per feature, else one of the distance
+    rate: float  # K = exp(−rate u²) for the Gaussian, exp(−rate u) for Laplace
+    root: Array  # K = root^power for a compact kernel, root = Σ_p root[p] (1 − u)^p
+    root_slope: Array  # −u d root / du, likewise
+    power: int
+    starts: Array  # (features + 1,) the first coordinate of each feature that narrows the window
+
+
+# -------------------------------------------------------------------------------------------------------- powers of two
+
+
+def _reinterpret(name: str, pairs: dict[Any, Any]) -> Any:
+    """A function that takes the bits of one type for those of another."""
+
+    def function(_: Any, number: Any) -> tuple[Any, Callable[..., Any]]:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+        return pairs[number](number), generate
+
+    function.__name__ = name
+    return intrinsic(function)
+
+
+as_bits = _reinterpret("as_bits", {types.float64: types.int64, types.float32: types.int32})
+as_number = _reinterpret("as_number", {types.int64: types.float64, types.int32: types.float32})
+
+
+def _power_of_two(degree: int) -> list[float]:
+    """2^x on |x| ≤ ½, interpolated at Chebyshev's points; 2^0 is exactly 1."""
+    coefficients = Chebyshev.interpolate(numpy.exp2, degree, domain=[-0.5, 0.5]).convert(kind=Polynomial).coef
+    return [1.0, *(float(c) for c in coefficients[1:])]
+
+
+_, C1, C2, C3, C4, C5, C6, C7, C8 = _power_of_two(8)  # exact to 1e-12
+_, S1, S2, S3, S4, S5 = (numpy.float32(c) for c in _power_of_two(5))  # to 2e-7
+ONE = numpy.float32(1)
+# Adding it leaves the nearest whole number in a float's last bits.
+MAGIC, SINGLE_MAGIC = 1.5 * 2.0**52, numpy.float32(1.5 * 2.0**23)
+# 2^LOWEST is a normal number; exponents below count as this one.
+LOWEST, SINGLE_LOWEST = -1020.0, numpy.float32(-125)
+HIGHEST = 1000.0
+SHIFT = numpy.int32(23)
+
+
+@compiled("contract")
+def power_of_two(exponent: float) -> Any:
+    """2^exponent. Not to be reassociated: that would take the rounding away."""
+    exponent = max(exponent, LOWEST)
+    shifted = exponent + MAGIC
+    x = exponent - (shifted - MAGIC)
+    power = 1.0 + x * (C1 + x * (C2 + x * (C3 + x * (C4 + x * (C5 + x * (C6 + x * (C7 + x * C8)))))))
+    return as_number(as_bits(power) + (as_bits(shifted) << 52))
+
+
+@compiled("contract")
+def single_power_of_two(exponent: float) -> Any:
+    """The same in float32."""
+    exponent = max(exponent, SINGLE_LOWEST)
+    shifted = exponent + SINGLE_MAGIC
+    x = exponent - (shifted - SINGLE_MAGIC)
+    power = ONE + x * (S1 + x * (S2 + x * (S3 + x * (S4 + x * S5))))
+    return as_number(numpy.int32(as_bits(power) + (as_bits(shifted) << SHIFT)))
+
+
+@compiled("contract")
+def powers_of_two(exponents: Array, count: int, out: Array) -> None:
+    """out = 2^exponents."""
+    for j in range(count):
+        out[j] = power_of_two(exponents[j])
+
+
+@compiled("contract", "reassoc")
+def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
+    """Σ 2^exponents · weights and Σ 2^exponents · values, with nothing stored on the way."""
+    total, other = 0.0, 0.0
+    for j in range(count):
+        power = power_of_two(exponents[j])
+        total += power * weights[j]
+        other += power * values[j]
+    return total, other
+
+
+@compiled("contract", "reassoc")
+def add_single_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
+    """The same in float32."""
+    total, other = numpy.float32(0), numpy.float32(0)
+    for j in range(count):
+        power = single_power_of_two(exponents[j])
+        total += power * weights[j]
+        other += power * values[j]
+    return float(total), float(other)
+
+
+# ------------------------------------------------------------------------------------------------------------ distances
+
+
+@compiled("contract", "reassoc")
+def squares_of(
+    points: Array, query: Array, first: int, last: int, offset: Any, factor: Any, count: int, out: Array
+) -> None:
+    """out = offset + factor · Σ (points[k] − query[k])², over the coordinates from first up to last.
+
+    Three at a time, because reading the squares again costs as much as a coordinate.
+    """
+    k = first + (last - first) % 3
+    if k == first:
+        for j in range(count):
+            out[j] = offset
+    elif k == first + 1:
+        x, p = points[first], query[first]
+        for j in range(count):
+            out[j] = offset + factor * (x[j] - p) ** 2
+    else:
+        x, y, p, q = points[first], points[first + 1], query[first], query[first + 1]
+        for j in range(count):
+            out[j] = offset + factor * ((x[j] - p) ** 2 + (y[j] - q) ** 2)
+    while k < last:
+        x, y, z, p, q, r = points[k], points[k + 1], points[k + 2], query[k], query[k + 1], query[k + 2]
+        if k == first:
+            for j in range(count):
+                out[j] = offset + factor * ((x[j] - p) ** 2 + (y[j] - q) ** 2 + (z[j] - r) ** 2)
+        else:
+            for j in range(count):
+                out[j] += factor * ((x[j] - p) ** 2 + (y[j] - q) ** 2 + (z[j] - r) ** 2)
+        k += 3
+
+
+@compiled("contract")
+def exponents_of(
+    kernel: Kernel,
+    points: Array,
+    query: Array,
+    offset: Any,
+    inverse: Any,
+    rate: Any,
+    count: int,
+    room: Array,
+    out: Array,
+) -> None:
+    """out = offset + log2 K for the Gaussian (rate and inverse squared are one factor) or Laplace."""
+    coordinates = kernel.starts[-1]
+    if kernel.kind == GAUSSIAN:
+        squares_of(points, query, 0, coordinates, offset, -rate * inverse * inverse, count, out)
+    elif not kernel.product:
+        squares_of(points, query, 0, coordinates, inverse - inverse, inverse * inverse, count, room)
+        for j in range(count):
+            out[j] = offset - rate * numpy.sqrt(room[j])
+    else:
+        for j in range(count):
+            out[j] = offset
+        for a in range(len(kernel.starts) - 1):
+            first, last = kernel.starts[a], kernel.starts[a + 1]
+            squares_of(points, query, first, last, inverse - inverse, inverse * inverse, count, room)
+            for j in range(count):
+                out[j] -= rate * numpy.sqrt(room[j])
+
+
+# ------------------------------------------------------------------------------------------------------ compact kernels
+
+
+@compiled("contract")
+def polynomial_of(coefficients: Array, margins: Array, count: int, out: Array) -> None:
+    """out = Σ_p coefficients[p] margins^p."""
+    last = coefficients[len(coefficients) - 1]
+    for j in range(count):
+        out[j] = last
+    for p in range(len(coefficients) - 2, -1, -1):
+        coefficient = coefficients[p]
+        for j in range(count):
+            out[j] = out[j] * margins[j] + coefficient
+
+
+@compiled("contract")
+def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
+    """out ∗= roots^power."""
+    for _ in range(power):
+        for j in range(count):
+            out[j] *= roots[j]
+
+
+@compiled("contract")
+def multiply_compact(kernel: Kernel, squares: Array, count: int, margins: Array, roots: Array, out: Array) -> None:
+    """out ∗= K(√squares), which is 0 beyond 1."""
+    for j in range(count):
+        margins[j] = 1.0 - numpy.sqrt(squares[j])
+    polynomial_of(kernel.root, margins, count, roots)
+    raise_to(kernel.power, roots, count, out)
+    for j in range(count):
+        out[j] = out[j] if margins[j] >= 0.0 else 0.0
+
+
+@compiled("contract")
+def multiply_slope(kernel: Kernel, squares: Array, count: int, margins: Array, roots: Array, out: Array) -> None:
+    """out ∗= −u K′(u), u = √squares."""
+    for j in range(count):
+        margins[j] = 1.0 - numpy.sqrt(squares[j])
+    polynomial_of(kernel.root_slope, margins, count, roots)
+    for j in range(count):
+        out[j] *= kernel.power * roots[j]
+    polynomial_of(kernel.root, margins, count, roots)
+    raise_to(kernel.power - 1, roots, count, out)
+    for j in range(count):
+        out[j] = out[j] if margins[j] >= 0.0 else 0.0
+
+
+@compiled("contract")
+def compact_weights(
+    kernel: Kernel, points: Array, query: Array, inverse: float, count: int, room: Array, out: Array
+) -> None:
+    """out = K of the distance, or the product of K over the features. Room: (3, BLOCK)."""
+    squares, margins, roots = room[0], room[1], room[2]
+    for j in range(count):
+        out[j] = 1.0
+    features = len(kernel.starts) - 1
+    for a in range(features if kernel.product else 1):
+        first, last = kernel.starts[a], kernel.starts[a + 1] if kernel.product else kernel.starts[-1]
+        squares_of(points, query, first, last, 0.0, inverse * inverse, count, squares)
+        multiply_compact(kernel, squares, count, margins, roots, out)

@@ -1,0 +1,138 @@
+"""Kernels over several features: what they are made of, the monomials of a local polynomial, and the coordinates.
+
+Shapes: points (m, features).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy
+from numpy.typing import NDArray
+
+from regard.attention.kernels import KERNELS
+
+__all__ = ["ROOTS", "Embedding", "KernelND", "exponents", "monomials"]
+
+Array = NDArray[numpy.float64]
+Indices = NDArray[numpy.int64]
+
+# Compact kernels are root^power; the root is a polynomial in the margin 1 − u, so that nothing cancels near the edge.
+ROOTS: dict[str, tuple[list[float], int]] = {
+    "boxcar": ([1.0], 0),
+    "triangular": ([0.0, 1.0], 1),
+    "epanechnikov": ([0.0, 2.0, -1.0], 1),
+    "biweight": ([0.0, 2.0, -1.0], 2),
+    "triweight": ([0.0, 2.0, -1.0], 3),
+    "tricube": ([0.0, 3.0, -3.0, 1.0], 3),
+    # sin(π/2 · margin), to the last bit
+    "cosine": ([(p % 2) * (-1) ** (p // 2) * (math.pi / 2) ** p / math.factorial(p) for p in range(22)], 1),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class KernelND:
+    """How much a sample counts for a query: a kernel of continuous features times a table for each categorical one.
+
+    A periodic feature of period P has the distance (P/π) sin(π d / P), the chord of its circle, and the basis function
+    (P/2π) sin(2π d / P).
+    """
+
+    name: str  # a row of KERNELS
+    widths: Array  # (features,) positive; infinite: this feature does not narrow the window
+    units: Array  # (features,) positive, finite: what the monomials are measured in
+    product: bool = False  # K(|v_1|) … K(|v_d|), else K(‖v‖)
+    periods: Array | None = None  # (features,) infinite where a feature is not periodic
+    tables: tuple[Array, ...] = ()  # a categorical feature's (categories of the query, categories of the sample) factor
+    table_slopes: tuple[Array, ...] = ()  # the tables' derivatives, for width_slopes
+
+    def __post_init__(self) -> None:
+        if self.name not in KERNELS:
+            raise ValueError(f"name: expected one of {', '.join(KERNELS)}, got {self.name!r}")
+        for name in ("widths", "units", "periods"):
+            numbers = getattr(self, name)
+            if numbers is not None and not (numpy.shape(numbers) == (self.features,) and (numbers > 0).all()):
+                raise ValueError(f"{name}: expected {self.features} positive numbers, one per feature, got {numbers}")
+        if not numpy.isfinite(self.units).all():
+            raise ValueError(f"units: expected finite numbers, got {self.units}")
+        if self.table_slopes and [t.shape for t in self.table_slopes] != [t.shape for t in self.tables]:
+            raise ValueError("table_slopes: expected one for each table, of the same shape")
+
+    @property
+    def features(self) -> int:
+        """How many are continuous."""
+        return len(self.widths)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether samples beyond some distance do not count at all."""
+        return KERNELS[self.name].compact and bool(numpy.isfinite(self.widths).any())
+
+
+def exponents(features: int, order: int) -> Indices:
+    """The monomials up to a total degree, (rows, features): by degree, then (0, 0), (0, 1), … (1, 1), …"""
+    rows = [
+        [chosen.count(a) for a in range(features)]
+        for degree in range(order + 1)
+        for chosen in combinations_with_replacement(range(features), degree)
+    ]
+    return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), features)
+
+
+def monomials(features: int, order: int) -> tuple[Indices, Indices]:
+    """The same as products: row r is row parents[r] times feature[r]; row 0 is 1."""
+    chosen = [c for degree in range(order + 1) for c in combinations_with_replacement(range(features), degree)]
+    row = {c: r for r, c in enumerate(chosen)}
+    parents = numpy.array([0, *(row[c[:-1]] for c in chosen[1:])], dtype=numpy.int64)
+    return parents, numpy.array([-1, *(c[-1] for c in chosen[1:])], dtype=numpy.int64)
+
+
+class Embedding:
+    """Coordinates in which distances are Euclidean: a feature in widths, or both coordinates of its circle.
+
+    Features that do not narrow the window come last, in units: they are for the basis alone.
+    """
+
+    def __init__(self, kernel: KernelND, centre: Array) -> None:
+        narrows = numpy.isfinite(kernel.widths) & (kernel.name != "constant")
+        self.periods = numpy.full(kernel.features, numpy.inf) if kernel.periods is None else kernel.periods
+        self.periodic = numpy.isfinite(self.periods)
+        self.order = numpy.argsort(~narrows, kind="stable")
+        self.features = self.order[: narrows.sum()]
+        sizes = 1 + self.periodic[self.order].astype(numpy.int64)
+        starts = numpy.concatenate([[0], numpy.cumsum(sizes)])
+        self.starts = starts[: len(self.features) + 1]  # of the features that narrow the window
+        self.coordinates = numpy.full((kernel.features, 2), -1, dtype=numpy.int64)
+        self.coordinates[self.order, 0] = starts[:-1]
+        self.coordinates[self.periodic, 1] = self.coordinates[self.periodic, 0] + 1
+        self.measures = numpy.where(narrows, kernel.widths, kernel.units)
+        self.ratios = self.measures / kernel.units
+        self.centre = centre
+        self.key = (*(a.tobytes() for a in (self.measures, self.periods, self.coordinates)), len(self.features))
+
+    def embed(self, x: Array) -> Array:
+        """(m, features) → (m, coordinates)"""
+        out = numpy.empty((len(x), self.coordinates.max(initial=-1) + 1))
+        for a, (first, second) in enumerate(self.coordinates):
+            if second < 0:
+                out[:, first] = (x[:, a] - self.centre[a]) / self.measures[a]
+            else:
+                radius, angles = self.periods[a] / (2 * math.pi), self._angles(x, a)
+                out[:, first] = radius / self.measures[a] * numpy.cos(angles)
+                out[:, second] = radius / self.measures[a] * numpy.sin(angles)
+        return out
+
+    def basis(self, x: Array) -> Array:
+        """What differences of coordinates are multiplied by, (n, features, 2): sin(a − b) from cos a and sin a."""
+        out = numpy.zeros((len(x), len(self.ratios), 2))
+        out[:, :, 0] = self.ratios
+        for a in numpy.flatnonzero(self.periodic):
+            angles = self._angles(x, a)
+            out[:, a] = self.ratios[a] * numpy.stack([-numpy.sin(angles), numpy.cos(angles)], 1)
+        return out
+
+    def _angles(self, x: Array, a: int) -> Array:
+        angles: Array = (x[:, a] - self.centre[a]) * (2 * math.pi / self.periods[a])
+        return angles
