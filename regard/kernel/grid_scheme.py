@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import math
-from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy
@@ -24,8 +23,9 @@ from numpy.polynomial.hermite_e import HermiteE
 from numpy.typing import NDArray
 
 from regard.attention.threads import load_kernels
+from regard.kernel.kernels_nd import exponents
 
-__all__ = ["ENVELOPE", "NOISE", "SPACING", "Scheme", "choose_scheme", "exponents"]
+__all__ = ["ENVELOPE", "NOISE", "SPACING", "Scheme", "choose_scheme"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -50,7 +50,7 @@ class Scheme(NamedTuple):
     @property
     def width(self) -> int:
         """How many cells the window covers."""
-        return self.taps.shape[1]
+        return int(self.taps.shape[1])
 
     @property
     def reach(self) -> float:
@@ -137,9 +137,3 @@ def _relative_error(scheme: Scheme, rows: Indices) -> float:
         error = sum(scheme.errors[k] * other for k, other in zip(row, others, strict=True))
         worst = max(worst, float(error / math.prod(moments[k] for k in row)))
     return worst
-
-
-def exponents(features: int, order: int) -> Indices:
-    """(rows, features): the powers of each monomial, graded."""
-    rows = [row for degree in range(order + 1) for row in combinations_with_replacement(range(features), degree)]
-    return numpy.array([[row.count(a) for a in range(features)] for row in rows], dtype=numpy.int64)

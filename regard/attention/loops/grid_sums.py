@@ -1,12 +1,12 @@
 """Kernel sums by way of a regular grid: spread samples onto it, filter it along each axis, interpolate at queries.
 
-Grids have three axes; of fewer features, the first have one cell and one tap. Along the last, taps are taken in vectors.
+Grids have three axes; of fewer features, the first have one cell and one tap. Taps of the last are taken in vectors.
 
 Points are sorted by tiles, boxes of cells at least as wide as a window. Those of a tile write to that tile and to its
 upper neighbours: tiles of the same parity along every axis never write to the same cell, and each cell receives its
 samples in one order, whatever the number of threads.
 
-Shapes: positions (n, 3) in cells, tile by tile · grids (channels, cells), flat · taps (terms, width): kernel/grid_sums.py.
+Shapes: positions (n, 3) in cells, tile by tile · grids (c, cells), flat · taps (terms, width), see kernel/grid_sums.py.
 """
 
 import numpy
@@ -17,12 +17,13 @@ from regard.attention.loops.vectors import LANES, combine, load, store, total
 CHUNK = 1024  # cells of a grid that are filtered together: they stay in the first cache
 TOGETHER = 8  # taps that are added in one go
 PER_WIDTH = 4  # cells
+AMPLE = 0.125  # a variance in squared widths that a fit may divide by: at an edge it is 0.36
 COARSE = 2  # cells of a coarse cell along each axis, by which errors are bounded
 
 
 @compiled("contract")
 def tiles_of(points: Array, low: Array, shape: Array, counts: Array, tiles: Array, start: int, stop: int) -> None:
-    """tiles[i]: which of the counts[0] · counts[1] · … tiles of that shape holds points[i], where cells begin at low."""
+    """tiles[i]: which of the counts[0] · counts[1] · … tiles of that shape, from low on, holds points[i]."""
     for i in range(start, stop):
         tile = 0
         for a in range(points.shape[1]):
@@ -89,7 +90,7 @@ def place_rows(position: Array, shape: Array, taps: Array, windows: Array, facto
     for a in range(first):
         for b in range(second):
             factors[a * second + b] = windows[0, a] * windows[1, b]
-    return (int(position[0]) * shape[1] + int(position[1])) * shape[2] + int(position[2])
+    return int((int(position[0]) * shape[1] + int(position[1])) * shape[2] + int(position[2]))
 
 
 @compiled("contract")
@@ -131,21 +132,20 @@ def add_rows(cells: Array, at: int, offsets: Array, factors: Array, value: float
 def interpolate(
     taps: Array,
     positions: Array,
-    order: Array,
     shape: Array,
     grids: Array,
-    channels: Array,
+    row: int,
     sums: Array,
     start: int,
     stop: int,
 ) -> None:
-    """sums[order[i], channels[k]] = the flat grid k at positions[i]."""
+    """sums[i, row, c] = the flat grid c at positions[i]."""
     windows, offsets = numpy.ones((3, taps.shape[1])), row_offsets(shape, taps.shape[1])
     factors = numpy.zeros(len(offsets))
     for i in range(start, stop):
         at = place_rows(positions[i], shape, taps, windows, factors)
-        for channel in range(len(grids)):
-            sums[order[i], channels[channel]] = sum_rows(grids[channel], at, offsets, factors, windows[2])
+        for c in range(len(grids)):
+            sums[i, row, c] = sum_rows(grids[c], at, offsets, factors, windows[2])
 
 
 @compiled("contract")
@@ -195,9 +195,31 @@ def add_shifted(source: Array, taps: Array, stride: int, count: int, target: Arr
 
 
 @compiled()
+def least_variance(sums: Array, features: int) -> float:
+    """No more than the least variance of samples under the kernel along any direction, from sums (rows,) of order 2."""
+    mean, square, row = numpy.zeros(3), numpy.eye(3), 1 + features
+    for a in range(features):
+        mean[a] = sums[1 + a] / sums[0]
+    trace = 0.0
+    for a in range(features):
+        for b in range(a, features):
+            square[a, b] = square[b, a] = sums[row] / sums[0] - mean[a] * mean[b]
+            row += 1
+        trace += square[a, a]
+    minor = square[1, 1] * square[2, 2] - square[1, 2] ** 2
+    other = square[0, 1] * square[2, 2] - square[1, 2] * square[0, 2]
+    third = square[0, 1] * square[1, 2] - square[1, 1] * square[0, 2]
+    least = square[0, 0] * minor - square[0, 1] * other + square[0, 2] * third
+    for _ in range(features - 1):  # the determinant is least where the other directions share the trace
+        least *= (features - 1) / trace
+    return float(least)
+
+
+@compiled()
 def judge(
     positions: Array,
-    order: Array,
+    features: int,
+    order: int,
     sums: Array,
     sizes: Array,
     error: float,
@@ -207,16 +229,20 @@ def judge(
     start: int,
     stop: int,
 ) -> None:
-    """exact[i]: whether the error of sums[i, c] is small beside it, or beside one of values of their mean size.
+    """exact[i]: whether the error of sums[i, :, c] is small beside sums[i, 0, c], or values of the column's mean size.
 
-    masses (c, …) bound Σ_j |columns| envelope by coarse cell, beyond (c,) what is too far away to be in them; `error` of
-    these is to be less than the sums. sizes (c,): the mean |column| per weight.
+    masses (c, …) bound Σ_j |columns| envelope by coarse cell, beyond (c,) what is too far away to be in them; `error`
+    of these is to be less than the sums. sizes (c,): the mean |column| per weight. A fit divides by variances, so the
+    error must be smaller still where one of them is little.
     """
     for i in range(start, stop):
         x, y, z = int(positions[i, 0]) // COARSE, int(positions[i, 1]) // COARSE, int(positions[i, 2]) // COARSE
-        weight = sums[order[i], 0]
+        weight = sums[i, 0, 0]
         right = weight > 0
+        allowed = 1.0
+        if right and order > 1:
+            allowed = min(1.0, max(0.0, least_variance(sums[i, :, 0], features) / AMPLE)) ** (order // 2)
         for c in range(len(sizes)):
-            size = max(abs(sums[order[i], c]), sizes[c] * weight)
-            right = right and error * (masses[c, x, y, z] + beyond[c]) <= size
-        exact[order[i]] = right
+            size = max(abs(sums[i, 0, c]), sizes[c] * weight)
+            right = right and error * (masses[c, x, y, z] + beyond[c]) <= allowed * size
+        exact[i] = right

@@ -5,11 +5,13 @@ No index is checked: a caller keeps [start, start + LANES) within a one-dimensio
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["LANES", "add_into", "combine", "load", "store", "total"]
+from regard.attention.loops import Loop
+
+__all__ = ["LANES", "combine", "load", "store", "total"]
 
 LANES = 4
 CONTRACT = ("contract",)  # a product and a sum may be rounded once
@@ -24,7 +26,7 @@ class Vector(types.Type):
 
 
 @register_model(Vector)
-class VectorModel(models.PrimitiveModel):  # type: ignore[misc]  # numba has no types
+class VectorModel(models.PrimitiveModel):
     """A vector is what LLVM calls one."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
@@ -32,6 +34,12 @@ class VectorModel(models.PrimitiveModel):  # type: ignore[misc]  # numba has no 
 
 
 vector = Vector()
+
+
+def operation(define: Loop) -> Loop:
+    """One that compiled loops can call: define(_, *types) returns its signature and what generates its code."""
+    made: Loop = intrinsic(define)
+    return made
 
 
 def _address(context: Any, builder: Builder, array_type: Any, array: Any, start: Any) -> Any:
@@ -50,7 +58,7 @@ def _scaled_sum(builder: Builder, addend: Any, a: Any, b: Any) -> Any:
     return builder.fadd(builder.fmul(a, b, flags=CONTRACT), addend, flags=CONTRACT)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@operation
 def load(_: Any, array: Any, start: Any) -> Any:
     """array[start : start + LANES]."""
 
@@ -60,7 +68,7 @@ def load(_: Any, array: Any, start: Any) -> Any:
     return vector(array, types.intp), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@operation
 def store(_: Any, array: Any, start: Any, values: Any) -> Any:
     """array[start : start + LANES] = values."""
 
@@ -71,7 +79,7 @@ def store(_: Any, array: Any, start: Any, values: Any) -> Any:
     return types.void(array, types.intp, vector), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@operation
 def combine(_: Any, addend: Any, factor: Any, values: Any) -> Any:
     """addend + factor · values, of a number and two vectors."""
 
@@ -81,7 +89,7 @@ def combine(_: Any, addend: Any, factor: Any, values: Any) -> Any:
     return vector(vector, types.float64, vector), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@operation
 def total(_: Any, left: Any, right: Any) -> Any:
     """The dot product of two vectors, summed in pairs."""
 
