@@ -130,8 +130,9 @@ class Samples1D:
             return self._sums_beyond(kernel, width, order, form, left_out, block)
         columns, first = self._all.columns, self._first
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
-        # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
-        alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
+        # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted. Pseudo-samples
+        # (regard/kernel/compressed.py) may have negative columns; nothing of them is left out.
+        alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
         queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index))
         sums = numpy.repeat(self._places.sums(kernel, width, queries, order, form), counts, axis=0)
         if form != "slope":  # K(0) = 1, but its slope is 0
