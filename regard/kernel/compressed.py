@@ -276,7 +276,6 @@ class Compressed:
         order = numpy.argsort(x, kind="stable")
         return PseudoSamples(origin, x[order], numpy.concatenate([self.columns, totals])[order], cells[order])
 
-
     def sums(self, width: float, queries: Array, order: int = 0) -> Array:
         """Sums (n, order + 1, 1 + outputs) under a Gaussian kernel about queries (n,), of counts and of y − shift.
 

@@ -136,7 +136,9 @@ class Layer:
             return self._sums_of_others(self._all, slice(None), width, degree)
         nearest, beyond = self._to_others(targets), NEGLIGIBLE * width**2
         # √(nearest² + beyond), so that what is beyond the nearest is not lost to rounding
-        reach = nearest + beyond / (nearest + numpy.sqrt(nearest**2 + beyond)) + numpy.spacing(abs(x[targets]) + nearest)
+        reach = (
+            nearest + beyond / (nearest + numpy.sqrt(nearest**2 + beyond)) + numpy.spacing(abs(x[targets]) + nearest)
+        )
         near = self.within(x[targets] - reach, x[targets] + reach)
         sums = self._sums_of_others(Samples1D(x[near], self._columns[near]), near, width, degree)
         return sums[numpy.searchsorted(near, targets)]

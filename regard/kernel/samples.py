@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from regard.attention.sums_1d import Form, Samples1D
 from regard.attention.threads import load_kernels
-from regard.kernel._stub import Samples1D as Stub
 from regard.kernel.features import Features, Rows
 from regard.kernel.sums_nd import KernelND, SamplesND, nearest_others, spatial_order
 
@@ -143,19 +142,15 @@ class Samples:
         order: int = 0,
         form: Form = "kernel",
         columns: Array | None = None,
-        single: bool = False,
     ) -> Array:
         """Sums (n, rows, c) around queries, of these columns or of weights and values (sums_1d.py, sums_nd.py)."""
         if self._fast(weighing):
-            line = self._line if columns is None else Samples1D(self.rows.points[:, 0], columns)
-            query = queries.points[:, 0]
-            in_order = numpy.argsort(query)
-            sums = numpy.empty((len(query), order + 1, self.columns.shape[1] if columns is None else columns.shape[1]))
-            sums[in_order] = line.sums(weighing.kernel, self._width(widths), query[in_order], order, form)
-            return sums
+            return self._line_sums(weighing, widths, queries, order, form, columns)
         cloud = self._cloud if columns is None else SamplesND(self.rows.points, columns, self.codes)
         kernel, codes = self.kernel(weighing, widths, queries)
         scales = self.reaches(widths, queries, None) if weighing.adaptive else None
+        if form == "slope":
+            raise ValueError("form: expected kernel or squared for several features; width_slopes has the slopes")
         return cloud.sums(kernel, queries.points, codes, order=order, value_order=order // 2, form=form, scales=scales)
 
     def sums_of_others(
@@ -183,13 +178,7 @@ class Samples:
 
     def line_windows(self, weighing: Weighing, widths: Array, queries: Rows) -> tuple[Array, Array, Array]:
         """Of one feature: the effective samples and the ends of the middle 90 % of their weight, (n,) each."""
-        order = numpy.argsort(queries.points[:, 0])
-        windows = numpy.empty((3, len(order)))
-        windows[:, order] = Stub(self.rows.points[:, 0], self.columns).window(
-            weighing.kernel, self._width(widths), queries.points[order, 0]
-        )
-        effective, low, high = windows
-        return effective, low, high
+        return self._line.window(weighing.kernel, self._width(widths), queries.points[:, 0])
 
     def slopes_of_others(self, weighing: Weighing, widths: Array, order: int) -> Array:
         """Of one feature, the sums of dK / d log(width) around every sample; itself it has no slope."""
@@ -199,6 +188,26 @@ class Samples:
         left_out = self.columns if weighing.block else self.left_out  # of a block counts are left out whole
         width = self._width(widths)
         return self._line.sums_of_others(weighing.kernel, width, order, form, left_out, weighing.block)
+
+    def _line_sums(
+        self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
+    ) -> Array:
+        line = self._line if columns is None else Samples1D(self._x, columns)
+        query = queries.points[:, 0] - self._origin
+        in_order = numpy.argsort(query)
+        sums = numpy.empty((len(query), order + 1, self.columns.shape[1] if columns is None else columns.shape[1]))
+        sums[in_order] = line.sums(weighing.kernel, self._width(widths), query[in_order], order, form)
+        return sums
+
+    @property
+    def _x(self) -> Array:
+        """The samples of one feature, counted from `_origin`."""
+        x: Array = self.rows.points[:, 0]
+        return x
+
+    @property
+    def _origin(self) -> float:
+        return 0.0
 
     def _counted(self, weighing: Weighing, chosen: Indices) -> NDArray[numpy.bool_]:
         """Which of the chosen samples are counts above 1: leaving one of them out leaves the others at its place."""
@@ -278,11 +287,12 @@ class Samples:
         neighbours = int(min(widths[0], len(self) - (chosen is not None)))
         nth = neighbours + (chosen is not None)
         distances = cKDTree(self.rows.points / scale).query(queries.points / scale, k=[nth], workers=-1)[0][:, 0]
-        return numpy.maximum(distances, 1e-9 * float((self.spans / scale).max()))  # as many may be at the query itself
+        least = 1e-9 * float((self.spans / scale).max())  # as many may be at the query itself
+        return numpy.asarray(numpy.maximum(distances, least))
 
     @cached_property
     def _line(self) -> Samples1D:
-        return Samples1D(self.rows.points[:, 0], self.columns)
+        return Samples1D(self._x, self.columns)
 
     @cached_property
     def _cloud(self) -> SamplesND:
