@@ -231,10 +231,10 @@ class KernelEstimator(BaseEstimator):
                 f"a bandwidth that is given, 'loo' or 'aicc'; got {wrong[0]}={getattr(self, wrong[0])!r}"
             )
         samples = self.samples_ = MergedSamples(state, self.features_)
-        given = not isinstance(self.bandwidth, str)
-        widths = (
-            self._given_widths(samples) if given else scan_pyramid(samples.pyramid, str(self.bandwidth), self.degree)
-        )
+        if isinstance(self.bandwidth, str):
+            widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
+        else:
+            widths = self._given_widths(samples)
         if widths[0] < state.narrowest:
             warnings.warn(
                 f"the bandwidth {widths[0]:.4g} is narrower than the {state.narrowest:.4g} for which the sums that are "
