@@ -130,8 +130,8 @@ class Samples1D:
             return self._sums_beyond(kernel, width, order, form, left_out, block)
         columns, first = self._all.columns, self._first
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
-        # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted. Pseudo-samples
-        # (regard/kernel/compressed.py) may have negative columns; nothing of them is left out.
+        # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
+        # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/layers.py.)
         alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
         queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index))
         sums = numpy.repeat(self._places.sums(kernel, width, queries, order, form), counts, axis=0)

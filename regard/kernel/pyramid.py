@@ -1,12 +1,8 @@
 """The leave-one-out error of a Gaussian kernel regression on one feature, at a price that falls with the bandwidth.
 
-A sample's leverage l is what its estimate changes with its own value; with the sums S of the samples' v^(a+b) about it,
-l = (S⁻¹)₀₀, and without the sample its residual would be (y − m(x)) / (1 − l(x)). Both m and l are smooth functions of
-x, so that the sum over the samples of a compressed cell (compressed.py) is one over its nodes,
-
-    Σ_j (y_j − m)² / (1 − l)²  =  Σ_a (Σ y² − 2 m Σ y + m² n)_a / (1 − l)²      at node a
-
-A pyramid holds the same samples in cells of many widths, and answers for a bandwidth from cells of half of it.
+A pyramid holds the same samples in cells of many widths (compressed.py), and answers for a bandwidth from cells of
+about half of it (layers.py). So a scan of bandwidths, from four times the range of the samples to half the gap between
+them, costs little more than its narrowest passes, and those are first looked at in some stretches of the samples.
 """
 
 from __future__ import annotations
@@ -20,18 +16,13 @@ import numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from regard.attention.sums_1d import Samples1D
-from regard.kernel.compressed import COARSEST, FAR, FINEST, PER_WIDTH, Compressed, PseudoSamples, nearest_distances
-from regard.kernel.local import fit_locally
+from regard.kernel.compressed import COARSEST, FINEST, PER_WIDTH, Compressed
+from regard.kernel.layers import Layer
 
-__all__ = ["LeaveOneOutError", "Pyramid", "local_fit", "loo_error", "mean_error", "scan"]
+__all__ = ["LeaveOneOutError", "Pyramid", "loo_error", "mean_error", "scan"]
 
 Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
-Chosen = NDArray[numpy.bool_]
 
-LEVERAGE = 0.1  # from which on 1 / (1 − l)² is not left to an interpolation
-NEGLIGIBLE = 80.0  # in squared bandwidths: exp(−40) is 4e-18
 STRETCHES, STRETCH, GROUPS = 32, 1024, 16  # of neighbouring samples, for a first look at an error
 MANY = 8 * STRETCHES * STRETCH  # samples, from which on the stretches are a small part of them
 
@@ -42,124 +33,6 @@ class LeaveOneOutError(NamedTuple):
     loo: Array
     trace: float
     in_sample: Array
-
-
-class Terms(NamedTuple):
-    """What each of n targets adds to them: loo (n, outputs), trace (n,), in_sample (n, outputs)."""
-
-    loo: Array
-    trace: Array
-    in_sample: Array
-
-
-def local_fit(sums: Array, degree: int) -> tuple[Array, Array]:
-    """The heights (n, outputs) of local polynomials, and (S⁻¹)₀₀ (n,), from sums of order 2 degree."""
-    fit = fit_locally(sums, 1, degree)
-    return fit.heights, fit.duals[:, 0].copy()
-
-
-class Layer:
-    """The samples and pseudo-samples of a state, as sources of kernel sums and as targets of estimates.
-
-    centroids: with each compressed cell as one sample at the mean of its x, which serves, roughly, at any distance.
-    """
-
-    def __init__(self, state: Compressed, *, centroids: bool = False) -> None:
-        self.points = state.centroids() if centroids else state.samples()
-        self.outputs, self.cell = state.outputs, math.ldexp(1.0, state.level)
-        self.keys = state.keys - self.points.origin
-        self.single = (self.points.cells < 0) & (self.points.columns[:, 0] == 1)
-        self.has_nodes = len(self.keys) > 0 and not centroids
-        self._columns = numpy.ascontiguousarray(self.points.columns[:, : 1 + self.outputs])
-
-    def terms(self, targets: Indices, width: float, degree: int) -> tuple[Terms, Array]:
-        """The terms of the targets, and their leverages (n,).
-
-        A sample alone at its x is left out of the sums: where others are far away, nothing would remain of them in a
-        difference. Of the rest, which are many at their x or nodes of many samples, one is left out by its leverage.
-        """
-        columns, single = self.points.columns[targets], self.single[targets]
-        sums = self._sums(targets, width, degree)
-        heights, leverage = local_fit(sums, degree)
-        loo = _squares(columns, heights)
-        in_sample = loo.copy()
-        # Sums are relative to the nearest sample that takes part; a sample's own weight is 1.
-        weights = numpy.exp(-numpy.square(self._to_others(targets[single]) / width) / 2)
-        sums = sums[single] * weights[:, None, None]
-        sums[:, 0] += columns[single, : 1 + self.outputs]
-        heights, leverage[single] = local_fit(sums, degree)
-        in_sample[single] = _squares(columns[single], heights)
-        loo[~single] /= numpy.square(1 - leverage[~single])[:, None]
-        return Terms(loo, columns[:, 0] * leverage, in_sample), leverage
-
-    def terms_of(self, points: PseudoSamples, chosen: Indices, width: float, degree: int) -> Terms:
-        """Those of samples that this layer holds compressed: from all sums, in which each has its share."""
-        x = points.x[chosen]
-        heights, inverse = local_fit(self._all.sums("gaussian", width, x, 2 * degree), degree)
-        squares = _squares(points.columns[chosen], heights)
-        leverage = inverse * numpy.exp(numpy.square(nearest_distances(self.points.x, x) / width) / 2)
-        loo = squares / numpy.square(1 - leverage)[:, None]
-        return Terms(loo, points.columns[chosen, 0] * leverage, squares)
-
-    def doubtful(self, targets: Indices, leverage: Array, width: float) -> Chosen:
-        """Of the targets: samples so far from others, and cells of such leverage, that nodes do not serve them."""
-        if not self.has_nodes:
-            return numpy.zeros(len(targets), dtype=bool)
-        cells = self.points.cells[targets]
-        steep = (cells >= 0) & ~((leverage >= 0) & (leverage <= LEVERAGE))
-        far = self.single[targets] & (self._to_others(targets) * self.cell / 2 > FAR * width**2)
-        return numpy.asarray(far | numpy.isin(cells, cells[steep]))
-
-    def places(self, targets: Indices) -> tuple[Array, Array]:
-        """Where the targets are, from (n,) to (n,): the place of a sample, or the cell of a pseudo-sample."""
-        cells, x = self.points.cells[targets], self.points.x[targets]
-        starts = numpy.append(self.keys, numpy.nan)[cells]
-        ends = numpy.nextafter(starts + self.cell, -numpy.inf)
-        return numpy.where(cells < 0, x, starts), numpy.where(cells < 0, x, ends)
-
-    def within(self, starts: Array, ends: Array) -> Indices:
-        """The samples and pseudo-samples in any of these intervals, ends included."""
-        x = self.points.x
-        change = numpy.zeros(len(x) + 1, dtype=numpy.int64)
-        numpy.add.at(change, numpy.searchsorted(x, starts), 1)
-        numpy.add.at(change, numpy.searchsorted(x, ends, side="right"), -1)
-        return numpy.flatnonzero(numpy.cumsum(change[:-1]))
-
-    @cached_property
-    def _all(self) -> Samples1D:
-        return Samples1D(self.points.x, self._columns)
-
-    def _sums(self, targets: Indices, width: float, degree: int) -> Array:
-        """Sums of v^0 … v^(2 degree) at the targets, over all that counts beside the nearest."""
-        x = self.points.x
-        if len(targets) == len(x):
-            return self._sums_of_others(self._all, slice(None), width, degree)
-        nearest, beyond = self._to_others(targets), NEGLIGIBLE * width**2
-        # √(nearest² + beyond), so that what is beyond the nearest is not lost to rounding
-        reach = (
-            nearest + beyond / (nearest + numpy.sqrt(nearest**2 + beyond)) + numpy.spacing(abs(x[targets]) + nearest)
-        )
-        near = self.within(x[targets] - reach, x[targets] + reach)
-        sums = self._sums_of_others(Samples1D(x[near], self._columns[near]), near, width, degree)
-        return sums[numpy.searchsorted(near, targets)]
-
-    def _sums_of_others(self, samples: Samples1D, near: Indices | slice, width: float, degree: int) -> Array:
-        left_out = numpy.where(self.single[near, None], self._columns[near], 0.0)
-        return samples.sums_of_others("gaussian", width, 2 * degree, left_out=left_out)
-
-    def _to_others(self, targets: Indices) -> Array:
-        """The distance to the nearest other sample or pseudo-sample."""
-        gaps = numpy.diff(self.points.x, prepend=-numpy.inf, append=numpy.inf)
-        nearest: Array = numpy.minimum(gaps[targets], gaps[targets + 1])
-        return nearest
-
-
-def _squares(columns: Array, heights: Array) -> Array:
-    """Σ (y − height)² (n, outputs) from columns (n, 1 + 2 outputs): count, Σ y, Σ y²."""
-    outputs = heights.shape[1]
-    count, first, second = columns[:, :1], columns[:, 1 : 1 + outputs], columns[:, 1 + outputs :]
-    squares: Array = second - heights * (2 * first - heights * count)
-    return squares
 
 
 class Pyramid:
@@ -235,7 +108,7 @@ class Pyramid:
         layer, outputs = self.layer(width, degree), self.finest.outputs
         targets = numpy.arange(len(layer.points.x))
         loo, in_sample, trace = numpy.zeros(outputs), numpy.zeros(outputs), 0.0
-        for following in (self._layer(self._base - 1), self._centroids, None):
+        for following in (lambda: self._layer(self._base - 1), lambda: self._centroids, None):
             terms, leverage = layer.terms(targets, width, degree)
             doubtful = layer.doubtful(targets, leverage, width)
             loo += terms.loo[~doubtful].sum(0)
@@ -243,8 +116,8 @@ class Pyramid:
             trace += terms.trace[~doubtful].sum()
             if following is None or not doubtful.any():
                 break
-            targets = following.within(*layer.places(targets[doubtful]))
-            layer = following
+            finer = following()
+            targets, layer = finer.within(*layer.places(targets[doubtful])), finer
         return LeaveOneOutError(loo / self.finest.count, float(trace), in_sample / self.finest.count)
 
     @cached_property
