@@ -1,6 +1,6 @@
 """Windows and filters by which Gaussian sums go through a grid, and how wrong they are.
 
-Along one feature, with a window φ of P cells of h = ¼ width (Kaiser and Bessel's, a polynomial in each cell),
+Along one feature, with a window φ of P cells of h widths each (Kaiser and Bessel's, a polynomial in each cell),
 
     v^k exp(−v² / 2)  ≈  Σ_{a, b} φ(query − a h) filter_k[b − a] φ(point − b h),        v = point − query, in widths
 
@@ -25,16 +25,16 @@ from numpy.typing import NDArray
 from regard.attention.threads import load_kernels
 from regard.kernel.kernels_nd import exponents
 
-__all__ = ["ENVELOPE", "NOISE", "SPACING", "Scheme", "choose_scheme"]
+__all__ = ["ENVELOPE", "NOISE", "Scheme", "choose_schemes"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 
-SPACING = 0.25  # of the grid, in widths
+SCHEMES = ((8, 0.25), (12, 0.3), (12, 0.25))  # cells of a window, and their size in widths: more and more exact
 ENVELOPE = 3.0  # squared widths: how errors fall with the distance
 NOISE = 1e-16  # errors that do not fall: those of rounding
 FINEST = 1e-9  # the best accuracy that is promised, relative to the sums
-MARGIN = 25.0  # how much smaller errors are to be where samples are dense, so that most others are exact, too
+MARGIN = 40.0  # how much smaller errors are to be where samples are dense, so that most others are exact, too
 PLACES = 16  # in a cell, where errors are measured
 BETWEEN = 1.25  # how much larger they may be elsewhere
 
@@ -46,6 +46,7 @@ class Scheme(NamedTuple):
     filters: Array  # (order + 1, length)
     middle: int  # the filter's tap for a distance of 0
     errors: Array  # (order + 1,)
+    spacing: float  # of the grid, in widths
 
     @property
     def width(self) -> int:
@@ -55,31 +56,29 @@ class Scheme(NamedTuple):
     @property
     def reach(self) -> float:
         """How far samples count, in widths."""
-        return self.middle * SPACING
+        return self.middle * self.spacing
 
 
-def choose_scheme(features: int, order: int, tolerance: float) -> tuple[Scheme, float]:
-    """The scheme to use, and the largest error of its rows as a part of what is allowed."""
-    allowed = max(tolerance, FINEST)
-    coarse = make_scheme(8, order)
-    error = _relative_error(coarse, exponents(features, order)) / allowed
-    if error * MARGIN <= 1:
-        return coarse, error
-    fine = make_scheme(12, order)
-    return fine, _relative_error(fine, exponents(features, order)) / allowed
+def choose_schemes(features: int, order: int, tolerance: float) -> list[tuple[Scheme, float]]:
+    """Schemes to use, with the largest error of their rows as a part of what is allowed."""
+    rows, allowed = exponents(features, order), max(tolerance, FINEST)
+    schemes = [make_scheme(*scheme, order) for scheme in SCHEMES]
+    errors = [_relative_error(scheme, rows) / allowed for scheme in schemes]
+    good = [(scheme, error) for scheme, error in zip(schemes, errors, strict=True) if error * MARGIN <= 1]
+    return good or [(schemes[-1], errors[-1])]
 
 
 @functools.cache
-def make_scheme(width: int, order: int) -> Scheme:
-    """A window of that many cells: 8 are good for 1e-8, 12 for 1e-12."""
-    shape = width * (math.pi - SPACING * (1.1 + 0.07 * width))  # by trial; Kaiser's is π less half the band
+def make_scheme(width: int, spacing: float, order: int) -> Scheme:
+    """A window of that many cells."""
+    shape = width * (math.pi - spacing * (1.1 + 0.07 * width))  # by trial; Kaiser's is π less half the band
     taps = _taps(width, shape)
-    # Where the kernel is less than the least error's envelope
-    reach = math.ceil(math.sqrt(width * math.log(10) / (0.5 - 0.5 / ENVELOPE)) / SPACING)
-    filters = numpy.stack([_filter(width, shape, reach, power) for power in range(order + 1)])
-    errors = numpy.array([_error(taps, filters[power], power) for power in range(order + 1)])
+    # Where the kernel is less than the least error's envelope: each cell is good for a digit
+    reach = math.ceil(math.sqrt(width * math.log(10) / (0.5 - 0.5 / ENVELOPE)) / spacing)
+    filters = numpy.stack([_filter(width, spacing, shape, reach, power) for power in range(order + 1)])
+    errors = numpy.array([_error(taps, spacing, filters[power], power) for power in range(order + 1)])
     together = load_kernels("grid_sums").TOGETHER
-    return Scheme(taps, numpy.pad(filters, ((0, 0), (0, -filters.shape[1] % together))), reach, errors)
+    return Scheme(taps, numpy.pad(filters, ((0, 0), (0, -filters.shape[1] % together))), reach, errors, spacing)
 
 
 def _taps(width: int, shape: float) -> Array:
@@ -93,12 +92,12 @@ def _taps(width: int, shape: float) -> Array:
     return numpy.stack([fit.convert(kind=Polynomial).coef[::-1] for fit in fits], 1)
 
 
-def _filter(width: int, shape: float, reach: int, power: int) -> Array:
+def _filter(width: int, spacing: float, shape: float, reach: int, power: int) -> Array:
     """(2 reach + 1,), from its Fourier transform."""
     count = 16 * reach
     halves = 2 * numpy.arange(count) + 1 - count  # twice the number of each frequency
-    frequencies = halves * (math.pi / (count * SPACING))
-    square = (frequencies * SPACING * width / 2) ** 2
+    frequencies = halves * (math.pi / (count * spacing))
+    square = (frequencies * spacing * width / 2) ** 2
     root = numpy.sqrt(shape**2 - square)
     # The window's transform is sinh(root) / root; its exponent joins the kernel's, so that neither loses digits.
     exponent = 2 * square / (shape + root) - frequencies**2 / 2
@@ -108,10 +107,10 @@ def _filter(width: int, shape: float, reach: int, power: int) -> Array:
     # Angles are reduced while they are whole numbers: tails keep more digits.
     turns = numpy.outer(numpy.arange(-reach, reach + 1), halves) % (2 * count)
     waves = numpy.exp(1j * math.pi / count * turns)
-    return numpy.asarray((waves @ transform).real / (count * SPACING))
+    return numpy.asarray((waves @ transform).real / (count * spacing))
 
 
-def _error(taps: Array, filter: Array, power: int) -> float:
+def _error(taps: Array, spacing: float, filter: Array, power: int) -> float:
     """The largest |approximation − v^power K(v)| / exp(−v² / (2 ENVELOPE)), over places of points in their cells."""
     width, reach = taps.shape[1], len(filter) // 2
     places = (numpy.arange(PLACES) + 0.5) / PLACES
@@ -120,7 +119,7 @@ def _error(taps: Array, filter: Array, power: int) -> float:
     steps = cells[:, None, None] + tap - tap[:, None] + reach  # (cells, query's tap, sample's tap)
     between = numpy.where((steps >= 0) & (steps < len(filter)), filter[steps.clip(0, len(filter) - 1)], 0)
     approximation = windows @ between @ windows.T  # (cells, query's place, sample's place)
-    v = SPACING * (cells[:, None, None] + places - places[:, None])
+    v = spacing * (cells[:, None, None] + places - places[:, None])
     difference = abs(approximation - v**power * numpy.exp(-(v**2) / 2)) - NOISE
     return BETWEEN * float((difference * numpy.exp(v**2 / (2 * ENVELOPE))).max())
 

@@ -27,7 +27,7 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.attention.threads import load_kernels, parallel_for
-from regard.kernel.grid_scheme import ENVELOPE, NOISE, SPACING, Scheme, choose_scheme
+from regard.kernel.grid_scheme import ENVELOPE, NOISE, Scheme, choose_schemes
 from regard.kernel.kernels_nd import KernelND, exponents
 
 __all__ = ["gaussian_sums", "grid_sums"]
@@ -35,14 +35,17 @@ __all__ = ["gaussian_sums", "grid_sums"]
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 Mask = NDArray[numpy.bool_]
+Chosen = Indices | slice
 
 EDGE = 4.0  # widths from the box of the samples; farther queries are hardly ever exact
 FAR = 9.0  # widths up to which errors are bounded cell by cell
+SIDE = 24.0  # widths; a smaller box is not halved
 MEMORY = 200e6  # bytes that grids may take
 OUTWARDS = numpy.array([[-1.0], [1.0]])  # what a margin is added to a box by
 
 # What things cost in nanoseconds of one thread, measured
 SETUP = 2e6
+HALVING = 1e8  # what pairs must cost to look for a part of the queries where a grid pays
 POINT = 150.0  # to sort it and to place its windows
 TAP = 0.2  # to spread a column onto a cell, or to interpolate a channel from it
 FILTER = 0.03  # to add a cell, times a tap
@@ -64,30 +67,23 @@ def grid_sums(
     value_order: rows of a higher order are summed for the first column only, and 0 for the others.
     left_out (n, c): columns of a sample at each query, which are taken out of its sums.
     """
-    features, c = points.shape[1], columns.shape[1]
-    rows, value_order = exponents(features, order), order if value_order is None else min(value_order, order)
-    channels = math.comb(features + value_order, features) * (c - 1) + len(rows)
-    if _pairs_cost(len(points) * len(queries), channels) < SETUP:
+    totals, n = abs(columns).sum(0), len(queries)
+    plans = Plans(points, queries, columns.shape[1], order, value_order, tolerance)
+    if plans.pairs_cost(len(points) * n) < SETUP or totals[0] == 0:
         return None
-    scheme, error = choose_scheme(features, order, tolerance)
-    everywhere, totals = _box(points), abs(columns).sum(0)
-    near = _within(queries, _box(queries), everywhere + EDGE * OUTWARDS)
-    asked = queries[near]
-    reached = _within(points, everywhere, _box(asked) + scheme.reach * OUTWARDS)
-    samples = points[reached]
-    if not len(samples) or totals[0] == 0:
+    parts = list(plans.parts(slice(None), slice(None)))
+    if not parts:
         return None
-    lattice = _lattice(samples, asked)
-    if not _pays(scheme, lattice, samples, asked, order, c, channels, tolerance):
-        return None
-    grid = Grid(scheme, lattice, samples, columns[reached], asked)
-    sums = grid.sums(rows, value_order)
-    indices = numpy.arange(len(queries))[near][grid.queries.order]
-    if left_out is not None:
-        sums[:, 0] -= left_out[indices]
-    all_sums, exact = numpy.zeros((len(queries), *sums.shape[1:])), numpy.zeros(len(queries), dtype=bool)
-    all_sums[indices], exact[indices] = sums, grid.judge(sums, order, totals, error)
-    return all_sums, exact
+    rows = exponents(points.shape[1], order)
+    sums, exact = numpy.zeros((n, len(rows), columns.shape[1])), numpy.zeros(n, dtype=bool)
+    for part in parts:
+        grid = Grid(part.scheme, part.lattice, points[part.reached], columns[part.reached], queries[part.asked])
+        some = grid.sums(rows, plans.value_order)
+        indices = numpy.arange(n)[part.asked][grid.queries.order]
+        if left_out is not None:
+            some[:, 0] -= left_out[indices]
+        sums[indices], exact[indices] = some, grid.judge(some, order, totals, part.error)
+    return sums, exact
 
 
 def gaussian_sums(
@@ -156,9 +152,83 @@ class Lattice(NamedTuple):
     query_cells: Indices  # (features,)
 
 
-def _lattice(points: Array, queries: Array) -> Lattice:
-    (low, high), (first, last) = _box(points), _box(queries)
-    ends = [numpy.floor((place - low) / SPACING).astype(numpy.int64) for place in (high, first, last)]
+class Part(NamedTuple):
+    """Queries that share a grid, and how."""
+
+    asked: Chosen
+    reached: Chosen  # samples that count for them
+    lattice: Lattice
+    scheme: Scheme
+    error: float  # of the scheme, as a part of what is allowed
+
+
+class Plans:
+    """For which queries a grid pays, and which one."""
+
+    def __init__(
+        self, points: Array, queries: Array, c: int, order: int, value_order: int | None, tolerance: float
+    ) -> None:
+        self.points, self.queries, self.c, self.order, self.tolerance = points, queries, c, order, tolerance
+        self.features = points.shape[1]
+        self.value_order = order if value_order is None else min(value_order, order)
+        first, others = (math.comb(self.features + highest, highest) for highest in (order, self.value_order))
+        self.channels = first + (c - 1) * others
+
+    def parts(self, asked: Chosen, reached: Chosen) -> Iterator[Part]:
+        """All queries together, or if no grid pays for them, halves of their box."""
+        asked = _narrow(self.queries, asked, _box(self.points[reached]) + EDGE * OUTWARDS)
+        schemes = choose_schemes(self.features, self.order, self.tolerance)
+        queries, reach = self.queries[asked], max(scheme.reach for scheme, _ in schemes)
+        box = _box(queries)
+        reached = _narrow(self.points, reached, box + reach * OUTWARDS)
+        points = self.points[reached]
+        if not len(points):
+            return
+        direct = self.pairs_cost(self._pairs(points, queries))
+        costs = []
+        for scheme, error in schemes:
+            lattice = _lattice(_box(points), box, scheme.spacing)
+            costs.append((self._cost(scheme, lattice, len(points), len(queries)), lattice, scheme, error))
+        cost, lattice, scheme, error = min(costs, key=lambda plan: plan[0])
+        widest = int(numpy.argmax(box[1] - box[0]))
+        if cost < direct:
+            yield Part(asked, reached, lattice, scheme, error)
+        elif direct > HALVING and box[1, widest] - box[0, widest] > SIDE:
+            below = queries[:, widest] < box[:, widest].mean()
+            indices = numpy.arange(len(self.queries))[asked]
+            yield from self.parts(indices[below], reached)
+            yield from self.parts(indices[~below], reached)
+
+    def pairs_cost(self, pairs: float) -> float:
+        """Of the direct loops."""
+        return pairs * (PAIR + CHANNEL * self.channels)
+
+    def _cost(self, scheme: Scheme, lattice: Lattice, m: int, n: int) -> float:
+        """Of a grid; infinite if it is too large."""
+        width, taps = scheme.width, scheme.filters.shape[1]
+        shape = [float(cells) for cells in lattice.cells + width]
+        cost = SETUP + (m + n) * POINT + TAP * width**self.features * (m * self.c + n * self.channels)
+        memory, padded = math.prod(shape), 0.0
+        for a in range(self.features):
+            others, shape[a] = math.prod(shape) / shape[a], float(lattice.query_cells[a] + width)
+            cells, rows = math.prod(shape), math.comb(self.order + a + 1, a + 1)
+            cost += FILTER * taps * cells * self.c * rows
+            memory, padded = memory + cells, max(padded, others * (shape[a] + taps))
+        return cost if 8 * self.c * (memory + padded) <= MEMORY else math.inf
+
+    def _pairs(self, points: Array, queries: Array) -> float:
+        """About how many the direct loops would visit, where blocks of samples count as a whole; by a few of both."""
+        reach, block = math.sqrt(2 * math.log(1 / self.tolerance)), load_kernels("sums_nd").BLOCK
+        low, high = _box(points)
+        sides = (high - low) * min(1, block / len(points)) ** (1 / self.features)
+        some, others = points[:: -(-len(points) // 1024)], queries[:: -(-len(queries) // 128)]
+        gaps = (abs(some - others[:, None]) - sides).clip(0)  # (queries, samples, features)
+        return float(((gaps**2).sum(-1) < reach**2).mean()) * len(points) * len(queries)
+
+
+def _lattice(box: Array, query_box: Array, spacing: float) -> Lattice:
+    low = box[0]
+    ends = [numpy.floor((place - low) / spacing).astype(numpy.int64) for place in (box[1], *query_box)]
     return Lattice(low, ends[0] + 1, ends[1], ends[2] - ends[1] + 1)
 
 
@@ -168,45 +238,14 @@ def _box(points: Array) -> Array:
     return numpy.array([lows, [column.max(initial=-numpy.inf) for column in points.T]])
 
 
-def _within(points: Array, box: Array, limits: Array) -> Mask | slice:
-    """Which points, of that box, are within limits."""
+def _narrow(points: Array, chosen: Chosen, limits: Array) -> Chosen:
+    """Those of the chosen points that are within limits."""
+    some = points[chosen]
+    box = _box(some)
     if (box[0] >= limits[0]).all() and (box[1] <= limits[1]).all():
-        return slice(None)
-    return numpy.asarray(((points >= limits[0]) & (points <= limits[1])).all(1))
-
-
-def _pairs_cost(pairs: float, channels: int) -> float:
-    return pairs * (PAIR + CHANNEL * channels)
-
-
-def _pays(
-    scheme: Scheme, lattice: Lattice, points: Array, queries: Array, order: int, c: int, channels: int, tolerance: float
-) -> bool:
-    """Whether a grid is quicker than every pair in reach, and not too large."""
-    features, width = points.shape[1], scheme.width
-    shape = [float(n) for n in lattice.cells + width]
-    memory, cost = math.prod(shape), SETUP + (len(points) + len(queries)) * POINT
-    largest = 0.0
-    for a in range(features):
-        before, shape[a] = math.prod(shape) / shape[a], float(lattice.query_cells[a] + width)
-        rows = math.comb(order + a + 1, a + 1)
-        cost += FILTER * scheme.filters.shape[1] * math.prod(shape) * c * rows
-        memory += math.prod(shape)
-        largest = max(largest, before * (shape[a] + scheme.filters.shape[1]))
-    if 8 * c * (memory + largest) > MEMORY:
-        return False
-    cost += TAP * width**features * (len(points) * c + len(queries) * channels)
-    return bool(cost < _pairs_cost(_pairs_in_reach(points, queries, tolerance), channels))
-
-
-def _pairs_in_reach(points: Array, queries: Array, tolerance: float) -> float:
-    """About how many pairs the direct loops would visit: blocks of samples count as a whole. By a few of both."""
-    reach, block = math.sqrt(2 * math.log(1 / tolerance)), load_kernels("sums_nd").BLOCK
-    low, high = _box(points)
-    sides = (high - low) * min(1, block / len(points)) ** (1 / points.shape[1])
-    some, others = points[:: -(-len(points) // 1024)], queries[:: -(-len(queries) // 128)]
-    gaps = (abs(some - others[:, None]) - sides).clip(0)  # (queries, samples, features)
-    return float(((gaps**2).sum(-1) < reach**2).mean()) * len(points) * len(queries)
+        return chosen
+    within = ((some >= limits[0]) & (some <= limits[1])).all(1)
+    return numpy.asarray(numpy.arange(len(points))[chosen][within])
 
 
 class Placed(NamedTuple):
@@ -225,20 +264,20 @@ class Grid:
         self.scheme, self.lattice, self.features = scheme, lattice, points.shape[1]
         self.loops = load_kernels("grid_sums")
         self.first_axis = 1 + 3 - self.features  # of the features in a grid (c, cells, cells, cells)
-        self.queries = self._place(queries, lattice.low + lattice.shift * SPACING, lattice.query_cells)
+        self.queries = self._place(queries, lattice.low + lattice.shift * scheme.spacing, lattice.query_cells)
         self._spread(self._place(points, lattice.low, lattice.cells), columns)
 
     def _place(self, points: Array, low: Array, cells: Indices) -> Placed:
         """Sort points by tiles at least as wide as a window; longer ones along the last axis, where memory is."""
-        width, loops, n = self.scheme.width, self.loops, len(points)
+        width, spacing, loops, n = self.scheme.width, self.scheme.spacing, self.loops, len(points)
         shape = numpy.array([width, width, 4 * width])[3 - self.features :]
         counts = -(-(cells + 1) // shape)  # one cell more, for what is rounded up
         tiles, order = numpy.empty((2, n), dtype=numpy.int64)
         starts = numpy.empty(math.prod(counts) + 1, dtype=numpy.int64)
         positions = numpy.empty((n, 3))
-        parallel_for(functools.partial(loops.tiles_of, points, low, shape, counts, tiles), n, 8 * n)
+        parallel_for(functools.partial(loops.tiles_of, points, low, spacing, shape, counts, tiles), n, 8 * n)
         loops.sort_by_tile(tiles, starts, order)
-        parallel_for(functools.partial(loops.place, points, low, order, positions), n, 8 * n)
+        parallel_for(functools.partial(loops.place, points, low, spacing, order, positions), n, 8 * n)
         return Placed(positions, order, starts, numpy.pad(counts, (3 - self.features, 0), constant_values=1))
 
     def _spread(self, samples: Placed, columns: Array) -> None:
@@ -299,7 +338,7 @@ class Grid:
     def judge(self, sums: Array, order: int, totals: Array, error: float) -> Mask:
         """Which sums are exact: `error` times what could be wrong is no more than they are."""
         loops, masses, (_, _, shift, query_cells) = self.loops, self.masses, self.lattice
-        size = loops.COARSE * SPACING
+        size = loops.COARSE * self.scheme.spacing
         reach = math.ceil(FAR / size)
         gaps = (abs(numpy.arange(-reach, reach + 1)) - 2).clip(0) * size  # between points of two cells, at least
         envelope = numpy.exp(-(gaps**2) / (2 * ENVELOPE))

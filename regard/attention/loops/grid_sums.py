@@ -16,18 +16,19 @@ from regard.attention.loops.vectors import LANES, combine, load, store, total
 
 CHUNK = 1024  # cells of a grid that are filtered together: they stay in the first cache
 TOGETHER = 8  # taps that are added in one go
-PER_WIDTH = 4  # cells
 AMPLE = 0.125  # a variance in squared widths that a fit may divide by: at an edge it is 0.36
 COARSE = 2  # cells of a coarse cell along each axis, by which errors are bounded
 
 
 @compiled("contract")
-def tiles_of(points: Array, low: Array, shape: Array, counts: Array, tiles: Array, start: int, stop: int) -> None:
+def tiles_of(
+    points: Array, low: Array, spacing: float, shape: Array, counts: Array, tiles: Array, start: int, stop: int
+) -> None:
     """tiles[i]: which of the counts[0] · counts[1] · … tiles of that shape, from low on, holds points[i]."""
     for i in range(start, stop):
         tile = 0
         for a in range(points.shape[1]):
-            tile = tile * counts[a] + int((points[i, a] - low[a]) * PER_WIDTH) // shape[a]
+            tile = tile * counts[a] + int((points[i, a] - low[a]) / spacing) // shape[a]
         tiles[i] = tile
 
 
@@ -49,12 +50,12 @@ def sort_by_tile(tiles: Array, starts: Array, order: Array) -> None:
 
 
 @compiled("contract")
-def place(points: Array, low: Array, order: Array, positions: Array, start: int, stop: int) -> None:
+def place(points: Array, low: Array, spacing: float, order: Array, positions: Array, start: int, stop: int) -> None:
     """positions[i] (3,) = points[order[i]] in cells from low; 0 along the axes that they do not have."""
     unused = 3 - points.shape[1]
     for i in range(start, stop):
         for a in range(3):
-            positions[i, a] = (points[order[i], a - unused] - low[a - unused]) * PER_WIDTH if a >= unused else 0.0
+            positions[i, a] = (points[order[i], a - unused] - low[a - unused]) / spacing if a >= unused else 0.0
 
 
 @compiled("contract")
