@@ -40,6 +40,7 @@ Chosen = Indices | slice
 EDGE = 4.0  # widths from the box of the samples; farther queries are hardly ever exact
 FAR = 9.0  # widths up to which errors are bounded cell by cell
 SIDE = 24.0  # widths; a smaller box is not halved
+BLOCK = 256  # samples that the direct loops take or leave together
 MEMORY = 200e6  # bytes that grids may take
 OUTWARDS = numpy.array([[-1.0], [1.0]])  # what a margin is added to a box by
 
@@ -218,7 +219,7 @@ class Plans:
 
     def _pairs(self, points: Array, queries: Array) -> float:
         """About how many the direct loops would visit, where blocks of samples count as a whole; by a few of both."""
-        reach, block = math.sqrt(2 * math.log(1 / self.tolerance)), load_kernels("sums_nd").BLOCK
+        reach, block = math.sqrt(2 * math.log(1 / self.tolerance)), BLOCK
         low, high = _box(points)
         sides = (high - low) * min(1, block / len(points)) ** (1 / self.features)
         some, others = points[:: -(-len(points) // 1024)], queries[:: -(-len(queries) // 128)]
