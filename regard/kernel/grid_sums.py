@@ -50,6 +50,7 @@ POINT = 150.0  # to sort it and to place its windows
 TAP = 0.2  # to spread a column onto a cell, or to interpolate a channel from it
 FILTER = 0.03  # to add a cell, times a tap
 PAIR, CHANNEL = 2.4, 0.3  # of the direct loops, for a pair and each of its products
+BLOCK = 512  # samples that these take together
 
 
 def grid_sums(
@@ -218,9 +219,9 @@ class Plans:
 
     def _pairs(self, points: Array, queries: Array) -> float:
         """About how many the direct loops would visit, where blocks of samples count as a whole; by a few of both."""
-        reach, block = math.sqrt(2 * math.log(1 / self.tolerance)), load_kernels("sums_nd").BLOCK
+        reach = math.sqrt(2 * math.log(1 / self.tolerance))
         low, high = _box(points)
-        sides = (high - low) * min(1, block / len(points)) ** (1 / self.features)
+        sides = (high - low) * min(1, BLOCK / len(points)) ** (1 / self.features)
         some, others = points[:: -(-len(points) // 1024)], queries[:: -(-len(queries) // 128)]
         gaps = (abs(some - others[:, None]) - sides).clip(0)  # (queries, samples, features)
         return float(((gaps**2).sum(-1) < reach**2).mean()) * len(points) * len(queries)
