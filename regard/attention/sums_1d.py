@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.threads import load_kernels, parallel_for
+from regard.attention.windows_1d import KINDS, WindowKernel, Windows1D
 
-__all__ = ["POLYNOMIALS", "Estimate", "Form", "Samples1D", "average_1d", "in_powers_of_margin", "slope_coefficients"]
+__all__ = ["POLYNOMIALS", "Form", "Samples1D", "average_1d", "in_powers_of_margin", "slope_coefficients"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 Form = Literal["kernel", "squared", "slope"]
-Estimate = Literal["average", "linear", "slope"]
 
 TERMS = 20  # of a cell's moments, and two more for each order: far samples, of little weight, count for high powers
 # K(|v|) = Σ_p coefficients[p] |v|^p on |v| ≤ 1
@@ -104,6 +104,7 @@ class Samples1D:
         self._places = self._all
         if len(self._first) < len(x):
             self._places = _Sums(x[self._first], numpy.add.reduceat(columns, self._first))
+        self._windows: tuple[str, float, Windows1D] | None = None  # of the kernel and the width that were used last
 
     def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
         """The sums above (n, order + 1, c), for sorted queries (n,)."""
@@ -130,13 +131,23 @@ class Samples1D:
         columns, first = self._all.columns, self._first
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
         # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
-        alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
+        # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/layers.py.)
+        alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
         queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index))
         sums = numpy.repeat(self._places.sums(kernel, width, queries, order, form), counts, axis=0)
         if form != "slope":  # K(0) = 1, but its slope is 0
             shared = numpy.repeat(~alone, counts)
             sums[shared, 0] -= left_out[shared]
         return sums
+
+    def window(self, kernel: str, width: float, queries: Array, share: float = 0.9) -> tuple[Array, Array, Array]:
+        """(effective, low, high), (n,) each, for queries in any order: windows_1d.py."""
+        if self._windows is None or self._windows[:2] != (kernel, width):
+            coefficients, by_margin = _kernel_polynomial(kernel if kernel in POLYNOMIALS else "boxcar", "kernel")
+            width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
+            described = WindowKernel(KINDS.get(kernel, 2), width_or_none, coefficients, by_margin)
+            self._windows = kernel, width, Windows1D(self._all.x, self._all.columns[:, 0], described)
+        return self._windows[2](queries, share)
 
     def _sums_beyond(self, kernel: str, width: float, order: int, form: Form, left_out: Array, block: int) -> Array:
         """At every sample, without the `block` neighbours on each side. Equal samples are left out one by one."""

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from regard.kernel.local import LocalFit, fit_locally
+from regard.kernel.pyramid import LeaveOneOutError, Pyramid, mean_error, scan
 from regard.kernel.samples import Samples, Weighing, spread
 
-__all__ = ["DEVIATION", "WITHOUT_SLOPE", "Loss", "choose_widths", "round_widths", "rule_of_thumb"]
+__all__ = ["DEVIATION", "WITHOUT_SLOPE", "Loss", "choose_widths", "round_widths", "rule_of_thumb", "scan_pyramid"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -40,17 +41,9 @@ DEVIATION = {
 WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
 LEVELS = (1_500, 12_000)  # samples on which several widths are searched before all of them are used
 PAIRS = 6e8  # of queries and samples that a step of the search on all samples may look at
+MANY = 20_000  # samples of one feature, from which on they are compressed for a search
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
 SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """What leaving out tells of some samples: errors (n, outputs) without and with each, and its leverage (n,)."""
-
-    left_out: Array
-    fitted: Array
-    leverage: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +83,13 @@ class Loss:
         sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
         return self._errors(fit_locally(sums, self.features, self.degree).heights)
 
-    def residuals(self, widths: Array) -> Residuals:
-        """Leave-one-out errors, errors of the fit itself, and leverages."""
-        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
-        errors = self._errors(fit_locally(sums, self.features, self.degree).heights)
-        own = self.samples.left_out[self.chosen]
-        sums[:, 0] += own  # where nothing else was in reach, the sample alone
+    def fitted(self, widths: Array) -> tuple[Array, Array]:
+        """Of the chosen samples: the errors (n, outputs) of the fit to all of them, and each one's leverage (n,)."""
+        rows = self.samples.rows.take(self.chosen)
+        sums = self.samples.sums(self.weighing, widths, rows, 2 * self.degree)
         fit = fit_locally(sums, self.features, self.degree)
-        return Residuals(errors, self.samples.centred[self.chosen] - fit.heights, own[:, 0] * fit.duals[:, 0])
+        own = self.samples.left_out[self.chosen, 0]  # of weight K(0) = 1
+        return self.samples.centred[self.chosen] - fit.heights, own * fit.duals[:, 0]
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
         """The mean squared leave-one-out error and its derivative by the log of each width."""
@@ -146,13 +138,14 @@ def leave_one_out(loss: Loss, widths: Array) -> float:
 
 def corrected_aic(loss: Loss, widths: Array) -> float:
     """Hurvich, Simonoff and Tsai's AICc: log of the fit's mean squared error, and a price of its degrees of freedom."""
-    residuals = loss.residuals(widths)
-    count = loss.samples.count
-    share = float(numpy.average(residuals.leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
+    errors, leverage = loss.fitted(widths)
+    share = float(numpy.average(leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
+    return _corrected_aic(loss.mean(errors**2), share, loss.samples.count)
+
+
+def _corrected_aic(mean_square: float, share: float, count: float) -> float:
     remains = 1 - share - 2 / count
-    if remains <= 0:
-        return numpy.inf
-    return math.log(max(loss.mean(residuals.fitted**2), 1e-300)) + (1 + share) / remains
+    return math.log(max(mean_square, 1e-300)) + (1 + share) / remains if remains > 0 else math.inf
 
 
 CRITERIA: dict[str, Callable[[Loss, Array], float]] = {"loo": leave_one_out, "aicc": corrected_aic}
@@ -264,6 +257,9 @@ def minimize(loss: Loss) -> Array:
         return start
     if weighing.adaptive:
         return _count_neighbours(loss)
+    if samples.on_a_line and _can_be_compressed(loss):
+        pyramid = Pyramid.from_samples(samples.rows.points[:, 0], samples.centred, _counts(samples))
+        return scan_pyramid(pyramid, loss.criterion, loss.degree)
     if samples.on_a_line:
         # From half the usual gap between neighbours to four times the whole range
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
@@ -278,6 +274,27 @@ def minimize(loss: Loss) -> Array:
         coarse = loss.on(count) if count < len(samples) else replace(loss, pairs=PAIRS, tolerance=CLOSE)
         widths = descend(coarse, widths * shrink, steps=8)
     return widths
+
+
+def scan_pyramid(pyramid: Pyramid, criterion: str, degree: int) -> Array:
+    """The width of one feature at which a criterion of compressed samples is least."""
+    count = pyramid.finest.count
+
+    def aicc(error: LeaveOneOutError) -> float:
+        return _corrected_aic(float(error.in_sample.mean()), error.trace / count, count)
+
+    return round_widths(numpy.array([scan(pyramid, degree, aicc if criterion == "aicc" else mean_error)]))
+
+
+def _can_be_compressed(loss: Loss) -> bool:
+    """Whether there are so many samples, each of weight 1 or a count, under the Gaussian, that it pays."""
+    weights = loss.samples.weights
+    alike = loss.samples.counts or bool((weights == weights[0]).all())
+    return alike and loss.weighing == Weighing() and len(loss.samples) >= MANY
+
+
+def _counts(samples: Samples) -> Array | None:
+    return samples.weights if samples.counts else None
 
 
 def _from_scratch(loss: Loss) -> Array:

@@ -12,8 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, scan_pyramid
+from regard.kernel.compressed import Compressed
 from regard.kernel.features import Features, Rows, days_of
+from regard.kernel.merged import MergedSamples
+from regard.kernel.parts import is_distributed
+from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, parts
 
@@ -82,7 +86,7 @@ class KernelEstimator(BaseEstimator):
 
         Where outputs have bandwidths of their own, or robust iterations have changed the weights, of the first output.
         """
-        smoother = self.smoothers_[0]
+        smoother = self._smoother_of_samples("weights")
         samples = smoother.samples
         by_sample = smoother.weights(self._queries(X), self.degree)
         weights = numpy.zeros((len(by_sample), samples.total))
@@ -95,7 +99,7 @@ class KernelEstimator(BaseEstimator):
         effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
         interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
         """
-        queries, smoother = self._queries(X), self.smoothers_[0]
+        queries, smoother = self._queries(X), self._smoother_of_samples("window")
         if smoother.samples.on_a_line and not self.adaptive:
             return Window(*smoother.line_windows(queries))
         effective, ends = smoother.windows(queries)
@@ -103,6 +107,13 @@ class KernelEstimator(BaseEstimator):
         whole[:, :, self.features_.continuous] = ends
         low, high = whole[..., 0] if whole.shape[2] == 1 else whole
         return Window(effective, low, high)
+
+    def _smoother_of_samples(self, method: str) -> Smoother:
+        """The smoother of the first output, where its samples are known one by one."""
+        check_is_fitted(self)
+        if isinstance(self.samples_, MergedSamples):
+            raise ValueError(f"{method}: needs the samples, of which a fit in parts keeps only the sums")
+        return self.smoothers_[0]
 
     # --------------------------------------------------------------------------------------------------------- fitting
 
@@ -122,7 +133,9 @@ class KernelEstimator(BaseEstimator):
     def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
         """Choose the bandwidth, one for all outputs together or one each, and keep the smoothers."""
         weighing = Weighing(self.kernel, self.product, self.adaptive, self.block)
-        samples = self.samples_ = Samples(rows, values, weights, self.features_, self.counts)
+        samples = self.samples_ = Samples(
+            rows, values, weights, self.features_, counts=self.counts, in_order=self.block > 0
+        )
         outputs = values.shape[1]
         each = isinstance(self.bandwidth, str) and self.bandwidth != "silverman" and outputs > 1 and not together
         subjects = [samples.with_output(output) for output in range(outputs)] if each else [samples]
@@ -198,10 +211,52 @@ class KernelEstimator(BaseEstimator):
             )
         return widths
 
+    def _fit_merged(self, state: Compressed) -> None:
+        """Choose the bandwidth of samples that came in parts."""
+        wrong = [
+            name
+            for name, right in (
+                ("kernel", self.kernel == "gaussian"),
+                ("adaptive", not self.adaptive),
+                ("robust", self.robust == 0),
+                ("block", self.block == 0),
+                ("periodic", not self.periodic),
+                ("bandwidth", self.bandwidth in ("loo", "aicc") or not isinstance(self.bandwidth, str)),
+            )
+            if not right
+        ]
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with "
+                f"a bandwidth that is given, 'loo' or 'aicc'; got {wrong[0]}={getattr(self, wrong[0])!r}"
+            )
+        samples = self.samples_ = MergedSamples(state, self.features_)
+        if isinstance(self.bandwidth, str):
+            widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
+        else:
+            widths = self._given_widths(samples)
+        if widths[0] < state.narrowest:
+            warnings.warn(
+                f"the bandwidth {widths[0]:.4g} is narrower than the {state.narrowest:.4g} for which the sums that are "
+                "kept of the samples are exact; the curve is smoothed by about as much",
+                BandwidthWarning,
+                stacklevel=3,
+            )
+        self.bandwidth_ = widths
+        self.smoothers_ = [Smoother(samples, Weighing(), widths, self.degree, self.empty)]
+        self.loo_error_ = mean_error(samples.pyramid.error(float(widths[0]), self.degree))
+        variance = float(state.variance.mean())
+        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+
     # --------------------------------------------------------------------------------------------------------- queries
 
     def _queries(self, X: Any) -> Rows:
         check_is_fitted(self)
+        if is_distributed(X):
+            raise TypeError(
+                "X: a Dask collection would be pulled into memory; ask part by part, as in X.map_partitions(…), or use "
+                "predict, which does"
+            )
         table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
         return self.features_.rows(table)
 
