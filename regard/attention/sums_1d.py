@@ -47,7 +47,6 @@ POLYNOMIALS: dict[str, list[float]] = {
     "tricube": [1, 0, 0, -3, 0, 0, 3, 0, 0, -1],
     "cosine": [0 if p % 2 else (-1) ** (p // 2) * (math.pi / 2) ** p / math.factorial(p) for p in range(23)],
 }
-LAYOUT = ("C", "W")  # of arrays: the loops are compiled anew for every other
 MANY_POWERS = 12  # from as many on, running moments keep their digits in blocks of a quarter of a width, not half
 
 
@@ -65,7 +64,7 @@ class Samples1D:
     """Sorted samples x (m,) with their columns (m, c), of which sums can be taken."""
 
     def __init__(self, x: Array, columns: Array) -> None:
-        x, columns = (numpy.require(array, requirements=LAYOUT) for array in (x, columns))
+        x, columns = _as_loops_want(x), _as_loops_want(columns)
         self._all = _Sums(x, columns)
         # Equal samples count as one. The first at each x; NaN differs from everything, so sample 0 is one.
         self._first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
@@ -76,7 +75,7 @@ class Samples1D:
 
     def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
         """The sums above (n, order + 1, c), for queries (n,) in any order."""
-        return self._places.sums_at(kernel, width, numpy.require(queries, requirements=LAYOUT), order, form)
+        return self._places.sums_at(kernel, width, _as_loops_want(queries), order, form)
 
     def sums_of_others(
         self,
@@ -98,7 +97,8 @@ class Samples1D:
         columns, first = self._all.columns, self._first
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
         # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
-        alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
+        # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/layers.py.)
+        alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
         queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index), index)
         sums = self._places.sums(kernel, width, queries, order, form)
         if alone.all():
@@ -116,14 +116,14 @@ class Samples1D:
             width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
             described = WindowKernel(KINDS.get(kernel, 2), width_or_none, coefficients, by_margin)
             self._windows = kernel, width, Windows1D(self._all.x, self._all.columns[:, 0], described)
-        return self._windows[2](numpy.require(queries, requirements=LAYOUT), share)
+        return self._windows[2](_as_loops_want(queries), share)
 
     def _sums_beyond(self, kernel: str, width: float, order: int, form: Form, left_out: Array, block: int) -> Array:
         """At every sample, without the `block` neighbours on each side. Equal samples are left out one by one."""
         x, columns, index = self._all.x, self._all.columns, numpy.arange(len(self._all.x))
         queries = Queries(x, numpy.maximum(index - block - 1, -1), numpy.minimum(index + block + 1, len(x)), index)
         sums = self._all.sums(kernel, width, queries, order, form)
-        kept = numpy.flatnonzero(columns[:, 0] > left_out[:, 0])  # something of these remains, at v = 0
+        kept = numpy.flatnonzero((columns != left_out).any(1))  # something of these remains, at v = 0
         if len(kept):
             beyond = numpy.pad(x, 1, constant_values=(-numpy.inf, numpy.inf))
             nearest = numpy.minimum(x - beyond[queries.lefts + 1], beyond[queries.rights + 1] - x)[kept] / width
@@ -131,6 +131,11 @@ class Samples1D:
             if form != "slope":
                 sums[kept, 0] += columns[kept] - left_out[kept]
         return sums
+
+
+def _as_loops_want(array: Array) -> Array:
+    """Contiguous and writeable: loops are compiled anew for every other layout."""
+    return numpy.require(array, requirements=["C", "W"])
 
 
 class _Sums:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from regard.kernel.local import LocalFit, fit_locally
+from regard.kernel.pyramid import LeaveOneOutError, Pyramid, mean_error, scan
 from regard.kernel.samples import Samples, Weighing, spread
 
-__all__ = ["DEVIATION", "WITHOUT_SLOPE", "Loss", "choose_widths", "round_widths", "rule_of_thumb"]
+__all__ = ["DEVIATION", "WITHOUT_SLOPE", "Loss", "choose_widths", "round_widths", "rule_of_thumb", "scan_pyramid"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -39,18 +40,11 @@ DEVIATION = {
 }
 WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
 LEVELS = (1_500, 12_000)  # samples on which several widths are searched before all of them are used
-PAIRS = 6e8  # of queries and samples that a step of the search on all samples may look at
+PAIRS = 5e7  # of samples that a step of the search may look at, where sums cost pairs
+PAIRS_AT_LAST = 1e9  # the same for the few steps on all samples
+MANY = 20_000  # samples of one feature, from which on they are compressed for a search
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
 SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """What leaving out tells of some samples: errors (n, outputs) without and with each, and its leverage (n,)."""
-
-    left_out: Array
-    fitted: Array
-    leverage: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +63,7 @@ class Loss:
     def chosen(self) -> Indices:
         """The samples that are predicted from the others: all, or as many as make `pairs`."""
         m = len(self.samples)
-        fast = self.samples.on_a_line and not self.weighing.adaptive
+        fast = (self.samples.on_a_line and not self.weighing.adaptive) or self._on_a_grid
         return self.samples.choose(m if fast or m * m <= self.pairs else max(1000, int(self.pairs / m)))
 
     def on(self, count: int) -> Loss:
@@ -90,30 +84,41 @@ class Loss:
         sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
         return self._errors(fit_locally(sums, self.features, self.degree).heights)
 
-    def residuals(self, widths: Array) -> Residuals:
-        """Leave-one-out errors, errors of the fit itself, and leverages."""
-        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
-        errors = self._errors(fit_locally(sums, self.features, self.degree).heights)
-        own = self.samples.left_out[self.chosen]
-        sums[:, 0] += own  # where nothing else was in reach, the sample alone
+    def fitted(self, widths: Array) -> tuple[Array, Array]:
+        """Of the chosen samples: the errors (n, outputs) of the fit to all of them, and each one's leverage (n,)."""
+        rows = self.samples.rows.take(self.chosen)
+        sums = self.samples.sums(self.weighing, widths, rows, 2 * self.degree)
         fit = fit_locally(sums, self.features, self.degree)
-        return Residuals(errors, self.samples.centred[self.chosen] - fit.heights, own[:, 0] * fit.duals[:, 0])
+        own = self.samples.left_out[self.chosen, 0]  # of weight K(0) = 1
+        return self.samples.centred[self.chosen] - fit.heights, own * fit.duals[:, 0]
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
         """The mean squared leave-one-out error and its derivative by the log of each width."""
-        samples, order = self.samples, 2 * self.degree
-        sums = samples.sums_of_others(self.weighing, widths, self.chosen, order, self.tolerance)
+        order = 2 * self.degree + (2 if self._on_a_grid else 0)
+        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, order, self.tolerance)
         fit = fit_locally(sums, self.features, self.degree)
         errors = self._errors(fit.heights.copy())
-        changes = self._changes(widths, fit)  # (n, features, outputs)
+        if self._on_a_grid:
+            scale = numpy.square(self.samples.units(self.weighing, widths) / widths)[:, None]
+            changes = fit.gaussian_changes(sums, self.features, self.degree) * scale  # (n, features, outputs)
+        else:
+            changes = self._changes(widths, fit)
         gradient = [self.mean(-2 * errors * numpy.nan_to_num(changes[:, d])) for d in range(len(widths))]
         return self.mean(errors**2), numpy.array(gradient)
+
+    @property
+    def _on_a_grid(self) -> bool:
+        """Whether sums, also those of slopes, cost no pairs but a grid: for the plain Gaussian of two features."""
+        features = self.samples.features
+        plain = not features.categorical and bool(numpy.isinf(features.periods).all())
+        gaussian = self.weighing.kernel == "gaussian" and not self.weighing.adaptive and not self.weighing.block
+        return plain and gaussian and self.features == 2
 
     @property
     def has_gradient(self) -> bool:
         """Whether the criterion's derivative is known."""
         known = self.criterion == "loo" and not self.weighing.adaptive and self.weighing.kernel not in WITHOUT_SLOPE
-        return known and (self.samples.on_a_line or self.degree <= 1)
+        return known and (self.samples.on_a_line or self.degree <= 1 or self._on_a_grid)
 
     def mean(self, numbers: Array) -> float:
         """Over samples by their weights, and over outputs."""
@@ -123,7 +128,9 @@ class Loss:
         if self.samples.on_a_line:
             slopes = self.samples.slopes_of_others(self.weighing, widths, 2 * self.degree)[self.chosen]
             return fit.changes(slopes, 1, self.degree)[:, None]
-        return self.samples.width_slopes(self.weighing, widths, self.chosen, fit.duals, fit.coefficients)
+        return self.samples.width_slopes(
+            self.weighing, widths, self.chosen, fit.duals, fit.coefficients, self.tolerance
+        )
 
     def _errors(self, estimates: Array) -> Array:
         """Values minus estimates (n, outputs). A sample with no other in reach is estimated by the nearest other or,
@@ -144,13 +151,14 @@ def leave_one_out(loss: Loss, widths: Array) -> float:
 
 def corrected_aic(loss: Loss, widths: Array) -> float:
     """Hurvich, Simonoff and Tsai's AICc: log of the fit's mean squared error, and a price of its degrees of freedom."""
-    residuals = loss.residuals(widths)
-    count = loss.samples.count
-    share = float(numpy.average(residuals.leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
+    errors, leverage = loss.fitted(widths)
+    share = float(numpy.average(leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
+    return _corrected_aic(loss.mean(errors**2), share, loss.samples.count)
+
+
+def _corrected_aic(mean_square: float, share: float, count: float) -> float:
     remains = 1 - share - 2 / count
-    if remains <= 0:
-        return numpy.inf
-    return math.log(max(loss.mean(residuals.fitted**2), 1e-300)) + (1 + share) / remains
+    return math.log(max(mean_square, 1e-300)) + (1 + share) / remains if remains > 0 else math.inf
 
 
 CRITERIA: dict[str, Callable[[Loss, Array], float]] = {"loo": leave_one_out, "aicc": corrected_aic}
@@ -262,20 +270,61 @@ def minimize(loss: Loss) -> Array:
         return start
     if weighing.adaptive:
         return _count_neighbours(loss)
+    if samples.on_a_line and _can_be_compressed(loss):
+        pyramid = Pyramid.from_samples(samples.rows.points[:, 0], samples.centred, _counts(samples))
+        return scan_pyramid(pyramid, loss.criterion, loss.degree)
     if samples.on_a_line:
         # From half the usual gap between neighbours to four times the whole range
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
         low, high = math.log(float(numpy.median(gaps)) / 2), math.log(4 * float(gaps.sum()))
         return round_widths(numpy.array([_scan(lambda log: loss(numpy.exp([log])), low, high)]))
-    levels = [size for size in LEVELS if 2 * size <= len(samples)]
-    coarse = loss.on(levels[0]) if levels else replace(loss, pairs=PAIRS, tolerance=CLOSE)
-    widths = _from_scratch(coarse)
-    for count in [*levels[1:], len(samples)][: len(levels)]:
-        # Optimal widths shrink with the number of samples as the rule of thumb does.
-        shrink = (len(coarse.samples) / count) ** (1 / (len(start) + 4))
-        coarse = loss.on(count) if count < len(samples) else replace(loss, pairs=PAIRS, tolerance=CLOSE)
-        widths = descend(coarse, widths * shrink, steps=8)
+    sizes = [size for size in LEVELS if 2 * size <= len(samples)]
+    widths = _from_scratch(loss.on(sizes[0]) if sizes else replace(loss, pairs=PAIRS, tolerance=CLOSE))
+    for size, before in zip(sizes[1:], sizes, strict=False):
+        widths = descend(replace(loss.on(size), pairs=PAIRS), widths * _shrink(before, size, len(start)), steps=8)
+    if sizes:
+        whole = replace(loss, pairs=PAIRS_AT_LAST, tolerance=CLOSE)
+        widths = _by_one_factor(whole, widths * _shrink(sizes[-1], len(samples), len(start)))
     return widths
+
+
+def _shrink(before: int, after: int, features: int) -> float:
+    """By what factor the widths shrink that are best, by the rule of thumb, as the number of samples grows."""
+    return float((before / after) ** (1 / (features + 4)))
+
+
+def _by_one_factor(loss: Loss, widths: Array) -> Array:
+    """These widths times the factor that is best, of three and where a parabola through them has its least."""
+    space, step = Space.of(loss.samples, loss.weighing), 0.15
+    errors = {log: loss(space.clip(widths * math.exp(log))) for log in (-step, 0.0, step)}
+    bend = errors[-step] - 2 * errors[0.0] + errors[step]
+    if bend > 0:
+        log = step * (errors[-step] - errors[step]) / (2 * bend)
+        log = min(max(log, -2 * step), 2 * step)
+        errors[log] = loss(space.clip(widths * math.exp(log)))
+    best = min(errors, key=errors.__getitem__)
+    return space.clip(round_widths(widths * math.exp(best)))
+
+
+def scan_pyramid(pyramid: Pyramid, criterion: str, degree: int) -> Array:
+    """The width of one feature at which a criterion of compressed samples is least."""
+    count = pyramid.finest.count
+
+    def aicc(error: LeaveOneOutError) -> float:
+        return _corrected_aic(float(error.in_sample.mean()), error.trace / count, count)
+
+    return round_widths(numpy.array([scan(pyramid, degree, aicc if criterion == "aicc" else mean_error)]))
+
+
+def _can_be_compressed(loss: Loss) -> bool:
+    """Whether there are so many samples, each of weight 1 or a count, under the Gaussian, that it pays."""
+    weights = loss.samples.weights
+    alike = loss.samples.counts or bool((weights == weights[0]).all())
+    return alike and loss.weighing == Weighing() and len(loss.samples) >= MANY
+
+
+def _counts(samples: Samples) -> Array | None:
+    return samples.weights if samples.counts else None
 
 
 def _from_scratch(loss: Loss) -> Array:

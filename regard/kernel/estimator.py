@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares
-from regard.kernel.features import Features, Rows, days_of, validated
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, scan_pyramid
+from regard.kernel.compressed import Compressed
+from regard.kernel.features import Features, Rows, days_of
+from regard.kernel.merged import MergedSamples
+from regard.kernel.parts import is_distributed
+from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, parts
 
@@ -27,7 +31,7 @@ QUERIES = 1 << 20  # that are answered at once: what they need in memory stays b
 PAIRS = 2e9  # of samples over which `loo_error_` is taken, where errors cost pairs
 NARROWEST = 1e-100  # ranges of the samples
 FEW = 5.0  # effective samples of a window that hardly averages
-CORRELATED = 1.5  # by what factor an error that grows when neighbours are left out is taken for a sign of correlation
+CORRELATED, SMOOTH = 1.5, 25.0  # between them the growth of an error is taken for a sign of correlation
 
 
 class BandwidthWarning(UserWarning):
@@ -82,7 +86,7 @@ class KernelEstimator(BaseEstimator):
 
         Where outputs have bandwidths of their own, or robust iterations have changed the weights, of the first output.
         """
-        smoother = self.smoothers_[0]
+        smoother = self._smoother_of_samples("weights")
         samples = smoother.samples
         by_sample = smoother.weights(self._queries(X), self.degree)
         weights = numpy.zeros((len(by_sample), samples.total))
@@ -95,7 +99,7 @@ class KernelEstimator(BaseEstimator):
         effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
         interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
         """
-        queries, smoother = self._queries(X), self.smoothers_[0]
+        queries, smoother = self._queries(X), self._smoother_of_samples("window")
         if smoother.samples.on_a_line and not self.adaptive:
             return Window(*smoother.line_windows(queries))
         effective, ends = smoother.windows(queries)
@@ -104,12 +108,19 @@ class KernelEstimator(BaseEstimator):
         low, high = whole[..., 0] if whole.shape[2] == 1 else whole
         return Window(effective, low, high)
 
+    def _smoother_of_samples(self, method: str) -> Smoother:
+        """The smoother of the first output, where its samples are known one by one."""
+        check_is_fitted(self)
+        if isinstance(self.samples_, MergedSamples):
+            raise ValueError(f"{method}: needs the samples, of which a fit in parts keeps only the sums")
+        return self.smoothers_[0]
+
     # --------------------------------------------------------------------------------------------------------- fitting
 
     def _validate(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> tuple[Rows, Any, Array]:
         """Rows, y and weights; sets `features_`."""
         self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
-        table, y = validated(self, self.features_.numbers(X), y, **options)
+        table, y = validate_data(self, self.features_.numbers(X), y, dtype=numpy.float64, **options)
         if len(self.features_.kinds) != table.shape[1]:  # X was of a kind that only scikit-learn could read
             self.features_ = Features.of(table, self.categorical, self.ordered, self.periodic)
         weights = _check_sample_weight(sample_weight, table, dtype=numpy.float64, ensure_non_negative=True)
@@ -122,7 +133,9 @@ class KernelEstimator(BaseEstimator):
     def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
         """Choose the bandwidth, one for all outputs together or one each, and keep the smoothers."""
         weighing = Weighing(self.kernel, self.product, self.adaptive, self.block)
-        samples = self.samples_ = Samples(rows, values, weights, self.features_, self.counts)
+        samples = self.samples_ = Samples(
+            rows, values, weights, self.features_, counts=self.counts, in_order=self.block > 0
+        )
         outputs = values.shape[1]
         each = isinstance(self.bandwidth, str) and self.bandwidth != "silverman" and outputs > 1 and not together
         subjects = [samples.with_output(output) for output in range(outputs)] if each else [samples]
@@ -154,7 +167,7 @@ class KernelEstimator(BaseEstimator):
                 float(numpy.average((smoother.samples.centred**2).mean(1), weights=smoother.samples.weights))
             )
             if isinstance(self.bandwidth, str) and self.bandwidth != "silverman":
-                _warn_of_correlation(loss, smoother, errors[-1] / variances[-1] if variances[-1] > 0 else 0.0)
+                _warn_of_correlation(loss, smoother)
         self.loo_error_ = float(numpy.mean(errors))
         variance = float(numpy.mean(variances))
         self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
@@ -198,11 +211,53 @@ class KernelEstimator(BaseEstimator):
             )
         return widths
 
+    def _fit_merged(self, state: Compressed) -> None:
+        """Choose the bandwidth of samples that came in parts."""
+        wrong = [
+            name
+            for name, right in (
+                ("kernel", self.kernel == "gaussian"),
+                ("adaptive", not self.adaptive),
+                ("robust", self.robust == 0),
+                ("block", self.block == 0),
+                ("periodic", not self.periodic),
+                ("bandwidth", self.bandwidth in ("loo", "aicc") or not isinstance(self.bandwidth, str)),
+            )
+            if not right
+        ]
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with "
+                f"a bandwidth that is given, 'loo' or 'aicc'; got {wrong[0]}={getattr(self, wrong[0])!r}"
+            )
+        samples = self.samples_ = MergedSamples(state, self.features_)
+        if isinstance(self.bandwidth, str):
+            widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
+        else:
+            widths = self._given_widths(samples)
+        if widths[0] < state.narrowest:
+            warnings.warn(
+                f"the bandwidth {widths[0]:.4g} is narrower than the {state.narrowest:.4g} for which the sums that are "
+                "kept of the samples are exact; the curve is smoothed by about as much",
+                BandwidthWarning,
+                stacklevel=3,
+            )
+        self.bandwidth_ = widths
+        self.smoothers_ = [Smoother(samples, Weighing(), widths, self.degree, self.empty)]
+        self.loo_error_ = mean_error(samples.pyramid.error(float(widths[0]), self.degree))
+        variance = float(state.variance.mean())
+        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+
     # --------------------------------------------------------------------------------------------------------- queries
 
     def _queries(self, X: Any) -> Rows:
         check_is_fitted(self)
-        table = validated(self, self.features_.numbers(X), reset=False)
+        if is_distributed(X):
+            raise TypeError(
+                "X: a Dask collection would be pulled into memory; ask part by part, as in X.map_partitions(…), or use "
+                "predict, which does"
+            )
+        table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
         return self.features_.rows(table)
 
     def _by_parts(self, X: Any) -> Any:
@@ -254,26 +309,26 @@ def _bisquare(errors: Array) -> Array:
     return numpy.maximum(weights, 1e-12)  # a sample of weight 0 would have no place in the order of samples
 
 
-def _warn_of_correlation(loss: Loss, smoother: Smoother, unexplained: float) -> None:
-    """Of one feature: where a window of few samples explains much that is lost when neighbours are left out too."""
+def _warn_of_correlation(loss: Loss, smoother: Smoother) -> None:
+    """Of one feature: where a window of few samples explains much that is lost when neighbours are left out too.
+
+    Without noise that would be right, but then the error grows with the fourth power of the distance and not slowly.
+    """
     samples = loss.samples
-    if (
-        not samples.on_a_line
-        or loss.weighing != Weighing(loss.weighing.kernel)
-        or len(samples) < 50
-        or unexplained < 1e-6
-    ):
+    if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < 50:
         return
-    chosen = samples.rows.take(samples.choose(200))
-    effective = float(numpy.median(smoother.line_windows(chosen)[0]))
-    if effective > FEW:
+    effective = float(numpy.median(smoother.line_windows(samples.rows.take(samples.choose(200)))[0]))
+    error = loss(smoother.widths)
+    if effective > FEW or error == 0:
         return
     blocked = Loss(samples, Weighing(loss.weighing.kernel, block=3), loss.degree, loss.empty)
-    growth = blocked(smoother.widths) / loss(smoother.widths)
-    if growth > CORRELATED:
+    growth = blocked(smoother.widths) / error
+    alone = numpy.diff(samples.rows.points[:, 0], prepend=-numpy.inf, append=numpy.inf) > 0
+    tied = 1 - float(numpy.mean(alone[1:] & alone[:-1] & ~((samples.weights > 1) & samples.counts)))
+    if CORRELATED < growth < SMOOTH or (growth > CORRELATED and tied > 0.5):
         warnings.warn(
             f"leave-one-out has chosen a window in which about {effective:.1f} samples count, and its error is "
-            f"{growth:.1f} times as large if three neighbours on each side are left out as well: neighbouring samples "
+            f"{growth:.3g} times as large if three neighbours on each side are left out as well: neighbouring samples "
             "seem to be correlated or repeated, and the curve follows their noise; try block=10 or more, "
             "bandwidth='one_se', or give the bandwidth",
             BandwidthWarning,

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import validate_data
 
 __all__ = ["Features", "Kind", "Rows", "days_of"]
 
@@ -86,10 +85,9 @@ class Features:
         columns, names = _columns(X)
         if len(columns) != len(self.kinds):
             return X  # scikit-learn's own words for it follow
-        converted = [self._numbers(index, column, names) for index, column in enumerate(columns)]
-        if self.plain or not converted:
+        if self.plain and all(_kind(column) == "number" for column in columns):
             return X
-        table = numpy.column_stack(converted)
+        table = numpy.column_stack([self._numbers(index, column, names) for index, column in enumerate(columns)])
         if names is None:
             return table
         import pandas
@@ -129,13 +127,6 @@ class Features:
                     f"X: feature {index} spans {span:.3g}, whose square float64 cannot hold; measure it in another "
                     f"unit (expected a span between {SMALLEST_SPAN:g} and {LARGEST_SPAN:g})"
                 )
-
-
-def validated(estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
-    """scikit-learn's validation, in float64."""
-    if y is None:
-        return validate_data(estimator, X, dtype=numpy.float64, **options)
-    return validate_data(estimator, X, y, dtype=numpy.float64, **options)
 
 
 def days_of(value: Any) -> float:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import numpy
+from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from regard.attention.kernels import KERNELS
@@ -19,16 +21,30 @@ __all__ = ["ROOTS", "Embedding", "KernelND", "exponents", "monomials"]
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 
-# Compact kernels are root^power; the root is a polynomial in the margin 1 − u, so that nothing cancels near the edge.
-ROOTS: dict[str, tuple[list[float], int]] = {
-    "boxcar": ([1.0], 0),
-    "triangular": ([0.0, 1.0], 1),
-    "epanechnikov": ([0.0, 2.0, -1.0], 1),
-    "biweight": ([0.0, 2.0, -1.0], 2),
-    "triweight": ([0.0, 2.0, -1.0], 3),
-    "tricube": ([0.0, 3.0, -3.0, 1.0], 3),
-    # sin(π/2 · margin), to the last bit
-    "cosine": ([(p % 2) * (-1) ** (p // 2) * (math.pi / 2) ** p / math.factorial(p) for p in range(22)], 1),
+
+class Root(NamedTuple):
+    """A compact kernel is root^power; the root is a polynomial in the margin, so that nothing cancels at the edge."""
+
+    coefficients: list[float]
+    power: int
+    even: bool = True  # the margin is 1 − u², else 1 − u
+
+
+def _cosine_root() -> list[float]:
+    """cos(π/2 · u) in powers of 1 − u², to the last bit: without its zero interpolated at Chebyshev's points."""
+    nodes = (1 + numpy.cos(math.pi * (numpy.arange(12) + 0.5) / 12)) / 2  # 1 − u²
+    quotient = Polynomial.fit(nodes, numpy.cos(math.pi / 2 * numpy.sqrt(1 - nodes)) / nodes, 11, domain=[0, 1])
+    return [0.0, *quotient.convert(kind=Polynomial).coef.tolist()]
+
+
+ROOTS = {
+    "boxcar": Root([0.0, 1.0], 0),
+    "triangular": Root([0.0, 1.0], 1, even=False),
+    "epanechnikov": Root([0.0, 1.0], 1),
+    "biweight": Root([0.0, 1.0], 2),
+    "triweight": Root([0.0, 1.0], 3),
+    "tricube": Root([0.0, 3.0, -3.0, 1.0], 3, even=False),
+    "cosine": Root(_cosine_root(), 1),
 }
 
 
@@ -128,7 +144,7 @@ class Embedding:
         """What differences of coordinates are multiplied by, (n, features, 2): sin(a − b) from cos a and sin a."""
         out = numpy.zeros((len(x), len(self.ratios), 2))
         out[:, :, 0] = self.ratios
-        for a in numpy.flatnonzero(self.periodic):
+        for a in numpy.flatnonzero(self.periodic).tolist():
             angles = self._angles(x, a)
             out[:, a] = self.ratios[a] * numpy.stack([-numpy.sin(angles), numpy.cos(angles)], 1)
         return out

@@ -31,9 +31,9 @@ NEGLIGIBLE = 80.0  # exp(−80) of the largest weight does not count, whatever i
 class Blocks:
     """Samples in order, in blocks with their boxes."""
 
-    def __init__(self, embedding: Embedding, points: Array, columns: Array, codes: Indices) -> None:
+    def __init__(self, embedding: Embedding, points: Array, columns: Array, codes: Indices, size: int) -> None:
         self.loops, self.embedding = load_kernels("sums_nd"), embedding
-        self.m, self.total = len(points), float(columns[:, 0].sum())
+        self.size, self.m, self.total = size, len(points), float(columns[:, 0].sum())
         self._points, self._columns, self._codes = embedding.embed(points), columns, codes
 
     @cached_property
@@ -43,24 +43,25 @@ class Blocks:
         order = spatial_order(points[:, :near])
         ranks = numpy.empty(self.m, dtype=numpy.int64)
         ranks[order] = numpy.arange(self.m)
-        block, lanes = self.loops.BLOCK, self.loops.LANES
+        block, lanes = self.size, self.loops.LANES
         starts = numpy.arange(0, self.m, block)
         ordered = points[order]
         lows, highs = (f.reduceat(ordered, starts) if self.m else ordered for f in (numpy.minimum, numpy.maximum))
         sizes = numpy.add.reduceat(self._sizes()[order], starts) if self.m else numpy.zeros(0)
         counts = -(-numpy.minimum(block, self.m - starts) // lanes) * lanes
-        # Filled up with the last sample, but without its columns
-        index = numpy.minimum(numpy.arange(len(starts) * block), self.m - 1)
-        real = (numpy.arange(len(starts) * block) < self.m)[:, None]
-        points, codes, columns = ordered[index], self._codes[order][index], columns[order][index] * real
-        indices = numpy.where(real[:, 0], order[index], -1).reshape(-1, block)
-        points, columns, codes = (
-            numpy.ascontiguousarray(a.reshape(len(starts), block, a.shape[1]).transpose(0, 2, 1))
-            for a in (points, columns, codes)
-        )
+        # Filled up with the last sample, but without its weight
+        padded = order[numpy.minimum(numpy.arange(len(starts) * block), self.m - 1)]
+        real = numpy.arange(len(padded)) < self.m
+        weights = columns[:, :1]
+        values = numpy.divide(columns[:, 1:], weights, out=numpy.zeros_like(columns[:, 1:]), where=weights > 0)
+        weighted = numpy.hstack([weights, values])[padded]
+        weighted[self.m :, 0] = 0
+        arrays = points[padded], weighted, self._codes[padded]
+        in_blocks = (a.reshape(len(starts), block, a.shape[1]).transpose(0, 2, 1) for a in arrays)
+        indices = numpy.where(real, padded, -1).reshape(len(starts), block)
         return self.loops.Blocks(
-            points, columns, codes, indices, ranks, counts, lows, highs, sizes,
-            numpy.empty((0, 0, 0), numpy.float32), numpy.empty((0, 0, 0), numpy.float32),
+            *(numpy.ascontiguousarray(a) for a in in_blocks), indices, ranks, counts, lows, highs, sizes,
+            numpy.empty((1, 0, 0), numpy.float32), numpy.empty((1, 0, 0), numpy.float32),
         )  # fmt: skip
 
     @cached_property
@@ -128,7 +129,7 @@ class Call:
         tolerance: float,
         *,
         order: int,
-        value_order: int | None = None,
+        value_order: int = 0,
         slopes: bool = False,
         single: bool = False,
     ) -> None:
@@ -138,12 +139,11 @@ class Call:
         self.wanted = loops.SLOPES if slopes else loops.SINGLE if single else loops.SUMS
         self.kernel = _kernel(kernel, blocks.embedding, form)
         parents, features = monomials(kernel.features, 0 if slopes else order)
-        values = (
-            math.comb(kernel.features + order, order)
-            if value_order is None
-            else math.comb(kernel.features + value_order, value_order)
+        below, valued = (math.comb(kernel.features + k, k) for k in (max(order - 1, 0), value_order))
+        # Rows of the highest degree are nobody's parents.
+        self.monomials = loops.Monomials(
+            parents, features, valued, max(below, valued), order, blocks.embedding.coordinates
         )
-        self.monomials = loops.Monomials(parents, features, values, order, blocks.embedding.coordinates)
         self.tables = loops.Tables(_stack(kernel.tables), _stack(kernel.table_slopes), form == "squared")
 
     def run(self, queries: Queries, out: Array) -> Array:
@@ -213,12 +213,9 @@ class Call:
 
     def _work(self) -> Any:
         """Room for the loops of one thread."""
-        block, arrays = self.loops.BLOCK, self.blocks.arrays
+        block, arrays = self.blocks.size, self.blocks.arrays
         features, categorical = len(self.monomials.coordinates), arrays.codes.shape[1]
-        shapes = (
-            (arrays.columns.shape[1],), (1 + categorical,), (), (features,), (len(self.monomials.parents),),
-            (len(self.kernel.starts) - 1,), (4,),
-        )  # fmt: skip
+        shapes = (), (1 + categorical,), (features,), (len(self.monomials.parents),), (4,), (3,)
         return self.loops.Work(*(numpy.ones((*s, block)) for s in shapes), numpy.empty((2, block), numpy.float32))
 
 
@@ -227,11 +224,13 @@ def _kernel(kernel: KernelND, embedding: Embedding, form: Form) -> Any:
     loops, times = load_kernels("sums_nd"), 2 if form == "squared" else 1
     kind = {"laplace": loops.LAPLACE}.get(kernel.name, loops.COMPACT if kernel.name in ROOTS else loops.GAUSSIAN)
     kind = kind if len(embedding.features) else loops.GAUSSIAN
-    root, power = ROOTS.get(kernel.name, ([1.0], 0))
-    root_slope = Polynomial([1, -1]) * Polynomial(root).deriv()  # −u d/du = (1 − margin) d/d margin
+    root = ROOTS.get(kernel.name, ROOTS["boxcar"])
+    # −u d/du = (1 − margin) d/d margin, or twice that
+    slope = Polynomial([1, -1]) * Polynomial(root.coefficients).deriv() * (2 if root.even else 1)
     rate = times * (0.5 if kind == loops.GAUSSIAN else 1.0)
     product = kernel.product and kind != loops.GAUSSIAN
-    return loops.Kernel(kind, product, rate, numpy.array(root), root_slope.coef, times * power, embedding.starts)
+    coefficients = numpy.array(root.coefficients), numpy.resize(slope.coef, max(2, len(slope.coef)))
+    return loops.Kernel(kind, product, rate, root.even, *coefficients, times * root.power, embedding.starts)
 
 
 def _stack(tables: tuple[Array, ...]) -> Array:

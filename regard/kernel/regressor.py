@@ -8,9 +8,12 @@ import numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import validate_data
 
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Rows
+from regard.kernel.features import Features, Rows
+from regard.kernel.merged import MergedSamples
+from regard.kernel.parts import compress_part, compress_parts, is_distributed
 from regard.kernel.smoother import Smoother
 
 __all__ = ["Interval", "KernelRegressor", "PartialDependence"]
@@ -102,12 +105,52 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> KernelRegressor:
-        """Keep the samples and choose the bandwidth."""
+        """Keep the samples and choose the bandwidth.
+
+        X and y may be Dask collections of one feature: then only sums of their parts come here (`partial_fit`).
+        """
         self.check_parameters()
+        if is_distributed(X) or is_distributed(y):
+            return self._fit_distributed(X, y, sample_weight)
         rows, y, weights = self._validate(X, y, sample_weight, multi_output=True, y_numeric=True)
         values = numpy.asarray(y, dtype=numpy.float64)
         self.one_output_ = values.ndim == 1
         self._fit(rows, values.reshape(len(values), -1), weights, together=False)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> KernelRegressor:
+        """Go on from the samples before with these, of one feature; no more is kept of them than some megabytes.
+
+        What is kept are sums over narrow cells (and the samples of cells with few of them), from which the Gaussian
+        kernel is exact to rounding as long as the bandwidth is wider than two cells: the curve is that of `fit` with
+        all samples, copies being counted. `weights`, `window` and `quantile` need the samples themselves.
+        """
+        self.check_parameters()
+        before = getattr(self, "samples_", None)
+        first = not isinstance(before, MergedSamples)
+        if first:
+            self.features_ = Features.of(X, "auto", "auto", None)
+        table, y = validate_data(
+            self, self.features_.numbers(X), y, reset=first, dtype=numpy.float64, multi_output=True, y_numeric=True
+        )
+        values = numpy.asarray(y, dtype=numpy.float64)
+        self.one_output_ = values.ndim == 1
+        state = compress_part(table, values)
+        self._fit_merged(before.state.merge(state) if isinstance(before, MergedSamples) else state)
+        return self
+
+    def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
+        if sample_weight is not None:
+            raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
+        columns = getattr(X, "columns", None)
+        kinds = {"M": "date", "m": "duration"}
+        dtype = X.dtypes.iloc[0] if columns is not None else X.dtype
+        kind = kinds.get(getattr(dtype, "kind", "O"), "number")
+        self.features_ = Features([kind], numpy.array([numpy.inf]))  # type: ignore[list-item]
+        self.n_features_in_, self.one_output_ = 1, y.ndim == 1
+        if columns is not None:
+            self.feature_names_in_ = numpy.array([str(name) for name in columns], dtype=object)
+        self._fit_merged(compress_parts(X, y))
         return self
 
     @overload
@@ -118,6 +161,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The curve at each row of X, maybe a memory map larger than memory; if asked, with its standard error."""
+        if is_distributed(X):
+            predictions: Array = self._predict_distributed(X)
+            return predictions
         heights, deviations = [], []
         for _, queries in self._by_parts(X):
             heights.append(numpy.hstack([smoother.predict(queries) for smoother in self.smoothers_]))
@@ -125,6 +171,12 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
                 deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
         predictions = self._shaped(numpy.concatenate(heights))
         return (predictions, self._shaped(numpy.concatenate(deviations))) if return_std else predictions
+
+    def _predict_distributed(self, X: Any) -> Any:
+        """A Dask Series or array of the predictions, part by part, where the parts are."""
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(self.predict, meta=("predicted", "float64"))
+        return X.map_blocks(self.predict, drop_axis=1, dtype=numpy.float64)
 
     def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
         """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
@@ -146,7 +198,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         Per day for dates; NaN for categories, which have no slope.
         """
         queries = self._queries(X)
-        slopes = numpy.full((len(queries.points), len(self.features_.kinds), self.samples_.values.shape[1]), numpy.nan)
+        slopes = numpy.full((len(queries.points), len(self.features_.kinds), len(self.samples_.mean)), numpy.nan)
         by_output = [smoother.derivative(queries) for smoother in self.smoothers_]
         slopes[:, self.features_.continuous] = numpy.concatenate(by_output, axis=2)
         return slopes[:, :, 0] if self.one_output_ else slopes
@@ -156,7 +208,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         if X is not None:
             return numpy.asarray(self.derivative(X).mean(0))
         samples = self.samples_
-        slopes = numpy.full((len(self.features_.kinds), samples.values.shape[1]), numpy.nan)
+        slopes = numpy.full((len(self.features_.kinds), len(samples.mean)), numpy.nan)
         by_output = [smoother.derivative(samples.rows) for smoother in self.smoothers_]
         slopes[self.features_.continuous] = numpy.average(
             numpy.concatenate(by_output, axis=2), axis=0, weights=samples.weights
@@ -231,9 +283,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         return columns[:, 0] if self.one_output_ else columns
 
     def _one_smoother(self, method: str) -> Smoother:
-        if self.samples_.values.shape[1] != 1:
-            raise ValueError(f"{method}: expected a regression of one output, got {self.samples_.values.shape[1]}")
-        return self.smoothers_[0]
+        smoother = self._smoother_of_samples(method)
+        if len(self.samples_.mean) != 1:
+            raise ValueError(f"{method}: expected a regression of one output, got {len(self.samples_.mean)}")
+        return smoother
 
     def _feature(self, feature: int | str) -> int:
         """The index among the continuous features."""

@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
+from regard.attention.sums_1d import Form, Samples1D
 from regard.attention.threads import load_kernels
-from regard.kernel._stub import Form, KernelND, Samples1D, SamplesND, nearest_others, spatial_order
 from regard.kernel.features import Features, Rows
+from regard.kernel.sums_nd import KernelND, SamplesND, nearest_others, spatial_order
 
 __all__ = ["Samples", "Weighing", "spread"]
 
@@ -40,17 +41,29 @@ class Samples:
     Values are kept about their mean, so that sums lose no digits to it. Weights say how much a sample matters, and
     leaving a sample out leaves it out whole. Rows that are copies, of X and of y, with nothing else at their place, are
     one sample of their common weight: a copy tells leave-one-out nothing. If `counts`, a weight of 3 is three samples,
-    of which leaving one out leaves two, and so are copies. With one feature samples are in its order.
+    of which leaving one out leaves two, and so are copies.
+
+    Samples are in the order of their features, so that nothing depends on that of the rows; with several features and
+    `in_order` in that of the rows.
     """
 
-    def __init__(self, rows: Rows, values: Array, weights: Array, features: Features, counts: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        values: Array,
+        weights: Array,
+        features: Features,
+        *,
+        counts: bool = False,
+        in_order: bool = False,
+    ) -> None:
         if load_kernels("sums_nd") is None:
             raise ImportError("kernel regression needs numba: pip install numba")
         self.features, self.counts, self.total = features, counts, len(weights)
         given = numpy.flatnonzero(weights > 0)
         rows, values, weights = rows.take(given), values[given], weights[given]
         # Of each row that was given: which sample it is part of, and how much of that it is
-        self.given, self.part_of, first = given, *_samples_of(rows, values, counts)
+        self.given, self.part_of, first = given, *_samples_of(rows, values, counts, in_order)
         self.weights: Array = numpy.bincount(self.part_of, weights).astype(numpy.float64)
         self.share = weights / self.weights[self.part_of]
         self.rows, self.values = rows.take(first), values[first]
@@ -72,11 +85,16 @@ class Samples:
     def take(self, chosen: Indices) -> Samples:
         """Some of the samples."""
         return Samples(
-            self.rows.take(chosen), self.values[chosen], self.weights[chosen], self.features, counts=self.counts
+            self.rows.take(chosen),
+            self.values[chosen],
+            self.weights[chosen],
+            self.features,
+            counts=self.counts,
+            in_order=True,
         )
 
     def _changed(self, values: Array, weights: Array) -> Samples:
-        changed = Samples(self.rows, values, weights, self.features, counts=True)
+        changed = Samples(self.rows, values, weights, self.features, counts=True, in_order=True)
         changed.counts = self.counts
         changed.given, changed.part_of, changed.share = self.given, self.part_of, self.share
         changed.total = self.total
@@ -103,7 +121,8 @@ class Samples:
     @cached_property
     def on_a_line(self) -> bool:
         """Whether there is one feature alone, a number that is not periodic: then sums need no pairs."""
-        return len(self.features.kinds) == 1 and not self.features.categorical and self.features.periods[0] == numpy.inf
+        one = len(self.features.kinds) == 1 and not self.features.categorical
+        return one and bool(self.features.periods[0] == numpy.inf)
 
     # ------------------------------------------------------------------------------------------------------------ sums
 
@@ -123,29 +142,23 @@ class Samples:
         order: int = 0,
         form: Form = "kernel",
         columns: Array | None = None,
-        single: bool = False,
     ) -> Array:
         """Sums (n, rows, c) around queries, of these columns or of weights and values (sums_1d.py, sums_nd.py)."""
         if self._fast(weighing):
-            line = self._line if columns is None else Samples1D(self.rows.points[:, 0], columns)
-            query = queries.points[:, 0]
-            in_order = numpy.argsort(query)
-            sums = numpy.empty((len(query), order + 1, self.columns.shape[1] if columns is None else columns.shape[1]))
-            sums[in_order] = line.sums(weighing.kernel, self._width(widths), query[in_order], order, form)
-            return sums
+            return self._line_sums(weighing, widths, queries, order, form, columns)
         cloud = self._cloud if columns is None else SamplesND(self.rows.points, columns, self.codes)
         kernel, codes = self.kernel(weighing, widths, queries)
         scales = self.reaches(widths, queries, None) if weighing.adaptive else None
-        return cloud.sums(kernel, queries.points, codes, order=order, form=form, scales=scales)
+        if form == "slope":
+            raise ValueError("form: expected kernel or squared for several features; width_slopes has the slopes")
+        return cloud.sums(kernel, queries.points, codes, order=order, value_order=order // 2, form=form, scales=scales)
 
     def sums_of_others(
         self, weighing: Weighing, widths: Array, chosen: Indices, order: int = 0, tolerance: float = 1e-12
     ) -> Array:
         """The same around the chosen samples, each left out of its own sums."""
         if self._fast(weighing):
-            return self._line.sums_of_others(
-                weighing.kernel, self._width(widths), order, left_out=self.left_out, block=weighing.block
-            )[chosen]
+            return self._line_sums_of_others(weighing, widths, order, "kernel")[chosen]
         queries = self.rows.take(chosen)
         kernel, codes = self.kernel(weighing, widths, queries)
         scales = self.reaches(widths, queries, chosen) if weighing.adaptive else None
@@ -154,6 +167,7 @@ class Samples:
             queries.points,
             codes,
             order=order,
+            value_order=order // 2 + 1,  # one more for slopes by the width
             left_out=self.ranges(weighing, chosen),
             scales=scales,
             tolerance=tolerance,
@@ -164,17 +178,36 @@ class Samples:
 
     def line_windows(self, weighing: Weighing, widths: Array, queries: Rows) -> tuple[Array, Array, Array]:
         """Of one feature: the effective samples and the ends of the middle 90 % of their weight, (n,) each."""
-        order = numpy.argsort(queries.points[:, 0])
-        windows = numpy.empty((3, len(order)))
-        windows[:, order] = self._line.window(weighing.kernel, self._width(widths), queries.points[order, 0])
-        effective, low, high = windows
-        return effective, low, high
+        return self._line.window(weighing.kernel, self._width(widths), queries.points[:, 0])
 
     def slopes_of_others(self, weighing: Weighing, widths: Array, order: int) -> Array:
         """Of one feature, the sums of dK / d log(width) around every sample; itself it has no slope."""
-        return self._line.sums_of_others(
-            weighing.kernel, self._width(widths), order, "slope", left_out=self.left_out, block=weighing.block
-        )
+        return self._line_sums_of_others(weighing, widths, order, "slope")
+
+    def _line_sums_of_others(self, weighing: Weighing, widths: Array, order: int, form: Form) -> Array:
+        left_out = self.columns if weighing.block else self.left_out  # of a block counts are left out whole
+        width = self._width(widths)
+        return self._line.sums_of_others(weighing.kernel, width, order, form, left_out, weighing.block)
+
+    def _line_sums(
+        self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
+    ) -> Array:
+        line = self._line if columns is None else Samples1D(self._x, columns)
+        query = queries.points[:, 0] - self._origin
+        in_order = numpy.argsort(query)
+        sums = numpy.empty((len(query), order + 1, self.columns.shape[1] if columns is None else columns.shape[1]))
+        sums[in_order] = line.sums(weighing.kernel, self._width(widths), query[in_order], order, form)
+        return sums
+
+    @property
+    def _x(self) -> Array:
+        """The samples of one feature, counted from `_origin`."""
+        x: Array = self.rows.points[:, 0]
+        return x
+
+    @property
+    def _origin(self) -> float:
+        return 0.0
 
     def _counted(self, weighing: Weighing, chosen: Indices) -> NDArray[numpy.bool_]:
         """Which of the chosen samples are counts above 1: leaving one of them out leaves the others at its place."""
@@ -212,11 +245,15 @@ class Samples:
         empty = numpy.empty((len(queries.points), 0), dtype=numpy.int64)
         return kernel, numpy.column_stack(codes).astype(numpy.int64) if codes else empty
 
-    def width_slopes(self, weighing: Weighing, widths: Array, chosen: Indices, duals: Array, fits: Array) -> Array:
+    def width_slopes(
+        self, weighing: Weighing, widths: Array, chosen: Indices, duals: Array, fits: Array, tolerance: float
+    ) -> Array:
         """How the chosen samples' estimates from the others change with each log width, (n, features, outputs)."""
         queries = self.rows.take(chosen)
         kernel, codes = self.kernel(weighing, widths, queries)
-        slopes = self._cloud.width_slopes(kernel, queries.points, codes, self.ranges(weighing, chosen), duals, fits)
+        slopes = self._cloud.width_slopes(
+            kernel, queries.points, codes, self.ranges(weighing, chosen), duals, fits, tolerance=tolerance
+        )
         in_order = numpy.argsort(self.features.continuous + self.features.categorical)
         ordered: Array = slopes[:, in_order]
         return ordered
@@ -250,11 +287,12 @@ class Samples:
         neighbours = int(min(widths[0], len(self) - (chosen is not None)))
         nth = neighbours + (chosen is not None)
         distances = cKDTree(self.rows.points / scale).query(queries.points / scale, k=[nth], workers=-1)[0][:, 0]
-        return numpy.maximum(distances, 1e-9 * float((self.spans / scale).max()))  # as many may be at the query itself
+        least = 1e-9 * float((self.spans / scale).max())  # as many may be at the query itself
+        return numpy.asarray(numpy.maximum(distances, least))
 
     @cached_property
     def _line(self) -> Samples1D:
-        return Samples1D(self.rows.points[:, 0], self.columns)
+        return Samples1D(self._x, self.columns)
 
     @cached_property
     def _cloud(self) -> SamplesND:
@@ -326,22 +364,15 @@ def _category_weights(kind: str, of_queries: Array, of_samples: Array, width: fl
 # --------------------------------------------------------------------------------------------------------------- order
 
 
-def _samples_of(rows: Rows, values: Array, counts: bool) -> tuple[Indices, Indices]:
+def _samples_of(rows: Rows, values: Array, counts: bool, in_order: bool) -> tuple[Indices, Indices]:
     """Of each row the sample that it is part of, and of each sample its first row.
 
-    Rows of one place are one sample if their values are all the same, unless they are counts. With one feature samples
-    are in its order, with several in that of the rows.
+    Rows of one place are one sample if their values are all the same, unless they are counts.
     """
     place = numpy.column_stack([rows.points, rows.labels])
-    line = place.shape[1] == 1
-    if line:
-        order = numpy.argsort(place[:, 0], kind="stable")
-        if (
-            numpy.diff(place[order, 0]) == 0
-        ).any():  # among equals by value: an order that does not depend on the rows'
-            order = numpy.lexsort([*values.T[::-1], place[:, 0]])
-    else:
-        order = numpy.arange(len(place)) if counts else numpy.lexsort([*values.T[::-1], *place.T[::-1]])
+    order = numpy.argsort(place[:, 0]) if place.shape[1] == 1 else None
+    if order is None or (numpy.diff(place[order, 0]) == 0).any():  # among equals by value
+        order = numpy.lexsort([*values.T[::-1], *place.T[::-1]])
     begins = numpy.ones(len(place), dtype=bool)  # where another sample begins
     if not counts:
         begins[1:] = (place[order[1:]] != place[order[:-1]]).any(1)
@@ -352,7 +383,7 @@ def _samples_of(rows: Rows, values: Array, counts: bool) -> tuple[Indices, Indic
     part_of = numpy.empty(len(place), dtype=numpy.int64)
     part_of[order] = numpy.cumsum(begins) - 1
     first = order[begins]
-    if line:
+    if place.shape[1] == 1 or not in_order:
         return part_of, first
     rank = numpy.argsort(first)
     renamed = numpy.empty_like(rank)

@@ -23,6 +23,7 @@ from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import Loss, constant_features
 from regard.kernel.features import Rows
 from regard.kernel.local import LocalFit, basis_size, fit_locally, monomials
+from regard.kernel.merged import MergedSamples
 from regard.kernel.samples import Samples, Weighing
 
 __all__ = ["Smoother", "parts"]
@@ -244,47 +245,55 @@ class Smoother:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The noise of a regression, from leave-one-out errors (n, outputs) at some of its samples."""
+    """The noise of a regression, from leave-one-out errors.
+
+    columns (m, 1 + outputs): the weight of each sample that tells of the noise, and times it the squared error, less
+    what comes from the curve's own variance · freedom: samples less the curve's degrees of freedom · chosen, errors
+    (n, outputs): the samples and their errors, where they are known one by one.
+    """
 
     smoother: Smoother
-    chosen: Indices
-    variances: Array  # (n, outputs): squared errors, less what comes from the curve's own variance
-    errors: Array
-    freedom: float  # samples, less the degrees of freedom of the curve
+    columns: Array
+    freedom: float
+    chosen: Indices | None = None
+    errors: Array | None = None
 
     @classmethod
     def of(cls, smoother: Smoother) -> Noise:
         """From the errors of all samples, or where those cost pairs of as many as make it cheap."""
         samples = smoother.samples
+        if isinstance(samples, MergedSamples):
+            return cls(smoother, *samples.noise_columns(smoother.weighing, smoother.widths, smoother.degree))
         loss = Loss(samples, smoother.weighing, smoother.degree, smoother.empty, pairs=NOISE_SAMPLES * len(samples))
-        residuals = loss.residuals(smoother.widths)
-        share = float(numpy.average(residuals.leverage, weights=samples.weights[loss.chosen]))
-        own = numpy.clip(residuals.leverage, 0, 1)[:, None]
-        return cls(
-            smoother, loss.chosen, residuals.left_out**2 * (1 - own), residuals.left_out, samples.count * (1 - share)
+        errors, (_, leverage) = loss.errors(smoother.widths), loss.fitted(smoother.widths)
+        weights = samples.weights[loss.chosen, None]
+        columns = numpy.zeros((len(samples), 1 + errors.shape[1]))
+        columns[loss.chosen] = weights * numpy.hstack(
+            [numpy.ones_like(weights), errors**2 * (1 - numpy.clip(leverage, 0, 1)[:, None])]
         )
+        share = float(numpy.average(leverage, weights=weights[:, 0]))
+        return cls(smoother, columns, samples.count * (1 - share), loss.chosen, errors)
 
     def deviation(self, queries: Rows) -> Array:
         """The standard deviation of a value about the curve at the queries, (n, outputs)."""
-        weights = numpy.zeros((len(self.smoother.samples), 1))
-        weights[self.chosen, 0] = self.smoother.samples.weights[self.chosen]
-        columns = numpy.zeros((len(weights), 1 + self.variances.shape[1]))
-        columns[:, :1] = weights
-        columns[self.chosen, 1:] = weights[self.chosen] * self.variances
         # Twice as wide as the curve: a variance is harder to tell than a mean, and changes less.
         widths = self.smoother.widths.copy()
         widths[self.smoother.samples.features.continuous[: len(widths)]] *= 2
-        sums = self.smoother.samples.sums(self.smoother.weighing, widths, queries, columns=columns)
+        sums = self.smoother.samples.sums(self.smoother.weighing, widths, queries, columns=self.columns)
         variances = fit_locally(sums, self.smoother.features, 0).heights
-        overall = numpy.average(self.variances, axis=0, weights=weights[self.chosen, 0])
-        return numpy.sqrt(numpy.where(numpy.isnan(variances), overall, variances))
+        overall = self.columns[:, 1:].sum(0) / self.columns[:, 0].sum()
+        return numpy.sqrt(numpy.maximum(numpy.where(numpy.isnan(variances), overall, variances), 0))
 
     def quantiles(self, share: float) -> Array:
-        """Of the errors in deviations, (outputs,)."""
+        """Of the errors in deviations, (outputs,): as they are, or where they are not known one by one of a normal."""
+        if self.errors is None:
+            return numpy.full(self.columns.shape[1] - 1, stats.norm.ppf(share))
         return numpy.asarray(numpy.quantile(self._relative, share, axis=0))
 
     @cached_property
     def _relative(self) -> Array:
+        assert self.errors is not None
+        assert self.chosen is not None
         deviation = self.deviation(self.smoother.samples.rows.take(self.chosen))
         return self.errors / numpy.where(deviation > 0, deviation, 1.0)
 

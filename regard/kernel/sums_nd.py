@@ -9,6 +9,7 @@ categorical feature. The monomials are 1; all v_a; all v_a v_b with a ≤ b; and
 A periodic feature is a circle in two coordinates, in which its distance is Euclidean. Samples are put into an order in
 which neighbours lie near each other, and so are queries; a tile of queries then skips every block of samples whose box
 is out of its reach, or too far to add anything that counts. Memory is that of the samples, the queries and the sums.
+A plain Gaussian of few features goes through a grid where that is quicker (grid_sums.py).
 
 Shapes: points (m, features) and queries (n, features) · columns (m, c), the first of them weights that are not
 negative · codes (m, categorical) and (n, categorical).
@@ -17,11 +18,12 @@ negative · codes (m, categorical) and (n, categorical).
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
+from regard.kernel.grid_sums import gaussian_sums
 from regard.kernel.kernels_nd import Embedding, KernelND, exponents, monomials
 from regard.kernel.passes_nd import Blocks, Call, Form, Queries, spatial_order
 
@@ -32,6 +34,17 @@ Indices = NDArray[numpy.int64]
 Precision = Literal["double", "single"]
 
 TOLERANCE = 1e-12
+LARGE, SMALL = 512, 256  # samples of a block: what is computed of it for one or for many rows stays in cache
+
+
+class Wanted(NamedTuple):
+    """What is asked of the samples: see SamplesND.sums."""
+
+    order: int
+    value_order: int | None
+    form: Form
+    tolerance: float
+    precision: Precision
 
 
 class SamplesND:
@@ -40,8 +53,12 @@ class SamplesND:
     def __init__(self, points: Array, columns: Array, codes: Indices | None = None) -> None:
         self.points, self.columns = (numpy.asarray(a, dtype=numpy.float64) for a in (points, columns))
         self.codes = _as_codes(codes, len(points))
+        if (self.columns[:, 0] < 0).any() or self.columns[self.columns[:, 0] == 0].any():
+            raise ValueError(
+                "columns: expected weights ≥ 0 in column 0, and weighted values in others, so 0 at weight 0"
+            )
         self._centre = (self.points.max(0) + self.points.min(0)) / 2 if len(points) else numpy.zeros(points.shape[1])
-        self._last: tuple[Any, Blocks] | None = None  # of the widths that were used last
+        self._last: dict[int, Blocks] = {}  # by the size of blocks, for the widths that were used last
 
     def sums(
         self,
@@ -64,9 +81,39 @@ class SamplesND:
         scales (n,): what all widths are multiplied by for a query. tolerance: what may be left out of the sums,
         relative to them. precision "single": float32 where that is faster (weights and one value).
         """
+        queries = numpy.asarray(queries, dtype=numpy.float64)
+        self._check(kernel, queries, _as_codes(codes, len(queries)))
+        wanted = Wanted(order, value_order, form, tolerance, precision)
+        grid = None
+        if scales is None:
+            grid = gaussian_sums(
+                kernel, self.points, self.columns, queries, left_out,
+                order=order, value_order=value_order, squared=form == "squared", tolerance=tolerance,
+            )  # fmt: skip
+        if grid is None:
+            return self._direct_sums(kernel, wanted, queries, codes, left_out, scales)
+        sums, exact = grid
+        rest = numpy.flatnonzero(~exact)
+        if len(rest):
+            left = None if left_out is None else left_out[rest]
+            sums[rest] = self._direct_sums(kernel, wanted, queries[rest], None, left, None)
+        return sums
+
+    def _direct_sums(
+        self,
+        kernel: KernelND,
+        wanted: Wanted,
+        queries: Array,
+        codes: Indices | None,
+        left_out: Indices | None,
+        scales: Array | None,
+    ) -> Array:
+        """Every pair in reach."""
+        order, value_order, form, tolerance, precision = wanted
         rows, c = math.comb(kernel.features + order, order), self.columns.shape[1]
-        blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales)
+        blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales, LARGE if order == 0 else SMALL)
         single = precision == "single" and order == 0 and c == 2 and not kernel.has_end and not kernel.tables
+        value_order = order if value_order is None else value_order
         call = Call(kernel, blocks, form, tolerance, order=order, value_order=value_order, single=single)
         return prepared.restore(call.run(prepared, numpy.zeros((len(queries), rows, c))))
 
@@ -91,7 +138,7 @@ class SamplesND:
         """
         if len(kernel.table_slopes) != len(kernel.tables):
             raise ValueError("table_slopes: expected one for each table, got none")
-        blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales)
+        blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales, SMALL)
         prepared.duals, prepared.fits = duals[prepared.order], fits[prepared.order]
         # K · log width's slope is of second order in v, and a line's residual times its dual of second order again
         call = Call(kernel, blocks, "kernel", tolerance, order=2 * min(duals.shape[1], 2), slopes=True)
@@ -99,16 +146,22 @@ class SamplesND:
         return prepared.restore(call.run(prepared, numpy.zeros(shape)))
 
     def _prepare(
-        self, kernel: KernelND, queries: Array, codes: Indices | None, left_out: Indices | None, scales: Array | None
+        self,
+        kernel: KernelND,
+        queries: Array,
+        codes: Indices | None,
+        left_out: Indices | None,
+        scales: Array | None,
+        size: int,
     ) -> tuple[Blocks, Queries]:
         queries, codes = numpy.asarray(queries, dtype=numpy.float64), _as_codes(codes, len(queries))
         self._check(kernel, queries, codes)
         embedding = Embedding(kernel, self._centre)
-        if self._last is None or self._last[0] != embedding.key:
-            self._last = embedding.key, Blocks(embedding, self.points, self.columns, self.codes)
+        if size not in self._last or self._last[size].embedding.key != embedding.key:
+            self._last[size] = Blocks(embedding, self.points, self.columns, self.codes, size)
         left_out = numpy.zeros((len(queries), 2), dtype=numpy.int64) if left_out is None else left_out
         scales = numpy.ones(len(queries)) if scales is None else scales
-        return self._last[1], Queries(embedding, kernel, queries, codes, left_out, scales)
+        return self._last[size], Queries(embedding, kernel, queries, codes, left_out, scales)
 
     def _check(self, kernel: KernelND, queries: Array, codes: Indices) -> None:
         if not queries.ndim == 2 == self.points.ndim or not queries.shape[1] == kernel.features == self.points.shape[1]:

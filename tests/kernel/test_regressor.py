@@ -24,12 +24,6 @@ peer_warns = pytest.mark.filterwarnings("ignore::FutureWarning")
 COMPACT = [name for name in KERNELS if KERNELS[name].compact]
 
 
-# Weights that are counts have to be whole, which these checks' are not.
-FRACTIONS = dict.fromkeys(
-    ("check_sample_weights_shape", "check_sample_weights_not_overwritten"), "counts are whole numbers"
-)
-
-
 def curve(n=211, features=1, outputs=1, seed=0):
     random = numpy.random.default_rng(seed)
     X = random.uniform(0, 5, (n, features))
@@ -169,7 +163,6 @@ def test_a_gaussian_is_never_empty():
         KernelRegressor(counts=True),
         KernelClassifier(),
     ],
-    expected_failed_checks=lambda estimator: FRACTIONS if estimator.counts else {},
 )
 def test_scikit_learn_is_content(estimator, check):
     check(estimator)

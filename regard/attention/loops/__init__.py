@@ -15,14 +15,16 @@ Array = NDArray[Any]
 Loop = Callable[..., Any]
 
 
-def compiled(*liberties: str) -> Callable[[Loop], Loop]:
+def compiled(*liberties: str, inline: bool = False) -> Callable[[Loop], Loop]:
     """Compile for each dtype when it first comes, and keep the result on disk. `liberties` are LLVM's fast-math flags.
+
+    inline: put into its callers, for what is called so often that passing arrays takes longer than the work.
 
     None of them is "nnan" or "ninf", so a NaN in an incoming gradient comes out where it should.
     """
 
     def decorate(function: Loop) -> Loop:
-        dispatcher = njit(nogil=True, error_model="numpy", fastmath=set(liberties))(function)
+        dispatcher = njit(nogil=True, error_model="numpy", fastmath=set(liberties), forceinline=inline)(function)
         with suppress(RuntimeError):  # no folder can be written to, the user's own included: compile in every process
             dispatcher.enable_caching()
         return dispatcher

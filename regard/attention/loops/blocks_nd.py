@@ -12,18 +12,18 @@ from regard.attention.loops.weights_nd import (
     COMPACT,
     GAUSSIAN,
     HIGHEST,
+    LAPLACE,
     Kernel,
     add_powers_of_two,
     add_single_powers_of_two,
     compact_weights,
-    exponents_of,
+    laplace_exponents,
     multiply_compact,
     multiply_slope,
     powers_of_two,
     squares_of,
 )
 
-BLOCK = 512  # samples of a block
 LANES = 32  # a block's count is a multiple of it
 TILE = 32  # queries that go through a block together
 FEW = 16  # samples that are left out one by one
@@ -32,10 +32,10 @@ SUMS, SLOPES, SINGLE = 0, 1, 2  # what is wanted: sums, slopes by log widths, or
 
 
 class Blocks(NamedTuple):
-    """Samples in order, BLOCK by BLOCK; the last is filled up with samples whose columns are 0."""
+    """Samples in order, BLOCK by BLOCK; the last is filled up with samples whose weights are 0."""
 
     points: Array  # (blocks, coordinates, BLOCK) the first of them narrow the window, the others are for the basis
-    columns: Array  # (blocks, c, BLOCK)
+    columns: Array  # (blocks, c, BLOCK) weights, and values: the other columns divided by them
     codes: Array  # (blocks, categorical, BLOCK)
     indices: Array  # (blocks, BLOCK) of the samples as they were given
     ranks: Array  # (m,) and where each of those is now
@@ -44,6 +44,20 @@ class Blocks(NamedTuple):
     highs: Array
     sizes: Array  # (blocks,) how much a block can add at most, as a weight
     single_points: Array  # float32, or empty
+    single_columns: Array
+
+
+class Block(NamedTuple):
+    """One of them. Few arrays: what is passed to a function is copied."""
+
+    points: Array  # (coordinates, BLOCK)
+    weights: Array  # (BLOCK,) times the factors of a tile's codes
+    values: Array  # (c, BLOCK), of which row 0 is not used
+    indices: Array  # (BLOCK,)
+    ranks: Array  # (m,)
+    begin: int
+    size: int  # how many count
+    single_points: Array
     single_columns: Array
 
 
@@ -68,6 +82,7 @@ class Monomials(NamedTuple):
     parents: Array
     features: Array
     value_rows: int  # from this row on, only weights are summed
+    stored: int  # from this row on, rows are nobody's parents, and only their weights are summed
     order: int  # by which far samples count more
     coordinates: Array  # (features, 2) the coordinates of each feature, −1 for none
 
@@ -92,13 +107,12 @@ class Fits(NamedTuple):
 class Work(NamedTuple):
     """Room for what is computed of a block, (…, BLOCK): arrays of their own, so that loops can be vectorised."""
 
-    columns: Array  # (c, BLOCK) times the factors
+    weights: Array  # (BLOCK,) times the factors
     factors: Array  # (1 + categorical, BLOCK) products of the tables' entries, and their slopes
-    weights: Array
     basis: Array  # (features, BLOCK)
-    rows: Array  # (rows, BLOCK)
-    slopes: Array  # (features that narrow the window, BLOCK)
-    room: Array  # (4, BLOCK)
+    rows: Array  # (rows, BLOCK) weights times monomials
+    slopes: Array  # (4, BLOCK)
+    room: Array  # (3, BLOCK)
     single: Array  # (2, BLOCK)
 
 
@@ -124,57 +138,57 @@ def gather(tables: Tables, codes: Array, block_codes: Array, count: int, with_sl
                 factors[1 + k, j] = slope
 
 
-@compiled()
-def omit(blocks: Blocks, b: int, left_out: Array, value: float, out: Array) -> None:
-    """out = value for the samples that are left out."""
-    low, high = left_out[0], left_out[1]
+@compiled(inline=True)
+def omit(block: Block, low: int, high: int, value: float, out: Array) -> None:
+    """out = value for the samples with an index from low up to high."""
     if high - low <= FEW:
         for index in range(low, high):
-            position = blocks.ranks[index] - b * BLOCK
-            if 0 <= position < BLOCK:
+            position = block.ranks[index] - block.begin
+            if 0 <= position < block.size:
                 out[position] = value
     else:
-        indices = blocks.indices[b]
-        for j in range(blocks.counts[b]):
-            if low <= indices[j] < high:
+        for j in range(block.size):
+            if low <= block.indices[j] < high:
                 out[j] = value
 
 
-@compiled("contract")
-def exponents_in(kernel: Kernel, blocks: Blocks, b: int, queries: Queries, i: int, room: Array, out: Array) -> None:
+@compiled("contract", inline=True)
+def exponents_in(
+    kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, out: Array
+) -> None:
     """out = log2 of weights relative to that of the nearest, for a Gaussian or Laplace."""
-    count, log2_e = blocks.counts[b], 1.0 / numpy.log(2.0)
-    offset, query = queries.nearest[i] * log2_e, queries.points[i]
-    exponents_of(kernel, blocks.points[b], query, offset, queries.inverses[i], kernel.rate * log2_e, count, room, out)
+    rate, offset = kernel.rate / numpy.log(2.0), nearest / numpy.log(2.0)
+    if kernel.kind == GAUSSIAN:
+        squares_of(points, query, 0, kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
+    else:
+        laplace_exponents(kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, out)
     if offset > HIGHEST:  # then a sample that is near has the factor 0
         for j in range(count):
             out[j] = min(out[j], HIGHEST)
 
 
-@compiled("contract")
-def weigh(kernel: Kernel, blocks: Blocks, b: int, queries: Queries, i: int, work: Work) -> None:
-    """work.weights = K, but 0 for samples that are left out."""
-    count = blocks.counts[b]
+@compiled("contract", inline=True)
+def weigh(
+    kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, weights: Array
+) -> None:
+    """weights = K. Room: (3, BLOCK)."""
     if kernel.kind == COMPACT:
-        query, inverse = queries.points[i], queries.inverses[i]
-        compact_weights(kernel, blocks.points[b], query, inverse, count, work.room, work.weights)
+        compact_weights(kernel, points, query, inverse, count, room, weights)
     else:
-        exponents_in(kernel, blocks, b, queries, i, work.room[0], work.room[1])
-        powers_of_two(work.room[1], count, work.weights)
-    omit(blocks, b, queries.left_out[i], 0.0, work.weights)
+        exponents_in(kernel, points, query, inverse, nearest, count, room[0], room[1])
+        powers_of_two(room[1], count, weights)
 
 
-@compiled("contract")
-def basis_of(monomials: Monomials, blocks: Blocks, b: int, queries: Queries, i: int, basis: Array) -> None:
+@compiled("contract", inline=True)
+def basis_of(coordinates: Array, points: Array, query: Array, factors: Array, count: int, basis: Array) -> None:
     """basis[a] = v_a."""
-    count = blocks.counts[b]
-    for a in range(len(monomials.coordinates)):
-        first, second = monomials.coordinates[a, 0], monomials.coordinates[a, 1]
-        x, t, factor, out = blocks.points[b, first], queries.points[i, first], queries.basis[i, a, 0], basis[a]
+    for a in range(len(coordinates)):
+        first, second = coordinates[a, 0], coordinates[a, 1]
+        x, t, factor, out = points[first], query[first], factors[a, 0], basis[a]
         for j in range(count):
             out[j] = (x[j] - t) * factor
         if second >= 0:
-            x, t, factor = blocks.points[b, second], queries.points[i, second], queries.basis[i, a, 1]
+            x, t, factor = points[second], query[second], factors[a, 1]
             for j in range(count):
                 out[j] += (x[j] - t) * factor
 
@@ -186,154 +200,225 @@ def multiply(one: Array, other: Array, count: int, out: Array) -> None:
         out[j] = one[j] * other[j]
 
 
-@compiled("contract", "reassoc")
-def add_up(factors: Array, columns: Array, last: int, count: int, sums: Array) -> None:
-    """sums[c] += Σ_j factors[j] columns[c, j], for the columns up to last."""
-    c = 0
-    while c < last:
-        row, total = columns[c], 0.0
-        if c + 1 < last:  # two columns together
-            other, second = columns[c + 1], 0.0
-            for j in range(count):
-                total += factors[j] * row[j]
-                second += factors[j] * other[j]
-            sums[c + 1] += second
-        else:
-            for j in range(count):
-                total += factors[j] * row[j]
-        sums[c] += total
-        c += 2
+@compiled("contract", "reassoc", inline=True)
+def multiply_and_sum(one: Array, other: Array, count: int, out: Array) -> float:
+    """out = one · other, and its sum."""
+    total = 0.0
+    for j in range(count):
+        product = one[j] * other[j]
+        out[j] = product
+        total += product
+    return total
 
 
-@compiled("contract")
-def add_rows(
-    monomials: Monomials, blocks: Blocks, b: int, queries: Queries, i: int, columns: Array, work: Work, sums: Array
-) -> None:
-    """Add a block to sums (rows, c), by the weights in work."""
-    count, c = blocks.counts[b], len(columns)
-    add_up(work.weights, columns, c, count, sums[0])
-    if len(monomials.parents) > 1:
-        basis_of(monomials, blocks, b, queries, i, work.basis)
-    for r in range(1, len(monomials.parents)):
-        parent = monomials.parents[r]
-        before = work.rows[parent] if parent > 0 else work.weights
-        multiply(before, work.basis[monomials.features[r]], count, work.rows[r])
-        add_up(work.rows[r], columns, c if r < monomials.value_rows else 1, count, sums[r])
+@compiled("contract", "reassoc", inline=True)
+def dot(one: Array, other: Array, count: int) -> float:
+    """Σ one · other."""
+    total = 0.0
+    for j in range(count):
+        total += one[j] * other[j]
+    return total
+
+
+@compiled("contract", "reassoc", inline=True)
+def two_dots(one: Array, other: Array, third: Array, count: int) -> tuple[float, float]:
+    """Σ one · other and Σ one · third."""
+    total, second = 0.0, 0.0
+    for j in range(count):
+        total += one[j] * other[j]
+        second += one[j] * third[j]
+    return total, second
 
 
 # -------------------------------------------------------------------------------------------------------------- slopes
 
 
 @compiled("contract")
-def kernel_slopes(
-    kernel: Kernel, points: Array, query: Array, inverse: float, count: int, weights: Array, room: Array, out: Array
+def radial_slopes(
+    kernel: Kernel, points: Array, query: Array, inverse: float, count: int, factors: Array, room: Array, out: Array
 ) -> None:
-    """out[a] = ∂K/∂ log width of each feature a that narrows the window. Room: (4, BLOCK)."""
-    squares, whole, margins, roots = room[0], room[1], room[2], room[3]
-    features, factor = len(kernel.starts) - 1, inverse * inverse
-    # of the distance: −u K′(u) u_a² / u²
-    squares_of(points, query, 0, kernel.starts[-1], 0.0, factor, count, whole)
-    for a in range(features):
-        slopes = out[a]
-        squares_of(points, query, kernel.starts[a], kernel.starts[a + 1], 0.0, factor, count, squares)
-        if kernel.kind == GAUSSIAN:
-            for j in range(count):
-                slopes[j] = weights[j] * squares[j]
-        elif kernel.kind != COMPACT:
-            for j in range(count):
-                distance = numpy.sqrt(squares[j]) if kernel.product else numpy.sqrt(whole[j])
-                portion = 1.0 if kernel.product else (squares[j] / whole[j] if whole[j] > 0.0 else 0.0)
-                slopes[j] = weights[j] * distance * portion
-        elif kernel.product:
-            for j in range(count):
-                slopes[j] = 1.0
-            multiply_slope(kernel, squares, count, margins, roots, slopes)
-            for b in range(features):
-                if b != a:
-                    squares_of(points, query, kernel.starts[b], kernel.starts[b + 1], 0.0, factor, count, squares)
-                    multiply_compact(kernel, squares, count, margins, roots, slopes)
-        else:
-            for j in range(count):
-                slopes[j] = squares[j] / whole[j] if whole[j] > 0.0 else 0.0
-            multiply_slope(kernel, whole, count, margins, roots, slopes)
+    """out, which is factors · K(u), becomes −factors · K′(u) / u: times u_a², that is ∂K/∂ log width of a feature."""
+    squares = room[0]
+    squares_of(points, query, 0, kernel.starts[-1], 0.0, inverse * inverse, count, squares)
+    if kernel.kind == LAPLACE:
+        for j in range(count):
+            out[j] = out[j] / numpy.sqrt(squares[j]) if squares[j] > 0.0 else 0.0
+    elif kernel.kind == COMPACT:
+        for j in range(count):
+            out[j] = factors[j] / squares[j] if squares[j] > 0.0 else 0.0
+        multiply_slope(kernel, squares, count, room[1], room[2], out)
 
 
-@compiled("contract", "reassoc")
-def dot(one: Array, other: Array, third: Array, count: int) -> float:
-    """Σ one · other · third."""
-    total = 0.0
+@compiled("contract")
+def product_slopes(
+    kernel: Kernel,
+    points: Array,
+    query: Array,
+    inverse: float,
+    a: int,
+    count: int,
+    factors: Array,
+    weights: Array,
+    room: Array,
+    out: Array,
+) -> None:
+    """out = ∂/∂ log width of feature a of weights = factors · K, K a product over features."""
+    squares, starts, factor = room[0], kernel.starts, inverse * inverse
+    squares_of(points, query, starts[a], starts[a + 1], 0.0, factor, count, squares)
+    if kernel.kind == LAPLACE:
+        for j in range(count):
+            out[j] = weights[j] * numpy.sqrt(squares[j])
+        return
     for j in range(count):
-        total += one[j] * other[j] * third[j]
-    return total
+        out[j] = factors[j]
+    multiply_slope(kernel, squares, count, room[1], room[2], out)
+    for b in range(len(starts) - 1):
+        if b != a:
+            squares_of(points, query, starts[b], starts[b + 1], 0.0, factor, count, squares)
+            multiply_compact(kernel, squares, count, room[1], room[2], out)
 
 
 @compiled("contract")
 def residuals_of(
-    dual: Array, fit: Array, output: int, columns: Array, basis: Array, count: int, room: Array, out: Array
+    dual: Array, fit: Array, output: int, block: Block, basis: Array, count: int, room: Array, out: Array
 ) -> None:
-    """out = (dual · x) (columns[1 + output] − columns[0] (fit · x)), x = (1, basis)."""
-    weights, values = columns[0], columns[1 + output]
+    """out = weights (dual · x) (values[1 + output] − fit · x), x = (1, basis)."""
+    weights, values, by, height = block.weights, block.values[1 + output], dual[0], fit[0, output]
+    if len(dual) == 1:
+        for j in range(count):
+            out[j] = weights[j] * by * (values[j] - height)
+        return
     for j in range(count):
-        room[j] = dual[0]
-        out[j] = fit[0, output]
+        room[j] = by
+        out[j] = values[j] - height
     for a in range(len(dual) - 1):
         row, by, height = basis[a], dual[1 + a], fit[1 + a, output]
         for j in range(count):
             room[j] += by * row[j]
-            out[j] += height * row[j]
+            out[j] -= height * row[j]
     for j in range(count):
-        out[j] = room[j] * (values[j] - weights[j] * out[j])
+        out[j] *= room[j] * weights[j]
+
+
+@compiled("contract", "reassoc")
+def dot_square(one: Array, x: Array, t: float, count: int) -> float:
+    """Σ one · (x − t)²."""
+    total = 0.0
+    for j in range(count):
+        total += one[j] * (x[j] - t) ** 2
+    return total
+
+
+# --------------------------------------------------------------- for those queries of a tile for which a block matters
+
+
+@compiled("contract")
+def add_averages(kernel: Kernel, block: Block, queries: Queries, chosen: Array, room: Array, sums: Array) -> None:
+    """Add to sums (n, 1, 2), for a Gaussian or Laplace."""
+    weights, values, points, count, exponents = block.weights, block.values[1], block.points, block.size, room[1]
+    for i in chosen:
+        query, nearest, inverse = queries.points[i], queries.nearest[i], queries.inverses[i]
+        exponents_in(kernel, points, query, inverse, nearest, count, room[0], exponents)
+        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
+        total, other = add_powers_of_two(exponents, count, weights, values)
+        sums[i, 0, 0] += total
+        sums[i, 0, 1] += other
+
+
+@compiled("contract")
+def add_single(kernel: Kernel, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array) -> None:
+    """The same in float32."""
+    log2_e, count, weights, values = 1.0 / numpy.log(2.0), block.size, block.single_columns[0], block.single_columns[1]
+    rate, room, exponents = numpy.float32(kernel.rate * log2_e), work.single[0], work.single[1]
+    points, coordinates = block.single_points, kernel.starts[-1]
+    for i in chosen:
+        offset, inverse = numpy.float32(queries.nearest[i] * log2_e), numpy.float32(queries.inverses[i])
+        query = queries.single[i]
+        if kernel.kind == GAUSSIAN:
+            squares_of(points, query, 0, coordinates, offset, -rate * inverse * inverse, count, exponents)
+        else:
+            laplace_exponents(
+                kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, exponents
+            )
+        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
+        total, other = add_single_powers_of_two(exponents, count, weights, values)
+        sums[i, 0, 0] += total
+        sums[i, 0, 1] += other
+
+
+@compiled("contract")
+def add_rows(
+    kernel: Kernel, monomials: Monomials, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array
+) -> None:
+    """Add to sums (n, rows, c)."""
+    rows, weights, basis, values = work.rows, work.rows[0], work.basis, block.values
+    points, count, parents, features = block.points, block.size, monomials.parents, monomials.features
+    for i in chosen:
+        query, inverse = queries.points[i], queries.inverses[i]
+        weigh(kernel, points, query, inverse, queries.nearest[i], count, work.room, weights)
+        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], 0.0, weights)
+        if len(parents) > 1:
+            basis_of(monomials.coordinates, points, query, queries.basis[i], count, basis)
+        for r in range(monomials.stored):
+            factor = basis[features[r]] if r > 0 else block.weights
+            sums[i, r, 0] += multiply_and_sum(rows[parents[r]], factor, count, rows[r])
+            for c in range(1, len(values) if r < monomials.value_rows else 1):
+                sums[i, r, c] += dot(rows[r], values[c], count)
+        r = monomials.stored
+        while r < len(parents):
+            row = rows[parents[r]]
+            if r + 1 < len(parents) and parents[r + 1] == parents[r]:
+                total, other = two_dots(row, basis[features[r]], basis[features[r + 1]], count)
+                sums[i, r, 0] += total
+                sums[i, r + 1, 0] += other
+                r += 2
+            else:
+                sums[i, r, 0] += dot(row, basis[features[r]], count)
+                r += 1
 
 
 @compiled("contract")
 def add_slopes(
-    kernel: Kernel, monomials: Monomials, fits: Fits, blocks: Blocks, b: int, queries: Queries, i: int, work: Work
-) -> float:
-    """Add a block to fits.slopes, by the weights in work; return the sum of weights."""
-    count, columns, factors, slopes = blocks.counts[b], blocks.columns[b], work.factors, fits.slopes[i]
-    weights, residuals = work.weights, work.rows[0]
-    if fits.duals.shape[1] > 1:
-        basis_of(monomials, blocks, b, queries, i, work.basis)
-    kernel_slopes(
-        kernel, blocks.points[b], queries.points[i], queries.inverses[i], count, weights, work.room, work.slopes
-    )
-    for output in range(slopes.shape[1]):
-        residuals_of(fits.duals[i], fits.fits[i], output, columns, work.basis, count, work.room[0], residuals)
-        omit(blocks, b, queries.left_out[i], 0.0, residuals)
-        for a in range(len(fits.features)):
-            slopes[fits.features[a], output] += dot(work.slopes[a], factors[0], residuals, count)
-        for k in range(len(factors) - 1):
-            place = slopes.shape[0] - (len(factors) - 1) + k
-            slopes[place, output] += dot(weights, factors[1 + k], residuals, count)
-    return float(dot(weights, factors[0], columns[0], count))
-
-
-# -------------------------------------------------------------------------------------------------- what is wanted
-
-
-@compiled("contract")
-def add_single(kernel: Kernel, blocks: Blocks, b: int, queries: Queries, i: int, work: Work, sums: Array) -> None:
-    """Add a block to sums (1, 2) in float32, for a Gaussian or Laplace."""
-    log2_e, count, columns = 1.0 / numpy.log(2.0), blocks.counts[b], blocks.single_columns[b]
-    offset, rate = numpy.float32(queries.nearest[i] * log2_e), numpy.float32(kernel.rate * log2_e)
-    points, query, inverse = blocks.single_points[b], queries.single[i], numpy.float32(queries.inverses[i])
-    exponents_of(kernel, points, query, offset, inverse, rate, count, work.single[0], work.single[1])
-    omit(blocks, b, queries.left_out[i], -numpy.inf, work.single[1])
-    total, other = add_single_powers_of_two(work.single[1], count, columns[0], columns[1])
-    sums[0, 0] += total
-    sums[0, 1] += other
-
-
-@compiled("contract")
-def add_double(
-    kernel: Kernel, blocks: Blocks, b: int, queries: Queries, i: int, columns: Array, work: Work, sums: Array
+    kernel: Kernel,
+    monomials: Monomials,
+    fits: Fits,
+    block: Block,
+    queries: Queries,
+    chosen: Array,
+    work: Work,
+    totals: Array,
 ) -> None:
-    """Add a block to sums (1, 2), for a Gaussian or Laplace."""
-    exponents_in(kernel, blocks, b, queries, i, work.room[0], work.room[1])
-    omit(blocks, b, queries.left_out[i], -numpy.inf, work.room[1])
-    total, other = add_powers_of_two(work.room[1], blocks.counts[b], columns[0], columns[1])
-    sums[0, 0] += total
-    sums[0, 1] += other
+    """Add to fits.slopes, and to totals the sums of weights."""
+    points, count, starts, factors, room = block.points, block.size, kernel.starts, work.factors[0], work.room
+    weights, slopes, residuals, products = work.slopes[0], work.slopes[1], work.slopes[2], work.slopes[3]
+    first = fits.slopes.shape[1] - (len(work.factors) - 1)  # of the categorical features
+    for i in chosen:
+        query, inverse, out = queries.points[i], queries.inverses[i], fits.slopes[i]
+        low, high = queries.left_out[i, 0], queries.left_out[i, 1]
+        weigh(kernel, points, query, inverse, queries.nearest[i], count, room, weights)
+        omit(block, low, high, 0.0, weights)
+        multiply(weights, factors, count, slopes)
+        totals[i] += dot(slopes, block.weights, count)
+        if kernel.kind != GAUSSIAN and not kernel.product:
+            radial_slopes(kernel, points, query, inverse, count, factors, room, slopes)
+        if fits.duals.shape[1] > 1:
+            basis_of(monomials.coordinates, points, query, queries.basis[i], count, work.basis)
+        for output in range(out.shape[1]):
+            residuals_of(fits.duals[i], fits.fits[i], output, block, work.basis, count, room[0], residuals)
+            omit(block, low, high, 0.0, residuals)
+            for k in range(len(work.factors) - 1):
+                multiply(residuals, work.factors[1 + k], count, products)
+                out[first + k, output] += dot(weights, products, count)
+            if not kernel.product:
+                multiply(slopes, residuals, count, products)
+            for a in range(len(starts) - 1):
+                if kernel.product:
+                    product_slopes(kernel, points, query, inverse, a, count, factors, slopes, room, products)
+                    out[fits.features[a], output] += dot(products, residuals, count)
+                else:
+                    for k in range(starts[a], starts[a + 1]):
+                        total = dot_square(products, points[k], query[k], count)
+                        out[fits.features[a], output] += inverse * inverse * total
 
 
 @compiled("contract")
@@ -342,25 +427,22 @@ def add_block(
     kernel: Kernel,
     monomials: Monomials,
     fits: Fits,
-    blocks: Blocks,
-    b: int,
+    block: Block,
     queries: Queries,
-    i: int,
-    columns: Array,
+    chosen: Array,
     work: Work,
     totals: Array,
     sums: Array,
 ) -> None:
-    """Add block b to what is wanted of query i, and to its sum of weights in totals."""
-    if wanted == SINGLE:
-        add_single(kernel, blocks, b, queries, i, work, sums[i])
-    elif wanted == SUMS and kernel.kind != COMPACT and sums.shape[1] == 1 and sums.shape[2] == 2:
-        add_double(kernel, blocks, b, queries, i, columns, work, sums[i])
-    else:
-        weigh(kernel, blocks, b, queries, i, work)
-        if wanted == SUMS:
-            add_rows(monomials, blocks, b, queries, i, columns, work, sums[i])
+    """Add a block to what is wanted of the chosen queries, and to their sums of weights in totals."""
     if wanted == SLOPES:
-        totals[i] += add_slopes(kernel, monomials, fits, blocks, b, queries, i, work)
+        add_slopes(kernel, monomials, fits, block, queries, chosen, work, totals)
+        return
+    if wanted == SINGLE:
+        add_single(kernel, block, queries, chosen, work, sums)
+    elif kernel.kind != COMPACT and sums.shape[1] == 1 and sums.shape[2] == 2:
+        add_averages(kernel, block, queries, chosen, work.room, sums)
     else:
+        add_rows(kernel, monomials, block, queries, chosen, work, sums)
+    for i in chosen:
         totals[i] = sums[i, 0, 0]

@@ -10,12 +10,12 @@ import numpy
 
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.blocks_nd import (
-    BLOCK,
     LANES,
     SINGLE,
     SLOPES,
     SUMS,
     TILE,
+    Block,
     Blocks,
     Fits,
     Monomials,
@@ -23,14 +23,14 @@ from regard.attention.loops.blocks_nd import (
     Tables,
     Work,
     add_block,
+    exponents_in,
     gather,
     multiply,
     omit,
 )
-from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel, exponents_of
+from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel
 
 __all__ = [
-    "BLOCK",
     "COMPACT",
     "EDGE",
     "GAUSSIAN",
@@ -54,7 +54,7 @@ __all__ = [
 EDGE = 1 + 1e-9  # a compact kernel's reach, with room for rounding
 
 
-@compiled()
+@compiled(inline=True)
 def fall_between(kernel: Kernel, low: Array, high: Array, other_low: Array, other_high: Array, inverse: float) -> float:
     """The least −log K between two boxes; for a compact kernel, the least distance (in a product: of any feature)."""
     total, largest = 0.0, 0.0
@@ -75,7 +75,7 @@ def fall_between(kernel: Kernel, low: Array, high: Array, other_low: Array, othe
     return float(kernel.rate * numpy.sqrt(total))
 
 
-@compiled()
+@compiled(inline=True)
 def most(kernel: Kernel, fall: float, largest: float, order: int) -> float:
     """The most that K · |v|^order · exp(largest) can be, v in widths, where −log K is at least `fall`."""
     if kernel.kind == COMPACT:
@@ -124,6 +124,36 @@ def plan(
     return chosen[:count][by_fall]
 
 
+@compiled()
+def block_of(wanted: int, blocks: Blocks, b: int, tables: Tables, codes: Array, work: Work) -> Block:
+    """Block b for a tile of queries with these codes; for slopes, its weights are without the tables' factors."""
+    count, weights, single = blocks.counts[b], blocks.columns[b, 0], b if wanted == SINGLE else 0
+    if len(codes) > 0:
+        gather(tables, codes, blocks.codes[b], count, wanted == SLOPES, work.factors)
+        if wanted != SLOPES:
+            multiply(weights, work.factors[0], count, work.weights)
+            weights = work.weights
+    begin, singles = b * blocks.points.shape[2], (blocks.single_points[single], blocks.single_columns[single])
+    return Block(blocks.points[b], weights, blocks.columns[b], blocks.indices[b], blocks.ranks, begin, count, *singles)
+
+
+@compiled()
+def choose(
+    kernel: Kernel, blocks: Blocks, b: int, order: int, queries: Queries, first: int, spare: Array, chosen: Array
+) -> int:
+    """The queries for which block b matters, and how many; what is left out of the others is taken from `spare`."""
+    count, low, high = 0, blocks.lows[b], blocks.highs[b]
+    for i in range(first, first + len(spare)):
+        fall = fall_between(kernel, queries.points[i], queries.points[i], low, high, queries.inverses[i])
+        little = blocks.sizes[b] * most(kernel, fall, queries.nearest[i] + queries.ceilings[i], order)
+        if little <= spare[i - first] / 4:  # so that something is left for others
+            spare[i - first] -= little
+        elif fall <= queries.ends[i]:
+            chosen[count] = i
+            count += 1
+    return count
+
+
 @compiled("contract")
 def sums_nd(
     wanted: int,
@@ -142,31 +172,21 @@ def sums_nd(
 ) -> None:
     """Add to totals (n,) and to sums (n, rows, c) or fits.slopes, for the tiles [start, stop)."""
     box, rest = numpy.empty((2, queries.points.shape[1])), numpy.empty(len(blocks.counts) + 1)
-    skipped, order = numpy.empty(TILE), monomials.order
+    chosen, order = numpy.empty(TILE, numpy.int64), monomials.order
     for tile in range(start, stop):
         first, last = queries.tiles[tile], queries.tiles[tile + 1]
         visits = plan(kernel, blocks, order, box, surround(queries, first, last, box), rest)
-        skipped[:] = 0.0
-        left = -1.0  # the least that may still be left out for any query of the tile
+        spare, before = numpy.zeros(last - first), numpy.zeros(last - first)  # what may be left out, the totals before
         for k in range(len(visits)):
-            if rest[k] <= left:
+            if k > 0 and rest[k] <= spare.min():
                 break
-            b, columns = visits[k], blocks.columns[visits[k]]
-            if queries.codes.shape[1] > 0:
-                columns = work.columns
-                gather(tables, queries.codes[first], blocks.codes[b], blocks.counts[b], wanted == SLOPES, work.factors)
-                for c in range(len(columns)):
-                    multiply(blocks.columns[b, c], work.factors[0], blocks.counts[b], columns[c])
-            left = numpy.inf
-            for i in range(first, last):
-                point, inverse = queries.points[i], queries.inverses[i]
-                fall = fall_between(kernel, point, point, blocks.lows[b], blocks.highs[b], inverse)
-                little = blocks.sizes[b] * most(kernel, fall, queries.nearest[i] + queries.ceilings[i], order)
-                if little <= (tolerance * totals[i] - skipped[i - first]) / 4:  # so that something is left for others
-                    skipped[i - first] += little
-                elif fall <= queries.ends[i]:
-                    add_block(wanted, kernel, monomials, fits, blocks, b, queries, i, columns, work, totals, sums)
-                left = min(left, tolerance * totals[i] - skipped[i - first])
+            count = choose(kernel, blocks, visits[k], order, queries, first, spare, chosen)
+            if count > 0:
+                block = block_of(wanted, blocks, visits[k], tables, queries.codes[first], work)
+                add_block(wanted, kernel, monomials, fits, block, queries, chosen[:count], work, totals, sums)
+                for i in range(first, last):
+                    spare[i - first] += tolerance * (totals[i] - before[i - first])
+                    before[i - first] = totals[i]
 
 
 @compiled("contract")
@@ -181,8 +201,7 @@ def nearest_weights(
     stop: int,
 ) -> None:
     """nearest = the least −log of any weight, for a Gaussian or Laplace; infinite where no sample counts."""
-    falls, rate = numpy.empty(len(blocks.counts)), kernel.rate / numpy.log(2.0)
-    exponents, factors = work.weights, work.factors
+    falls, exponents, factors = numpy.empty(len(blocks.counts)), work.room[1], work.factors
     for i in range(start, stop):
         point, inverse, best = queries.points[i], queries.inverses[i], numpy.inf
         for b in range(len(blocks.counts)):
@@ -190,11 +209,10 @@ def nearest_weights(
         for b in numpy.argsort(falls):
             if falls[b] - queries.ceilings[i] >= best:
                 break
-            count = blocks.counts[b]
-            gather(tables, queries.codes[i], blocks.codes[b], count, False, factors)
-            exponents_of(kernel, blocks.points[b], point, 0.0, inverse, rate, count, work.room[0], exponents)
-            omit(blocks, b, queries.left_out[i], -numpy.inf, exponents)
-            for j in range(count):
-                if factors[0, j] > 0.0 and blocks.columns[b, 0, j] > 0.0:
+            block = block_of(SLOPES, blocks, b, tables, queries.codes[i], work)
+            exponents_in(kernel, block.points, point, inverse, 0.0, block.size, work.room[0], exponents)
+            omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
+            for j in range(block.size):
+                if factors[0, j] > 0.0 and block.weights[j] > 0.0:
                     best = min(best, -exponents[j] * numpy.log(2.0) - numpy.log(factors[0, j]))
         nearest[i] = best

@@ -27,7 +27,8 @@ class Kernel(NamedTuple):
     kind: int
     product: bool  # of one kernel per feature, else one of the distance
     rate: float  # K = exp(−rate u²) for the Gaussian, exp(−rate u) for Laplace
-    root: Array  # K = root^power for a compact kernel, root = Σ_p root[p] (1 − u)^p
+    even: bool  # a compact kernel's margin is 1 − u², else 1 − u
+    root: Array  # K = root^power for a compact kernel, root = Σ_p root[p] margin^p
     root_slope: Array  # −u d root / du, likewise
     power: int
     starts: Array  # (features + 1,) the first coordinate of each feature that narrows the window
@@ -59,9 +60,8 @@ def _power_of_two(degree: int) -> list[float]:
     return [1.0, *(float(c) for c in coefficients[1:])]
 
 
-_, C1, C2, C3, C4, C5, C6, C7, C8 = _power_of_two(8)  # exact to 1e-12
-_, S1, S2, S3, S4, S5 = (numpy.float32(c) for c in _power_of_two(5))  # to 2e-7
-ONE = numpy.float32(1)
+ONE, C1, C2, C3, C4, C5, C6, C7, C8 = _power_of_two(8)  # exact to 1e-12
+SINGLE_ONE, S1, S2, S3, S4, S5 = (numpy.float32(c) for c in _power_of_two(5))  # to 2e-7
 # Adding it leaves the nearest whole number in a float's last bits.
 MAGIC, SINGLE_MAGIC = 1.5 * 2.0**52, numpy.float32(1.5 * 2.0**23)
 # 2^LOWEST is a normal number; exponents below count as this one.
@@ -71,58 +71,58 @@ SHIFT = numpy.int32(23)
 
 
 @compiled("contract")
-def power_of_two(exponent: float) -> Any:
+def power_of_two(exponent: Any) -> Any:
     """2^exponent. Not to be reassociated: that would take the rounding away."""
     exponent = max(exponent, LOWEST)
     shifted = exponent + MAGIC
     x = exponent - (shifted - MAGIC)
-    power = 1.0 + x * (C1 + x * (C2 + x * (C3 + x * (C4 + x * (C5 + x * (C6 + x * (C7 + x * C8)))))))
+    power = ONE + x * (C1 + x * (C2 + x * (C3 + x * (C4 + x * (C5 + x * (C6 + x * (C7 + x * C8)))))))
     return as_number(as_bits(power) + (as_bits(shifted) << 52))
 
 
 @compiled("contract")
-def single_power_of_two(exponent: float) -> Any:
+def single_power_of_two(exponent: Any) -> Any:
     """The same in float32."""
     exponent = max(exponent, SINGLE_LOWEST)
     shifted = exponent + SINGLE_MAGIC
     x = exponent - (shifted - SINGLE_MAGIC)
-    power = ONE + x * (S1 + x * (S2 + x * (S3 + x * (S4 + x * S5))))
+    power = SINGLE_ONE + x * (S1 + x * (S2 + x * (S3 + x * (S4 + x * S5))))
     return as_number(numpy.int32(as_bits(power) + (as_bits(shifted) << SHIFT)))
 
 
-@compiled("contract")
+@compiled("contract", inline=True)
 def powers_of_two(exponents: Array, count: int, out: Array) -> None:
     """out = 2^exponents."""
     for j in range(count):
         out[j] = power_of_two(exponents[j])
 
 
-@compiled("contract", "reassoc")
+@compiled("contract", "reassoc", inline=True)
 def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
-    """Σ 2^exponents · weights and Σ 2^exponents · values, with nothing stored on the way."""
+    """Σ 2^exponents · weights and Σ 2^exponents · weights · values, with nothing stored on the way."""
     total, other = 0.0, 0.0
     for j in range(count):
-        power = power_of_two(exponents[j])
-        total += power * weights[j]
-        other += power * values[j]
+        weight = power_of_two(exponents[j]) * weights[j]
+        total += weight
+        other += weight * values[j]
     return total, other
 
 
-@compiled("contract", "reassoc")
+@compiled("contract", "reassoc", inline=True)
 def add_single_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
     """The same in float32."""
     total, other = numpy.float32(0), numpy.float32(0)
     for j in range(count):
-        power = single_power_of_two(exponents[j])
-        total += power * weights[j]
-        other += power * values[j]
+        weight = single_power_of_two(exponents[j]) * weights[j]
+        total += weight
+        other += weight * values[j]
     return float(total), float(other)
 
 
 # ------------------------------------------------------------------------------------------------------------ distances
 
 
-@compiled("contract", "reassoc")
+@compiled("contract", "reassoc", inline=True)
 def squares_of(
     points: Array, query: Array, first: int, last: int, offset: Any, factor: Any, count: int, out: Array
 ) -> None:
@@ -154,8 +154,9 @@ def squares_of(
 
 
 @compiled("contract")
-def exponents_of(
-    kernel: Kernel,
+def laplace_exponents(
+    product: bool,
+    starts: Array,
     points: Array,
     query: Array,
     offset: Any,
@@ -165,40 +166,43 @@ def exponents_of(
     room: Array,
     out: Array,
 ) -> None:
-    """out = offset + log2 K for the Gaussian (rate and inverse squared are one factor) or Laplace."""
-    coordinates = kernel.starts[-1]
-    if kernel.kind == GAUSSIAN:
-        squares_of(points, query, 0, coordinates, offset, -rate * inverse * inverse, count, out)
-    elif not kernel.product:
-        squares_of(points, query, 0, coordinates, inverse - inverse, inverse * inverse, count, room)
+    """out = offset − rate · distance, or the sum of each feature's distance."""
+    for j in range(count):
+        out[j] = offset
+    for a in range(len(starts) - 1 if product else 1):
+        first, last = starts[a], starts[a + 1] if product else starts[-1]
+        squares_of(points, query, first, last, inverse - inverse, inverse * inverse, count, room)
         for j in range(count):
-            out[j] = offset - rate * numpy.sqrt(room[j])
-    else:
-        for j in range(count):
-            out[j] = offset
-        for a in range(len(kernel.starts) - 1):
-            first, last = kernel.starts[a], kernel.starts[a + 1]
-            squares_of(points, query, first, last, inverse - inverse, inverse * inverse, count, room)
-            for j in range(count):
-                out[j] -= rate * numpy.sqrt(room[j])
+            out[j] -= rate * numpy.sqrt(room[j])
 
 
 # ------------------------------------------------------------------------------------------------------ compact kernels
 
 
-@compiled("contract")
+@compiled("contract", inline=True)
+def margins_of(even: bool, squares: Array, count: int, out: Array) -> None:
+    """out = 1 − u² or 1 − u, and 0 beyond 1."""
+    if even:
+        for j in range(count):
+            out[j] = max(1.0 - squares[j], 0.0)
+    else:
+        for j in range(count):
+            out[j] = max(1.0 - numpy.sqrt(squares[j]), 0.0)
+
+
+@compiled("contract", inline=True)
 def polynomial_of(coefficients: Array, margins: Array, count: int, out: Array) -> None:
-    """out = Σ_p coefficients[p] margins^p."""
-    last = coefficients[len(coefficients) - 1]
+    """out = Σ_p coefficients[p] margins^p, for two coefficients or more."""
+    last, before = coefficients[len(coefficients) - 1], coefficients[len(coefficients) - 2]
     for j in range(count):
-        out[j] = last
-    for p in range(len(coefficients) - 2, -1, -1):
+        out[j] = last * margins[j] + before
+    for p in range(len(coefficients) - 3, -1, -1):
         coefficient = coefficients[p]
         for j in range(count):
             out[j] = out[j] * margins[j] + coefficient
 
 
-@compiled("contract")
+@compiled("contract", inline=True)
 def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
     """out ∗= roots^power."""
     for _ in range(power):
@@ -206,29 +210,27 @@ def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
             out[j] *= roots[j]
 
 
-@compiled("contract")
+@compiled("contract", inline=True)
 def multiply_compact(kernel: Kernel, squares: Array, count: int, margins: Array, roots: Array, out: Array) -> None:
     """out ∗= K(√squares), which is 0 beyond 1."""
-    for j in range(count):
-        margins[j] = 1.0 - numpy.sqrt(squares[j])
-    polynomial_of(kernel.root, margins, count, roots)
-    raise_to(kernel.power, roots, count, out)
-    for j in range(count):
-        out[j] = out[j] if margins[j] >= 0.0 else 0.0
+    if kernel.power > 0:  # at the edge the root is 0
+        margins_of(kernel.even, squares, count, margins)
+        polynomial_of(kernel.root, margins, count, roots)
+        raise_to(kernel.power, roots, count, out)
+    else:
+        for j in range(count):
+            out[j] = out[j] if squares[j] <= 1.0 else 0.0
 
 
 @compiled("contract")
 def multiply_slope(kernel: Kernel, squares: Array, count: int, margins: Array, roots: Array, out: Array) -> None:
     """out ∗= −u K′(u), u = √squares."""
-    for j in range(count):
-        margins[j] = 1.0 - numpy.sqrt(squares[j])
+    margins_of(kernel.even, squares, count, margins)
     polynomial_of(kernel.root_slope, margins, count, roots)
     for j in range(count):
-        out[j] *= kernel.power * roots[j]
+        out[j] = kernel.power * out[j] * roots[j] if margins[j] > 0.0 else 0.0
     polynomial_of(kernel.root, margins, count, roots)
     raise_to(kernel.power - 1, roots, count, out)
-    for j in range(count):
-        out[j] = out[j] if margins[j] >= 0.0 else 0.0
 
 
 @compiled("contract")
