@@ -40,7 +40,6 @@ Chosen = Indices | slice
 EDGE = 4.0  # widths from the box of the samples; farther queries are hardly ever exact
 FAR = 9.0  # widths up to which errors are bounded cell by cell
 SIDE = 24.0  # widths; a smaller box is not halved
-BLOCK = 256  # samples that the direct loops take or leave together
 MEMORY = 200e6  # bytes that grids may take
 OUTWARDS = numpy.array([[-1.0], [1.0]])  # what a margin is added to a box by
 
@@ -51,6 +50,7 @@ POINT = 150.0  # to sort it and to place its windows
 TAP = 0.2  # to spread a column onto a cell, or to interpolate a channel from it
 FILTER = 0.03  # to add a cell, times a tap
 PAIR, CHANNEL = 2.4, 0.3  # of the direct loops, for a pair and each of its products
+BLOCK = 512  # samples that these take together
 
 
 def grid_sums(
@@ -219,9 +219,9 @@ class Plans:
 
     def _pairs(self, points: Array, queries: Array) -> float:
         """About how many the direct loops would visit, where blocks of samples count as a whole; by a few of both."""
-        reach, block = math.sqrt(2 * math.log(1 / self.tolerance)), BLOCK
+        reach = math.sqrt(2 * math.log(1 / self.tolerance))
         low, high = _box(points)
-        sides = (high - low) * min(1, block / len(points)) ** (1 / self.features)
+        sides = (high - low) * min(1, BLOCK / len(points)) ** (1 / self.features)
         some, others = points[:: -(-len(points) // 1024)], queries[:: -(-len(queries) // 128)]
         gaps = (abs(some - others[:, None]) - sides).clip(0)  # (queries, samples, features)
         return float(((gaps**2).sum(-1) < reach**2).mean()) * len(points) * len(queries)

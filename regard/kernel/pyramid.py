@@ -23,8 +23,8 @@ __all__ = ["LeaveOneOutError", "Pyramid", "loo_error", "mean_error", "scan"]
 
 Array = NDArray[numpy.float64]
 
-STRETCHES, STRETCH, GROUPS = 32, 1024, 16  # of neighbouring samples, for a first look at an error
-MANY = 8 * STRETCHES * STRETCH  # samples, from which on the stretches are a small part of them
+STRETCHES, STRETCH = 16, 1024  # of neighbouring samples, for a first look at an error
+MANY = 16 * STRETCHES * STRETCH  # samples, from which on the stretches are a small part of them
 
 
 class LeaveOneOutError(NamedTuple):
@@ -80,27 +80,22 @@ class Pyramid:
         return self._states[level]
 
     def rough_errors(self, width: float, degree: int = 0) -> list[LeaveOneOutError]:
-        """The error over stretches of neighbouring samples, in GROUPS; each trace is scaled to all samples.
+        """The error over each of some stretches of neighbouring samples; its trace is scaled to all samples.
 
         The stretches are the same for every bandwidth, so differences are less noisy than the errors themselves.
         """
         layer, samples = self.layer(width, degree), self._layer(self._base - 1)
         starts = numpy.linspace(0, len(samples.points.x) - STRETCH, STRETCHES).astype(numpy.int64)
         chosen = (starts[:, None] + numpy.arange(STRETCH)).ravel()
-        counts = samples.points.columns[chosen, 0].reshape(STRETCHES, STRETCH).sum(1)
         if layer is samples:
             terms, _ = samples.terms(chosen, width, degree)
         else:
             terms = layer.terms_of(samples.points, chosen, width, degree)
-        loo, trace, in_sample = (term.reshape(STRETCHES, STRETCH, -1).sum(1) for term in terms)
-        groups = [slice(group, None, GROUPS) for group in range(GROUPS)]
+        counts = samples.points.columns[chosen, 0].reshape(STRETCHES, STRETCH).sum(1)
+        loo, trace, in_sample = (term.reshape(STRETCHES, STRETCH, -1).sum(1) / counts[:, None] for term in terms)
         return [
-            LeaveOneOutError(
-                loo[group].sum(0) / counts[group].sum(),
-                float(trace[group].sum() * self.finest.count / counts[group].sum()),
-                in_sample[group].sum(0) / counts[group].sum(),
-            )
-            for group in groups
+            LeaveOneOutError(loo[stretch], float(trace[stretch, 0]) * self.finest.count, in_sample[stretch])
+            for stretch in range(STRETCHES)
         ]
 
     def error(self, width: float, degree: int = 0) -> LeaveOneOutError:
@@ -185,5 +180,5 @@ def _rivals(pyramid: Pyramid, degree: int, criterion: Criterion, best: float, wi
     at_best = values(best) if widths else numpy.empty(0)
     for width in widths:
         above = values(width) - at_best
-        if above.mean() < 3 * above.std(ddof=1) / math.sqrt(GROUPS):
+        if above.mean() < 3 * above.std(ddof=1) / math.sqrt(STRETCHES):
             yield width

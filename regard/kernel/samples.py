@@ -167,7 +167,7 @@ class Samples:
             queries.points,
             codes,
             order=order,
-            value_order=order // 2,
+            value_order=order // 2 + 1,  # one more for slopes by the width
             left_out=self.ranges(weighing, chosen),
             scales=scales,
             tolerance=tolerance,

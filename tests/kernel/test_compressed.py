@@ -18,7 +18,7 @@ SHAPES = {
     "heavy tails": lambda random, n: random.standard_cauchy(n),
     "ties": lambda random, n: numpy.round(random.normal(0, 3, n), 2),
     "seconds since 1970": lambda random, n: 1.7e9 + random.uniform(0, 1e6, n),
-    "outliers": lambda random, n: numpy.append(random.uniform(0, 1, n - 3), [3.0, -2.0, -2.5]),
+    "outliers": lambda random, n: numpy.append(random.uniform(0, 1, n - 3), [1.9, -0.8, -1.1]),
 }
 DEGREES = (0, 1, 2, 3)
 
