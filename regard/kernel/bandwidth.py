@@ -40,7 +40,8 @@ DEVIATION = {
 }
 WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
 LEVELS = (1_500, 12_000)  # samples on which several widths are searched before all of them are used
-PAIRS = 6e8  # of queries and samples that a step of the search on all samples may look at
+PAIRS = 5e7  # of samples that a step of the search may look at, where sums cost pairs
+PAIRS_AT_LAST = 1e9  # the same for the few steps on all samples
 MANY = 20_000  # samples of one feature, from which on they are compressed for a search
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
 SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
@@ -62,7 +63,7 @@ class Loss:
     def chosen(self) -> Indices:
         """The samples that are predicted from the others: all, or as many as make `pairs`."""
         m = len(self.samples)
-        fast = self.samples.on_a_line and not self.weighing.adaptive
+        fast = (self.samples.on_a_line and not self.weighing.adaptive) or self._on_a_grid
         return self.samples.choose(m if fast or m * m <= self.pairs else max(1000, int(self.pairs / m)))
 
     def on(self, count: int) -> Loss:
@@ -93,19 +94,31 @@ class Loss:
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
         """The mean squared leave-one-out error and its derivative by the log of each width."""
-        samples, order = self.samples, 2 * self.degree
-        sums = samples.sums_of_others(self.weighing, widths, self.chosen, order, self.tolerance)
+        order = 2 * self.degree + (2 if self._on_a_grid else 0)
+        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, order, self.tolerance)
         fit = fit_locally(sums, self.features, self.degree)
         errors = self._errors(fit.heights.copy())
-        changes = self._changes(widths, fit)  # (n, features, outputs)
+        if self._on_a_grid:
+            scale = numpy.square(self.samples.units(self.weighing, widths) / widths)[:, None]
+            changes = fit.gaussian_changes(sums, self.features, self.degree) * scale  # (n, features, outputs)
+        else:
+            changes = self._changes(widths, fit)
         gradient = [self.mean(-2 * errors * numpy.nan_to_num(changes[:, d])) for d in range(len(widths))]
         return self.mean(errors**2), numpy.array(gradient)
+
+    @property
+    def _on_a_grid(self) -> bool:
+        """Whether sums, also those of slopes, cost no pairs but a grid: for the plain Gaussian of two features."""
+        features = self.samples.features
+        plain = not features.categorical and bool(numpy.isinf(features.periods).all())
+        gaussian = self.weighing.kernel == "gaussian" and not self.weighing.adaptive and not self.weighing.block
+        return plain and gaussian and self.features == 2
 
     @property
     def has_gradient(self) -> bool:
         """Whether the criterion's derivative is known."""
         known = self.criterion == "loo" and not self.weighing.adaptive and self.weighing.kernel not in WITHOUT_SLOPE
-        return known and (self.samples.on_a_line or self.degree <= 1)
+        return known and (self.samples.on_a_line or self.degree <= 1 or self._on_a_grid)
 
     def mean(self, numbers: Array) -> float:
         """Over samples by their weights, and over outputs."""
@@ -265,15 +278,32 @@ def minimize(loss: Loss) -> Array:
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
         low, high = math.log(float(numpy.median(gaps)) / 2), math.log(4 * float(gaps.sum()))
         return round_widths(numpy.array([_scan(lambda log: loss(numpy.exp([log])), low, high)]))
-    levels = [size for size in LEVELS if 2 * size <= len(samples)]
-    coarse = loss.on(levels[0]) if levels else replace(loss, pairs=PAIRS, tolerance=CLOSE)
-    widths = _from_scratch(coarse)
-    for count in [*levels[1:], len(samples)][: len(levels)]:
-        # Optimal widths shrink with the number of samples as the rule of thumb does.
-        shrink = (len(coarse.samples) / count) ** (1 / (len(start) + 4))
-        coarse = loss.on(count) if count < len(samples) else replace(loss, pairs=PAIRS, tolerance=CLOSE)
-        widths = descend(coarse, widths * shrink, steps=8)
+    sizes = [size for size in LEVELS if 2 * size <= len(samples)]
+    widths = _from_scratch(loss.on(sizes[0]) if sizes else replace(loss, pairs=PAIRS, tolerance=CLOSE))
+    for size, before in zip(sizes[1:], sizes, strict=False):
+        widths = descend(replace(loss.on(size), pairs=PAIRS), widths * _shrink(before, size, len(start)), steps=8)
+    if sizes:
+        whole = replace(loss, pairs=PAIRS_AT_LAST, tolerance=CLOSE)
+        widths = _by_one_factor(whole, widths * _shrink(sizes[-1], len(samples), len(start)))
     return widths
+
+
+def _shrink(before: int, after: int, features: int) -> float:
+    """By what factor the widths shrink that are best, by the rule of thumb, as the number of samples grows."""
+    return float((before / after) ** (1 / (features + 4)))
+
+
+def _by_one_factor(loss: Loss, widths: Array) -> Array:
+    """These widths times the factor that is best, of three and where a parabola through them has its least."""
+    space, step = Space.of(loss.samples, loss.weighing), 0.15
+    errors = {log: loss(space.clip(widths * math.exp(log))) for log in (-step, 0.0, step)}
+    bend = errors[-step] - 2 * errors[0.0] + errors[step]
+    if bend > 0:
+        log = step * (errors[-step] - errors[step]) / (2 * bend)
+        log = min(max(log, -2 * step), 2 * step)
+        errors[log] = loss(space.clip(widths * math.exp(log)))
+    best = min(errors, key=errors.__getitem__)
+    return space.clip(round_widths(widths * math.exp(best)))
 
 
 def scan_pyramid(pyramid: Pyramid, criterion: str, degree: int) -> Array:

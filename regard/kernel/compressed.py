@@ -93,11 +93,11 @@ class Compressed:
 
     @classmethod
     def from_samples(
-        cls, x: ArrayLike, values: ArrayLike, counts: ArrayLike | None = None, *, limit: float = LIMIT
+        cls, x: ArrayLike, values: ArrayLike, counts: ArrayLike | None = None, *, limit: float | None = None
     ) -> Compressed:
         """The state of samples x (m,) with values (m,) or (m, outputs); counts (m,): how many samples each stands for.
 
-        At most `limit` numbers x are kept, samples and pseudo-samples together.
+        At most `limit` numbers x (LIMIT) are kept, samples and pseudo-samples together.
         """
         x, values = numpy.asarray(x, dtype=numpy.float64), numpy.asarray(values, dtype=numpy.float64)
         values = values[:, None] if values.ndim == 1 else values
@@ -184,7 +184,7 @@ class Compressed:
 
     # ------------------------------------------------------------------------------------------------ merged, coarsened
 
-    def merge(self, other: Compressed, *, limit: float = LIMIT) -> Compressed:
+    def merge(self, other: Compressed, *, limit: float | None = None) -> Compressed:
         """The state of the samples of both."""
         if self.outputs != other.outputs:
             raise ValueError(f"other: expected a state of {self.outputs} outputs, got {other.outputs}")
@@ -211,9 +211,9 @@ class Compressed:
         _, starts = _cells(self.x, math.ldexp(1.0, level))
         return int(numpy.minimum(numpy.diff(starts), NODES).sum())
 
-    def _within(self, limit: float) -> Compressed:
+    def _within(self, limit: float | None) -> Compressed:
         """At the finest level with at most so many samples and pseudo-samples."""
-        state = self
+        state, limit = self, LIMIT if limit is None else limit
         if state.size > limit and not len(state.keys):
             fine, coarse = state.level, COARSEST  # too large, small enough: the size falls with the level
             while coarse - fine > 1:

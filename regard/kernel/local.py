@@ -48,6 +48,20 @@ def _products(features: int, degree: int) -> Indices:
     return numpy.array([[index[tuple(sorted(one + other))] for other in basis] for one in basis])
 
 
+@functools.cache
+def _products_with_squares(features: int, degree: int) -> tuple[Indices, Indices]:
+    """(features, basis) and (features, basis, basis): which monomial is v_d² times one, or times two of the basis."""
+    index = {monomial: row for row, monomial in enumerate(monomials(features, 2 * degree + 2))}
+    basis = monomials(features, degree)
+
+    def row(d: int, *factors: tuple[int, ...]) -> int:
+        return index[tuple(sorted((d, d, *itertools.chain(*factors))))]
+
+    one = [[row(d, a) for a in basis] for d in range(features)]
+    two = [[[row(d, a, b) for b in basis] for a in basis] for d in range(features)]
+    return numpy.array(one), numpy.array(two)
+
+
 @dataclass(frozen=True)
 class LocalFit:
     """Local polynomials at n queries: coefficients (n, basis, outputs) and duals (n, basis). NaN: nothing in reach."""
@@ -70,6 +84,17 @@ class LocalFit:
         square = slope_sums[:, _products(features, degree), 0]  # (n, basis, basis)
         misfit = slope_sums[:, :basis, 1:] - square @ self.coefficients  # (n, basis, outputs)
         changes: Array = numpy.einsum("na,nac->nc", self.duals, misfit)
+        return changes
+
+    def gaussian_changes(self, sums: Array, features: int, degree: int) -> Array:
+        """How the heights change with the log of each feature's width, (n, features, outputs), under the Gaussian.
+
+        There K′ is K v² of the feature in widths, so it takes sums of order 2 · degree + 2; in units of v.
+        """
+        by_values, by_weights = _products_with_squares(features, degree)
+        square = sums[:, by_weights, 0]  # (n, features, basis, basis)
+        misfit = sums[:, by_values, 1:] - square @ self.coefficients[:, None]  # (n, features, basis, outputs)
+        changes: Array = numpy.einsum("na,ndac->ndc", self.duals, misfit)
         return changes
 
     def variance_factors(self, squared: Array, features: int, degree: int) -> Array:

@@ -49,10 +49,14 @@ class Blocks:
         lows, highs = (f.reduceat(ordered, starts) if self.m else ordered for f in (numpy.minimum, numpy.maximum))
         sizes = numpy.add.reduceat(self._sizes()[order], starts) if self.m else numpy.zeros(0)
         counts = -(-numpy.minimum(block, self.m - starts) // lanes) * lanes
-        # Filled up with the last sample, but without its columns
+        # Filled up with the last sample, but without its weight
         padded = order[numpy.minimum(numpy.arange(len(starts) * block), self.m - 1)]
         real = numpy.arange(len(padded)) < self.m
-        arrays = points[padded], columns[padded] * real[:, None], self._codes[padded]
+        weights = columns[:, :1]
+        values = numpy.divide(columns[:, 1:], weights, out=numpy.zeros_like(columns[:, 1:]), where=weights > 0)
+        weighted = numpy.hstack([weights, values])[padded]
+        weighted[self.m :, 0] = 0
+        arrays = points[padded], weighted, self._codes[padded]
         in_blocks = (a.reshape(len(starts), block, a.shape[1]).transpose(0, 2, 1) for a in arrays)
         indices = numpy.where(real, padded, -1).reshape(len(starts), block)
         return self.loops.Blocks(
@@ -211,10 +215,7 @@ class Call:
         """Room for the loops of one thread."""
         block, arrays = self.blocks.size, self.blocks.arrays
         features, categorical = len(self.monomials.coordinates), arrays.codes.shape[1]
-        shapes = (
-            (arrays.columns.shape[1],), (1 + categorical,), (features,), (len(self.monomials.parents),),
-            (len(self.kernel.starts) - 1,), (4,),
-        )  # fmt: skip
+        shapes = (), (1 + categorical,), (features,), (len(self.monomials.parents),), (4,), (3,)
         return self.loops.Work(*(numpy.ones((*s, block)) for s in shapes), numpy.empty((2, block), numpy.float32))
 
 

@@ -53,6 +53,10 @@ class SamplesND:
     def __init__(self, points: Array, columns: Array, codes: Indices | None = None) -> None:
         self.points, self.columns = (numpy.asarray(a, dtype=numpy.float64) for a in (points, columns))
         self.codes = _as_codes(codes, len(points))
+        if (self.columns[:, 0] < 0).any() or self.columns[self.columns[:, 0] == 0].any():
+            raise ValueError(
+                "columns: expected weights ≥ 0 in column 0, and weighted values in others, so 0 at weight 0"
+            )
         self._centre = (self.points.max(0) + self.points.min(0)) / 2 if len(points) else numpy.zeros(points.shape[1])
         self._last: dict[int, Blocks] = {}  # by the size of blocks, for the widths that were used last
 

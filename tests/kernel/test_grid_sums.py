@@ -150,6 +150,16 @@ def test_no_grid_where_it_does_not_pay(monkeypatch):
     assert grid_sums(points, columns, queries, 0, tolerance=1e-6) is None
 
 
+def test_a_grid_that_is_too_large_is_one_for_each_part(monkeypatch):
+    points, columns, queries = case(2, n=601, m=2003, size=70.0)
+    monkeypatch.setattr("regard.kernel.grid_sums.MEMORY", 4e6)
+    sums, exact = grid_sums(points, columns, queries, 1, tolerance=1e-12, left_out=0 * queries[:, :1])
+    assert exact.mean() > 0.8
+    assert errors(sums, points, columns, queries, 1)[exact].max() < 1e-9
+    monkeypatch.setattr("regard.kernel.grid_sums.SIDE", 100.0)
+    assert grid_sums(points, columns, queries, 1, tolerance=1e-12) is None
+
+
 def kernels(features):
     widths = numpy.array([0.7, 1.3, 0.9])[:features]
     return KernelND("gaussian", widths, numpy.array([0.5, 2.0, 1.1])[:features])

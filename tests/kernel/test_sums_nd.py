@@ -275,6 +275,9 @@ def test_errors_name_the_argument():
         KernelND("gaussian", numpy.array([1.0, 0.0]), one)
     with pytest.raises(ValueError, match="units: expected finite"):
         KernelND("gaussian", one, one * numpy.inf)
+    for columns in ([[-1.0, 0.0]], [[0.0, 1.0]]):
+        with pytest.raises(ValueError, match="columns: expected weights ≥ 0"):
+            SamplesND(numpy.zeros((1, 2)), numpy.array(columns))
     samples = SamplesND(numpy.zeros((3, 2)), numpy.ones((3, 1)), numpy.zeros((3, 1), int))
     kernel = KernelND("gaussian", one, one, tables=(numpy.eye(2),))
     with pytest.raises(ValueError, match="queries: expected as many features"):

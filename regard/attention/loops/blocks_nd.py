@@ -12,6 +12,7 @@ from regard.attention.loops.weights_nd import (
     COMPACT,
     GAUSSIAN,
     HIGHEST,
+    LAPLACE,
     Kernel,
     add_powers_of_two,
     add_single_powers_of_two,
@@ -31,10 +32,10 @@ SUMS, SLOPES, SINGLE = 0, 1, 2  # what is wanted: sums, slopes by log widths, or
 
 
 class Blocks(NamedTuple):
-    """Samples in order, BLOCK by BLOCK; the last is filled up with samples whose columns are 0."""
+    """Samples in order, BLOCK by BLOCK; the last is filled up with samples whose weights are 0."""
 
     points: Array  # (blocks, coordinates, BLOCK) the first of them narrow the window, the others are for the basis
-    columns: Array  # (blocks, c, BLOCK)
+    columns: Array  # (blocks, c, BLOCK) weights, and values: the other columns divided by them
     codes: Array  # (blocks, categorical, BLOCK)
     indices: Array  # (blocks, BLOCK) of the samples as they were given
     ranks: Array  # (m,) and where each of those is now
@@ -50,7 +51,8 @@ class Block(NamedTuple):
     """One of them. Few arrays: what is passed to a function is copied."""
 
     points: Array  # (coordinates, BLOCK)
-    columns: Array  # (c, BLOCK), for sums times the factors of a tile's codes
+    weights: Array  # (BLOCK,) times the factors of a tile's codes
+    values: Array  # (c, BLOCK), of which row 0 is not used
     indices: Array  # (BLOCK,)
     ranks: Array  # (m,)
     begin: int
@@ -105,12 +107,12 @@ class Fits(NamedTuple):
 class Work(NamedTuple):
     """Room for what is computed of a block, (…, BLOCK): arrays of their own, so that loops can be vectorised."""
 
-    columns: Array  # (c, BLOCK) times the factors
+    weights: Array  # (BLOCK,) times the factors
     factors: Array  # (1 + categorical, BLOCK) products of the tables' entries, and their slopes
     basis: Array  # (features, BLOCK)
-    rows: Array  # (rows, BLOCK)
-    slopes: Array  # (features that narrow the window, BLOCK)
-    room: Array  # (4, BLOCK)
+    rows: Array  # (rows, BLOCK) weights times monomials
+    slopes: Array  # (4, BLOCK)
+    room: Array  # (3, BLOCK)
     single: Array  # (2, BLOCK)
 
 
@@ -199,88 +201,112 @@ def multiply(one: Array, other: Array, count: int, out: Array) -> None:
 
 
 @compiled("contract", "reassoc", inline=True)
-def add_up(factors: Array, columns: Array, first: int, last: int, count: int, sums: Array) -> None:
-    """sums[c] += Σ_j factors[j] columns[c, j], for the columns from first up to last."""
-    for c in range(first, last):
-        row, total = columns[c], 0.0
-        for j in range(count):
-            total += factors[j] * row[j]
-        sums[c] += total
-
-
-@compiled("contract", "reassoc", inline=True)
-def dot(one: Array, other: Array, third: Array, count: int) -> float:
-    """Σ one · other · third."""
-    total = 0.0
-    for j in range(count):
-        total += one[j] * other[j] * third[j]
-    return total
-
-
-@compiled("contract", "reassoc", inline=True)
-def multiply_and_dot(one: Array, other: Array, third: Array, count: int, out: Array) -> float:
-    """out = one · other; Σ out · third."""
+def multiply_and_sum(one: Array, other: Array, count: int, out: Array) -> float:
+    """out = one · other, and its sum."""
     total = 0.0
     for j in range(count):
         product = one[j] * other[j]
         out[j] = product
-        total += product * third[j]
+        total += product
     return total
+
+
+@compiled("contract", "reassoc", inline=True)
+def dot(one: Array, other: Array, count: int) -> float:
+    """Σ one · other."""
+    total = 0.0
+    for j in range(count):
+        total += one[j] * other[j]
+    return total
+
+
+@compiled("contract", "reassoc", inline=True)
+def two_dots(one: Array, other: Array, third: Array, count: int) -> tuple[float, float]:
+    """Σ one · other and Σ one · third."""
+    total, second = 0.0, 0.0
+    for j in range(count):
+        total += one[j] * other[j]
+        second += one[j] * third[j]
+    return total, second
 
 
 # -------------------------------------------------------------------------------------------------------------- slopes
 
 
 @compiled("contract")
-def kernel_slopes(
-    kernel: Kernel, points: Array, query: Array, inverse: float, count: int, weights: Array, room: Array, out: Array
+def radial_slopes(
+    kernel: Kernel, points: Array, query: Array, inverse: float, count: int, factors: Array, room: Array, out: Array
 ) -> None:
-    """out[a] = ∂K/∂ log width of each feature a that narrows the window. Room: (4, BLOCK)."""
-    squares, whole, margins, roots = room[0], room[1], room[2], room[3]
-    features, factor = len(kernel.starts) - 1, inverse * inverse
-    # of the distance: −u K′(u) u_a² / u²
-    squares_of(points, query, 0, kernel.starts[-1], 0.0, factor, count, whole)
-    for a in range(features):
-        slopes = out[a]
-        squares_of(points, query, kernel.starts[a], kernel.starts[a + 1], 0.0, factor, count, squares)
-        if kernel.kind == GAUSSIAN:
-            for j in range(count):
-                slopes[j] = weights[j] * squares[j]
-        elif kernel.kind != COMPACT:
-            for j in range(count):
-                distance = numpy.sqrt(squares[j]) if kernel.product else numpy.sqrt(whole[j])
-                portion = 1.0 if kernel.product else (squares[j] / whole[j] if whole[j] > 0.0 else 0.0)
-                slopes[j] = weights[j] * distance * portion
-        elif kernel.product:
-            for j in range(count):
-                slopes[j] = 1.0
-            multiply_slope(kernel, squares, count, margins, roots, slopes)
-            for b in range(features):
-                if b != a:
-                    squares_of(points, query, kernel.starts[b], kernel.starts[b + 1], 0.0, factor, count, squares)
-                    multiply_compact(kernel, squares, count, margins, roots, slopes)
-        else:
-            for j in range(count):
-                slopes[j] = squares[j] / whole[j] if whole[j] > 0.0 else 0.0
-            multiply_slope(kernel, whole, count, margins, roots, slopes)
+    """out, which is factors · K(u), becomes −factors · K′(u) / u: times u_a², that is ∂K/∂ log width of a feature."""
+    squares = room[0]
+    squares_of(points, query, 0, kernel.starts[-1], 0.0, inverse * inverse, count, squares)
+    if kernel.kind == LAPLACE:
+        for j in range(count):
+            out[j] = out[j] / numpy.sqrt(squares[j]) if squares[j] > 0.0 else 0.0
+    elif kernel.kind == COMPACT:
+        for j in range(count):
+            out[j] = factors[j] / squares[j] if squares[j] > 0.0 else 0.0
+        multiply_slope(kernel, squares, count, room[1], room[2], out)
+
+
+@compiled("contract")
+def product_slopes(
+    kernel: Kernel,
+    points: Array,
+    query: Array,
+    inverse: float,
+    a: int,
+    count: int,
+    factors: Array,
+    weights: Array,
+    room: Array,
+    out: Array,
+) -> None:
+    """out = ∂/∂ log width of feature a of weights = factors · K, K a product over features."""
+    squares, starts, factor = room[0], kernel.starts, inverse * inverse
+    squares_of(points, query, starts[a], starts[a + 1], 0.0, factor, count, squares)
+    if kernel.kind == LAPLACE:
+        for j in range(count):
+            out[j] = weights[j] * numpy.sqrt(squares[j])
+        return
+    for j in range(count):
+        out[j] = factors[j]
+    multiply_slope(kernel, squares, count, room[1], room[2], out)
+    for b in range(len(starts) - 1):
+        if b != a:
+            squares_of(points, query, starts[b], starts[b + 1], 0.0, factor, count, squares)
+            multiply_compact(kernel, squares, count, room[1], room[2], out)
 
 
 @compiled("contract")
 def residuals_of(
-    dual: Array, fit: Array, output: int, columns: Array, basis: Array, count: int, room: Array, out: Array
+    dual: Array, fit: Array, output: int, block: Block, basis: Array, count: int, room: Array, out: Array
 ) -> None:
-    """out = (dual · x) (columns[1 + output] − columns[0] (fit · x)), x = (1, basis)."""
-    weights, values = columns[0], columns[1 + output]
+    """out = weights (dual · x) (values[1 + output] − fit · x), x = (1, basis)."""
+    weights, values, by, height = block.weights, block.values[1 + output], dual[0], fit[0, output]
+    if len(dual) == 1:
+        for j in range(count):
+            out[j] = weights[j] * by * (values[j] - height)
+        return
     for j in range(count):
-        room[j] = dual[0]
-        out[j] = fit[0, output]
+        room[j] = by
+        out[j] = values[j] - height
     for a in range(len(dual) - 1):
         row, by, height = basis[a], dual[1 + a], fit[1 + a, output]
         for j in range(count):
             room[j] += by * row[j]
-            out[j] += height * row[j]
+            out[j] -= height * row[j]
     for j in range(count):
-        out[j] = room[j] * (values[j] - weights[j] * out[j])
+        out[j] *= room[j] * weights[j]
+
+
+@compiled("contract", "reassoc")
+def dot_square(one: Array, x: Array, t: float, count: int) -> float:
+    """Σ one · (x − t)²."""
+    total = 0.0
+    for j in range(count):
+        total += one[j] * (x[j] - t) ** 2
+    return total
 
 
 # --------------------------------------------------------------- for those queries of a tile for which a block matters
@@ -289,7 +315,7 @@ def residuals_of(
 @compiled("contract")
 def add_averages(kernel: Kernel, block: Block, queries: Queries, chosen: Array, room: Array, sums: Array) -> None:
     """Add to sums (n, 1, 2), for a Gaussian or Laplace."""
-    weights, values, points, count, exponents = block.columns[0], block.columns[1], block.points, block.size, room[1]
+    weights, values, points, count, exponents = block.weights, block.values[1], block.points, block.size, room[1]
     for i in chosen:
         query, nearest, inverse = queries.points[i], queries.nearest[i], queries.inverses[i]
         exponents_in(kernel, points, query, inverse, nearest, count, room[0], exponents)
@@ -325,22 +351,30 @@ def add_rows(
     kernel: Kernel, monomials: Monomials, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array
 ) -> None:
     """Add to sums (n, rows, c)."""
-    weights, points, count, columns = work.rows[0], block.points, block.size, block.columns
-    rows, c = len(monomials.parents), len(columns)
+    rows, weights, basis, values = work.rows, work.rows[0], work.basis, block.values
+    points, count, parents, features = block.points, block.size, monomials.parents, monomials.features
     for i in chosen:
-        query, nearest, inverse = queries.points[i], queries.nearest[i], queries.inverses[i]
-        weigh(kernel, points, query, inverse, nearest, count, work.room, weights)
+        query, inverse = queries.points[i], queries.inverses[i]
+        weigh(kernel, points, query, inverse, queries.nearest[i], count, work.room, weights)
         omit(block, queries.left_out[i, 0], queries.left_out[i, 1], 0.0, weights)
-        add_up(weights, columns, 0, c, count, sums[i, 0])
-        if rows > 1:
-            basis_of(monomials.coordinates, points, query, queries.basis[i], count, work.basis)
-        for r in range(1, rows):
-            parent, factor, row = work.rows[monomials.parents[r]], work.basis[monomials.features[r]], work.rows[r]
-            if r < monomials.stored:
-                sums[i, r, 0] += multiply_and_dot(parent, factor, columns[0], count, row)
-                add_up(row, columns, 1, c if r < monomials.value_rows else 1, count, sums[i, r])
+        if len(parents) > 1:
+            basis_of(monomials.coordinates, points, query, queries.basis[i], count, basis)
+        for r in range(monomials.stored):
+            factor = basis[features[r]] if r > 0 else block.weights
+            sums[i, r, 0] += multiply_and_sum(rows[parents[r]], factor, count, rows[r])
+            for c in range(1, len(values) if r < monomials.value_rows else 1):
+                sums[i, r, c] += dot(rows[r], values[c], count)
+        r = monomials.stored
+        while r < len(parents):
+            row = rows[parents[r]]
+            if r + 1 < len(parents) and parents[r + 1] == parents[r]:
+                total, other = two_dots(row, basis[features[r]], basis[features[r + 1]], count)
+                sums[i, r, 0] += total
+                sums[i, r + 1, 0] += other
+                r += 2
             else:
-                sums[i, r, 0] += dot(parent, factor, columns[0], count)
+                sums[i, r, 0] += dot(row, basis[features[r]], count)
+                r += 1
 
 
 @compiled("contract")
@@ -355,23 +389,36 @@ def add_slopes(
     totals: Array,
 ) -> None:
     """Add to fits.slopes, and to totals the sums of weights."""
-    weights, residuals, points, count = work.rows[0], work.room[1], block.points, block.size
-    factors, columns, first = work.factors, block.columns, fits.slopes.shape[1] - (len(work.factors) - 1)
+    points, count, starts, factors, room = block.points, block.size, kernel.starts, work.factors[0], work.room
+    weights, slopes, residuals, products = work.slopes[0], work.slopes[1], work.slopes[2], work.slopes[3]
+    first = fits.slopes.shape[1] - (len(work.factors) - 1)  # of the categorical features
     for i in chosen:
-        query, inverse, slopes = queries.points[i], queries.inverses[i], fits.slopes[i]
-        weigh(kernel, points, query, inverse, queries.nearest[i], count, work.room, weights)
-        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], 0.0, weights)
-        totals[i] += dot(weights, factors[0], columns[0], count)
-        kernel_slopes(kernel, points, query, inverse, count, weights, work.room, work.slopes)
+        query, inverse, out = queries.points[i], queries.inverses[i], fits.slopes[i]
+        low, high = queries.left_out[i, 0], queries.left_out[i, 1]
+        weigh(kernel, points, query, inverse, queries.nearest[i], count, room, weights)
+        omit(block, low, high, 0.0, weights)
+        multiply(weights, factors, count, slopes)
+        totals[i] += dot(slopes, block.weights, count)
+        if kernel.kind != GAUSSIAN and not kernel.product:
+            radial_slopes(kernel, points, query, inverse, count, factors, room, slopes)
         if fits.duals.shape[1] > 1:
             basis_of(monomials.coordinates, points, query, queries.basis[i], count, work.basis)
-        for output in range(slopes.shape[1]):
-            residuals_of(fits.duals[i], fits.fits[i], output, columns, work.basis, count, work.room[0], residuals)
-            omit(block, queries.left_out[i, 0], queries.left_out[i, 1], 0.0, residuals)
-            for a in range(len(fits.features)):
-                slopes[fits.features[a], output] += dot(work.slopes[a], factors[0], residuals, count)
-            for k in range(len(factors) - 1):
-                slopes[first + k, output] += dot(weights, factors[1 + k], residuals, count)
+        for output in range(out.shape[1]):
+            residuals_of(fits.duals[i], fits.fits[i], output, block, work.basis, count, room[0], residuals)
+            omit(block, low, high, 0.0, residuals)
+            for k in range(len(work.factors) - 1):
+                multiply(residuals, work.factors[1 + k], count, products)
+                out[first + k, output] += dot(weights, products, count)
+            if not kernel.product:
+                multiply(slopes, residuals, count, products)
+            for a in range(len(starts) - 1):
+                if kernel.product:
+                    product_slopes(kernel, points, query, inverse, a, count, factors, slopes, room, products)
+                    out[fits.features[a], output] += dot(products, residuals, count)
+                else:
+                    for k in range(starts[a], starts[a + 1]):
+                        total = dot_square(products, points[k], query[k], count)
+                        out[fits.features[a], output] += inverse * inverse * total
 
 
 @compiled("contract")

@@ -126,18 +126,15 @@ def plan(
 
 @compiled()
 def block_of(wanted: int, blocks: Blocks, b: int, tables: Tables, codes: Array, work: Work) -> Block:
-    """Block b for a tile of queries with these codes."""
-    count, columns, single = blocks.counts[b], blocks.columns[b], b if wanted == SINGLE else 0
+    """Block b for a tile of queries with these codes; for slopes, its weights are without the tables' factors."""
+    count, weights, single = blocks.counts[b], blocks.columns[b, 0], b if wanted == SINGLE else 0
     if len(codes) > 0:
         gather(tables, codes, blocks.codes[b], count, wanted == SLOPES, work.factors)
         if wanted != SLOPES:
-            columns = work.columns
-            for c in range(len(columns)):
-                multiply(blocks.columns[b, c], work.factors[0], count, columns[c])
-    singles = blocks.single_points[single], blocks.single_columns[single]
-    return Block(
-        blocks.points[b], columns, blocks.indices[b], blocks.ranks, b * blocks.points.shape[2], count, *singles
-    )
+            multiply(weights, work.factors[0], count, work.weights)
+            weights = work.weights
+    begin, singles = b * blocks.points.shape[2], (blocks.single_points[single], blocks.single_columns[single])
+    return Block(blocks.points[b], weights, blocks.columns[b], blocks.indices[b], blocks.ranks, begin, count, *singles)
 
 
 @compiled()
@@ -216,6 +213,6 @@ def nearest_weights(
             exponents_in(kernel, block.points, point, inverse, 0.0, block.size, work.room[0], exponents)
             omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
             for j in range(block.size):
-                if factors[0, j] > 0.0 and block.columns[0, j] > 0.0:
+                if factors[0, j] > 0.0 and block.weights[j] > 0.0:
                     best = min(best, -exponents[j] * numpy.log(2.0) - numpy.log(factors[0, j]))
         nearest[i] = best

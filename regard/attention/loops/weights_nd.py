@@ -99,12 +99,12 @@ def powers_of_two(exponents: Array, count: int, out: Array) -> None:
 
 @compiled("contract", "reassoc", inline=True)
 def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
-    """Σ 2^exponents · weights and Σ 2^exponents · values, with nothing stored on the way."""
+    """Σ 2^exponents · weights and Σ 2^exponents · weights · values, with nothing stored on the way."""
     total, other = 0.0, 0.0
     for j in range(count):
-        power = power_of_two(exponents[j])
-        total += power * weights[j]
-        other += power * values[j]
+        weight = power_of_two(exponents[j]) * weights[j]
+        total += weight
+        other += weight * values[j]
     return total, other
 
 
@@ -113,9 +113,9 @@ def add_single_powers_of_two(exponents: Array, count: int, weights: Array, value
     """The same in float32."""
     total, other = numpy.float32(0), numpy.float32(0)
     for j in range(count):
-        power = single_power_of_two(exponents[j])
-        total += power * weights[j]
-        other += power * values[j]
+        weight = single_power_of_two(exponents[j]) * weights[j]
+        total += weight
+        other += weight * values[j]
     return float(total), float(other)
 
 
