@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
-FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Attribution Bilinear Block Cosine Dot Encoder Entmax
-    FeedForward FolderError ImageAttentionDisplay Kernel KernelRegressionDisplay KernelRegressor LanguageModel Mask
-    MultiHead Normalizer ResNet Sampling Score Separable Seq2Seq Sigmoid Softmax Sparsemax TrainingWidthsDisplay
-    Transformer ViT alibi attend average_pool bias capture causal drop explore find_heads intervene keep lengths load
-    load_capture masked_softmax max_pool relative segments summarize t5_buckets train visible weights window"""
+FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Attribution Bilinear Block Cosine Dot Encoder
+    Entmax FeedForward FolderError ImageAttentionDisplay Kernel KernelClassifier KernelRegressionDisplay
+    KernelRegressor LanguageModel Mask MultiHead Normalizer ResNet Sampling Score Separable Seq2Seq Sigmoid Softmax
+    Sparsemax TrainingWidthsDisplay Transformer ViT alibi attend average_pool bias capture causal drop explore
+    find_heads intervene keep lengths load load_capture masked_softmax max_pool relative segments summarize
+    t5_buckets train visible weights window"""
 NAMES = FROZEN.split()
 
 

@@ -1,14 +1,17 @@
 """Kernel sums over one feature, in O((n + m) log n): with sorted samples, the cost of a query does not grow with them.
 
-    sums[i, k, c] = Σ_j K(|v|) · v^k · columns[j, c],        v = (x_j − query_i) / width
+    sums[i, k, c] = Σ_j K(|v|) · v^k · columns[j, c],        v = (x_j − query_i) / width,  k = 0 … order
 
-up to one positive factor per query, which is 1 where a sample is at v = 0: what is wanted of them is their ratios.
+up to one positive factor per query, as K may underflow, and what is wanted of sums are their ratios: K is relative to
+that of the nearest sample, for Laplace always, for the Gaussian where that is more than NEAR widths away. (So the
+factors of K, of its square and of its slope go together.) Instead of K there may stand its square, for variances, or
+−|v| K′(|v|), its slope by the log of the width. What weighs less than 1e-16 of the nearest sample may be left out.
 Three ways, each with its loops: the Gaussian by moments of cells, polynomials on |v| ≤ 1 by running moments, Laplace by
 running products. The cosine kernel counts as a polynomial: of degree 22 it is exact to the last bit.
 
-Shapes: x (m,) and queries (n,), both sorted · columns (m, c), the first of them weights that are not negative.
-Each query comes with its neighbours: samples up to index `left` are not to its right, samples from index `right` on are
-not to its left. Where right − left = 2, the sample between is the query itself, and is left out of the sums.
+Shapes: x (m,), sorted · queries (n,) · columns (m, c), the first of them weights that are not negative.
+In the loops queries are sorted, and each comes with its neighbours: samples up to index `left` are not to its right,
+samples from index `right` on are not to its left, and those between the two are left out of its sums.
 """
 
 from __future__ import annotations
@@ -22,18 +25,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.attention.gaussian_1d import NEAR, GaussianSums
+from regard.attention.points_1d import Points, Queries, cell_starts, in_given_width, sorted_queries
+from regard.attention.sorting import sort_numbers
 from regard.attention.threads import load_kernels, parallel_for
+from regard.attention.windows_1d import KINDS, WindowKernel, Windows1D
 
-__all__ = ["POLYNOMIALS", "Estimate", "Samples1D", "average_1d", "in_powers_of_margin", "slope_coefficients"]
+__all__ = ["POLYNOMIALS", "Form", "Samples1D", "average_1d", "in_powers_of_margin", "slope_coefficients"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
-# What the sums are for: local averages need K; local lines K, K v and K v²; the slope of averages by the log of the
-# width needs K and −|v| K′(|v|).
-Estimate = Literal["average", "linear", "slope"]
-ROWS: dict[Estimate, int] = {"average": 1, "linear": 3, "slope": 2}
+Form = Literal["kernel", "squared", "slope"]
 
-TERMS = 20  # of a cell's moments
 # K(|v|) = Σ_p coefficients[p] |v|^p on |v| ≤ 1
 POLYNOMIALS: dict[str, list[float]] = {
     "boxcar": [1],
@@ -44,121 +47,165 @@ POLYNOMIALS: dict[str, list[float]] = {
     "tricube": [1, 0, 0, -3, 0, 0, 3, 0, 0, -1],
     "cosine": [0 if p % 2 else (-1) ** (p // 2) * (math.pi / 2) ** p / math.factorial(p) for p in range(23)],
 }
+MANY_POWERS = 12  # from as many on, running moments keep their digits in blocks of a quarter of a width, not half
 
 
-class Queries(NamedTuple):
-    """Sorted queries and their neighbours among the samples, as described above."""
+class Expansion(NamedTuple):
+    """A kernel that is a polynomial of |v| (loops/sums_1d_polynomial.py), and where to expand it about a block."""
 
-    at: Array
-    lefts: Indices
-    rights: Indices
-
-
-class Points(NamedTuple):
-    """Sorted, distinct samples x (m,), their columns (m, c) and the kernel's width."""
-
-    x: Array
-    columns: Array
-    width: float
-
-
-class Cells(NamedTuple):
-    """Neighbouring samples grouped for the Gaussian (loops/sums_1d_gaussian.py)."""
-
-    starts: Indices
-    centres: Array
-    moments: Array
+    coefficients: Array  # in powers of |v|
+    by_margin: Array  # in powers of 1 − |v|
+    lowest: int  # power of |v|
+    work: Array  # (terms + 1,)
+    sizes: Array  # (1 + order / 2,)
 
 
 class Samples1D:
-    """Sorted samples x (m,) with their columns (m, c), of which sums can be taken. Equal samples count as one."""
+    """Sorted samples x (m,) with their columns (m, c), of which sums can be taken."""
 
     def __init__(self, x: Array, columns: Array) -> None:
-        # The first sample at each x; NaN differs from everything, so sample 0 is one.
+        x, columns = _as_loops_want(x), _as_loops_want(columns)
+        self._all = _Sums(x, columns)
+        # Equal samples count as one. The first at each x; NaN differs from everything, so sample 0 is one.
         self._first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
-        self._columns = columns
-        self._x, self._columns_at_x = x[self._first], numpy.add.reduceat(columns, self._first)
-        self._cells: tuple[float, Cells] | None = None  # of the width that was used last
+        self._places = self._all
+        if len(self._first) < len(x):
+            self._places = _Sums(x[self._first], numpy.add.reduceat(columns, self._first))
+        self._windows: tuple[str, float, Windows1D] | None = None  # of the kernel and the width that were used last
 
-    def sums(self, kernel: str, width: float, queries: Array, estimate: Estimate = "average") -> Array:
-        """The sums above, for sorted queries (n,)."""
-        rights = numpy.searchsorted(self._x, queries)
-        return self._sums(kernel, width, Queries(queries, rights - 1, rights), estimate)
+    def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
+        """The sums above (n, order + 1, c), for queries (n,) in any order."""
+        return self._places.sums_at(kernel, width, _as_loops_want(queries), order, form)
 
     def sums_of_others(
-        self, kernel: str, width: float, estimate: Estimate = "average", left_out: Array | None = None
+        self,
+        kernel: str,
+        width: float,
+        order: int = 0,
+        form: Form = "kernel",
+        left_out: Array | None = None,
+        block: int = 0,
     ) -> Array:
-        """The sums above, at every sample over the others; left_out (m, c): its own columns, if not all of them."""
-        columns, first = self._columns, self._first
-        left_out = columns if left_out is None else left_out
+        """The sums above (m, order + 1, c), at every sample over the others.
+
+        left_out (m, c): a sample's own columns as they are taken out, if not all of them. block: how many neighbours on
+        each side, in the sorted order, are left out as well.
+        """
+        left_out = self._all.columns if left_out is None else left_out
+        if block:
+            return self._sums_beyond(kernel, width, order, form, left_out, block)
+        columns, first = self._all.columns, self._first
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
         # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
-        alone = (counts == 1) & (columns[first, 0] <= left_out[first, 0])
-        queries = Queries(self._x, index - 1, numpy.where(alone, index + 1, index))
-        sums = numpy.repeat(self._sums(kernel, width, queries, estimate), counts, axis=0)
-        shared = numpy.repeat(~alone, counts)
-        sums[shared, 0] -= left_out[shared]  # K(0) = 1
+        # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/layers.py.)
+        alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
+        queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index), index)
+        sums = self._places.sums(kernel, width, queries, order, form)
+        if alone.all():
+            return sums
+        sums = numpy.repeat(sums, counts, axis=0)
+        if form != "slope":  # K(0) = 1, but its slope is 0
+            shared = numpy.repeat(~alone, counts)
+            sums[shared, 0] -= left_out[shared]
         return sums
 
-    def _sums(self, kernel: str, width: float, queries: Queries, estimate: Estimate) -> Array:
-        points = Points(self._x, self._columns_at_x, width)
+    def window(self, kernel: str, width: float, queries: Array, share: float = 0.9) -> tuple[Array, Array, Array]:
+        """(effective, low, high), (n,) each, for queries in any order: windows_1d.py."""
+        if self._windows is None or self._windows[:2] != (kernel, width):
+            coefficients, by_margin = _kernel_polynomial(kernel if kernel in POLYNOMIALS else "boxcar", "kernel")
+            width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
+            described = WindowKernel(KINDS.get(kernel, 2), width_or_none, coefficients, by_margin)
+            self._windows = kernel, width, Windows1D(self._all.x, self._all.columns[:, 0], described)
+        return self._windows[2](_as_loops_want(queries), share)
+
+    def _sums_beyond(self, kernel: str, width: float, order: int, form: Form, left_out: Array, block: int) -> Array:
+        """At every sample, without the `block` neighbours on each side. Equal samples are left out one by one."""
+        x, columns, index = self._all.x, self._all.columns, numpy.arange(len(self._all.x))
+        queries = Queries(x, numpy.maximum(index - block - 1, -1), numpy.minimum(index + block + 1, len(x)), index)
+        sums = self._all.sums(kernel, width, queries, order, form)
+        kept = numpy.flatnonzero((columns != left_out).any(1))  # something of these remains, at v = 0
+        if len(kept):
+            beyond = numpy.pad(x, 1, constant_values=(-numpy.inf, numpy.inf))
+            nearest = numpy.minimum(x - beyond[queries.lefts + 1], beyond[queries.rights + 1] - x)[kept] / width
+            sums[kept] *= _relative_to(kernel, form, nearest)[:, None, None]
+            if form != "slope":
+                sums[kept, 0] += columns[kept] - left_out[kept]
+        return sums
+
+
+def _as_loops_want(array: Array) -> Array:
+    """Contiguous and writeable: loops are compiled anew for every other layout."""
+    return numpy.require(array, requirements=["C", "W"])
+
+
+class _Sums:
+    """Sums over sorted samples x (m,) with columns (m, c)."""
+
+    def __init__(self, x: Array, columns: Array) -> None:
+        self.x, self.columns, self._gaussian = x, columns, GaussianSums(x, columns)
+
+    def sums_at(self, kernel: str, width: float, queries: Array, order: int, form: Form) -> Array:
+        """For queries in any order."""
         if kernel == "gaussian":
-            if self._cells is None or self._cells[0] != width:
-                self._cells = width, _gaussian_cells(points)
-            return _gaussian(points, self._cells[1], queries, estimate)
-        if kernel in POLYNOMIALS:
-            return _polynomial(POLYNOMIALS[kernel], points, queries, estimate)
-        return {"laplace": _laplace, "constant": _constant}[kernel](points, queries, estimate)
+            return self._gaussian.sums_at(width, queries, order, form)
+        return self.sums(kernel, width, sorted_queries(self.x, queries), order, form)
+
+    def sums(self, kernel: str, width: float, queries: Queries, order: int, form: Form) -> Array:
+        """For sorted queries that come with their neighbours."""
+        points = Points(self.x, self.columns, width, NEAR)
+        if kernel == "gaussian":
+            return self._gaussian.sums(width, queries, order, form)
+        if kernel == "laplace":
+            return _laplace(points, queries, order, form)
+        if kernel == "constant":
+            return _constant(points, queries, order) * (form != "slope")
+        return _polynomial(kernel, form, points, queries, order)
 
 
-def _gaussian_cells(points: Points) -> Cells:
-    starts, c = _cell_starts(points.x, points.width), points.columns.shape[1]
-    cells = Cells(starts, numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, c, TERMS)))
-    loop = partial(load_kernels("sums_1d_gaussian").cell_moments, points, cells)
-    parallel_for(loop, len(cells.centres), points.columns.size * TERMS)
-    return cells
+def _relative_to(kernel: str, form: Form, nearest: Array) -> Array:
+    """What sums are relative to where the nearest sample is so many widths away."""
+    power = 2 if form == "squared" else 1
+    if kernel == "gaussian":
+        return numpy.where(nearest > NEAR, numpy.exp(-power * nearest * nearest / 2), 1.0)
+    return numpy.exp(-power * nearest) if kernel == "laplace" else numpy.ones_like(nearest)
 
 
-def _gaussian(points: Points, cells: Cells, queries: Queries, estimate: Estimate) -> Array:
-    loops, n, c = load_kernels("sums_1d_gaussian"), len(queries.at), points.columns.shape[1]
-    groups = _cell_starts(queries.at, points.width)
-    sums = numpy.empty((n, 1 if estimate == "average" else 3, c))
-    counts = numpy.zeros(n, dtype=numpy.int64)
-
-    def loop_sums(start: int, stop: int) -> None:
-        work, total = numpy.empty((2, TERMS)), numpy.empty((c, TERMS))
-        loops.gaussian_sums(queries, groups, points, cells, counts, sums, work, total, start, stop)
-
-    # A query's series, and for each group some twenty cells to translate
-    parallel_for(loop_sums, len(groups) - 1, TERMS * (sums.size + 20 * TERMS * c * len(groups)))
-    remaining = numpy.flatnonzero(counts)
-
-    def loop_remaining(start: int, stop: int) -> None:
-        sides, at_nodes = numpy.empty((2, *sums.shape[1:])), numpy.empty((loops.NODES, 2, *sums.shape[1:]))
-        loops.remaining_sums(queries, remaining, counts, points, sums, sides, at_nodes, start, stop)
-
-    if len(remaining):
-        parallel_for(loop_remaining, len(remaining), 1000 * len(remaining))  # each visits a hundred samples or so
-    return sums[:, [0, 2]] if estimate == "slope" else sums  # −|v| K′ = v² K
-
-
-def _polynomial(coefficients: list[float], points: Points, queries: Queries, estimate: Estimate) -> Array:
-    if estimate == "slope":
-        kernel_and_slope = (coefficients, slope_coefficients(coefficients))
-        return numpy.concatenate([_polynomial(powers, points, queries, "average") for powers in kernel_and_slope], 1)
-    loops, c = load_kernels("sums_1d_polynomial"), points.columns.shape[1]
-    kernel, by_margin = numpy.array(coefficients, dtype=numpy.float64), in_powers_of_margin(coefficients)
-    starts = _cell_starts(points.x, points.width / 2)
-    running = numpy.empty((len(points.x), c, len(kernel) + ROWS[estimate] - 1))
+def _polynomial(kernel: str, form: Form, points: Points, queries: Queries, order: int) -> Array:
+    loops, c, rows = load_kernels("sums_1d_polynomial"), points.columns.shape[1], order + order % 2 + 1
+    coefficients, by_margin = _kernel_polynomial(kernel, form)
+    terms = len(coefficients) + rows - 1
+    starts = cell_starts(points.x, points.width / (4 if terms > MANY_POWERS else 2))
+    running = numpy.empty((len(points.x), c, terms))
     parallel_for(partial(loops.running_moments, points, starts, running), len(starts) - 1, running.size)
-    sums = numpy.empty((len(queries.at), ROWS[estimate], c))
+    sums = numpy.empty((len(queries.at), rows, c))
+    lowest = int(numpy.flatnonzero(coefficients)[0]) if coefficients.any() else 0
 
     def loop(start: int, stop: int) -> None:
-        work = numpy.empty(running.shape[2] + 1)
-        loops.polynomial_sums(queries, points, starts, running, kernel, by_margin, sums, work, start, stop)
+        work = Expansion(coefficients, by_margin, lowest, numpy.empty(terms + 1), numpy.empty(1 + rows // 2))
+        loops.polynomial_sums(queries, points, starts, running, work, sums, start, stop)
 
     parallel_for(loop, len(queries.at), sums.size * 64)
-    return sums
+    return sums[:, : order + 1]
+
+
+def _kernel_polynomial(kernel: str, form: Form) -> tuple[Array, Array]:
+    """A polynomial kernel, its square or its slope: in powers of |v| and in powers of 1 − |v|."""
+    coefficients = POLYNOMIALS[kernel]
+    if form == "squared":
+        coefficients = _cosine_squared() if kernel == "cosine" else list(numpy.convolve(coefficients, coefficients))
+    elif form == "slope":
+        coefficients = slope_coefficients(coefficients)
+    by_margin = in_powers_of_margin(coefficients)
+    if kernel == "cosine" and form != "slope":
+        by_margin[0] = 0.0  # up to a rounding error; and beside it so is what is near the edge
+        by_margin[1] = 0.0 if form == "squared" else by_margin[1]
+    return numpy.array(coefficients, dtype=numpy.float64), by_margin
+
+
+def _cosine_squared() -> list[float]:
+    """cos²(π/2 |v|) = ½ + ½ cos(π |v|), to the last bit."""
+    powers = [0 if p % 2 else (-1) ** (p // 2) * math.pi**p / math.factorial(p) / 2 for p in range(33)]
+    return [1.0, *powers[1:]]
 
 
 def slope_coefficients(coefficients: list[float]) -> list[float]:
@@ -174,37 +221,38 @@ def in_powers_of_margin(coefficients: list[float]) -> Array:
     )
 
 
-def _laplace(points: Points, queries: Queries, estimate: Estimate) -> Array:
-    loops, c = load_kernels("sums_1d_laplace"), points.columns.shape[1]
-    from_left, from_right = (numpy.empty((len(points.x), ROWS[estimate], c)) for _ in range(2))
+def _laplace(points: Points, queries: Queries, order: int, form: Form) -> Array:
+    if form == "squared":
+        return _laplace(points._replace(width=points.width / 2), queries, order, "kernel") * in_given_width(2, order)
+    lift = int(form == "slope")  # |v| K
+    loops, c, rows = load_kernels("sums_1d_laplace"), points.columns.shape[1], order + lift + 1
+    from_left, from_right = (numpy.empty((len(points.x), rows, c)) for _ in range(2))
     loops.run(points, 1, from_left)
     loops.run(points, -1, from_right)
-    sums = numpy.empty((len(queries.at), ROWS[estimate], c))
-    signed = estimate == "linear"  # v K, where the slope −|v| K′ is |v| K
-    loop = partial(loops.laplace_sums, queries, points, from_left, from_right, signed, sums)
+    sums = numpy.empty((len(queries.at), order + 1, c))
+
+    def loop(start: int, stop: int) -> None:
+        work = numpy.empty((rows, c))
+        loops.laplace_sums(queries, points, from_left, from_right, lift, sums, work, start, stop)
+
     parallel_for(loop, len(queries.at), sums.size * 16)
     return sums
 
 
-def _constant(points: Points, queries: Queries, estimate: Estimate) -> Array:
-    """Every sample counts the same: moments of all samples, about their mean first, so that nothing cancels."""
-    x, columns, width = points
+def _constant(points: Points, queries: Queries, order: int) -> Array:
+    """Every sample counts the same: moments from both ends up to a query, about the mean first; nothing cancels."""
+    x, columns, width, _ = points
     centre = x.mean()
-    centred, at = (x - centre) / width, (queries.at - centre) / width
-    sums = numpy.zeros((len(at), ROWS[estimate], columns.shape[1]))
-    moments = [(centred**k) @ columns for k in range(3 if estimate == "linear" else 1)]
-    for k in range(len(moments)):
-        sums[:, k] = sum(math.comb(k, a) * numpy.outer((-at) ** (k - a), moments[a]) for a in range(k + 1))
-    left_out = queries.rights - queries.lefts == 2
-    sums[left_out, 0] -= columns[queries.lefts[left_out] + 1]
-    return sums
-
-
-def _cell_starts(x: Array, width: float) -> Indices:
-    """The index of each cell's first number, and one more entry for the end."""
-    starts = numpy.empty(len(x) + 1, dtype=numpy.int64)
-    count = load_kernels("sums_1d_gaussian").group_cells(x, width, starts)
-    return starts[: count + 1].copy()
+    powers = ((x - centre) / width)[:, None] ** numpy.arange(order + 1)
+    moments = numpy.pad(powers[:, :, None] * columns[:, None], ((1, 1), (0, 0), (0, 0)))  # (m + 2, order + 1, c)
+    sums: Array = moments.cumsum(0)[queries.lefts + 1] + moments[::-1].cumsum(0)[len(x) - queries.rights]
+    tau = ((queries.at - centre) / width)[:, None]
+    for a in range(order):  # z becomes v = z − τ
+        for k in range(order, a, -1):
+            sums[:, k] -= tau * sums[:, k - 1]
+    in_place = numpy.empty_like(sums)
+    in_place[queries.rows] = sums
+    return in_place
 
 
 # ------------------------------------------------------------------------------------------------------ as attention
@@ -230,10 +278,10 @@ def average_1d(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: fl
     output = value.new_empty(*query.shape[:-1], value.shape[-1])
     for head in numpy.ndindex(*query.shape[:2]):
         rows, keys, values = (tensor[head].double().numpy() for tensor in (query, key, value))
-        key_order, row_order = (numpy.argsort(points[:, 0], kind="stable") for points in (keys, rows))
-        columns = numpy.hstack([numpy.ones_like(keys), values])[key_order]
-        sums = Samples1D(keys[key_order, 0], columns).sums(kernel, width, rows[row_order, 0])[:, 0]
-        output[head][torch.from_numpy(row_order)] = torch.from_numpy(sums[:, 1:] / sums[:, :1]).to(value.dtype)
+        x, order = sort_numbers(keys[:, 0])
+        columns = numpy.hstack([numpy.ones_like(keys), values])[order]
+        sums = Samples1D(x, columns).sums(kernel, width, rows[:, 0])[:, 0]
+        output[head] = torch.from_numpy(sums[:, 1:] / sums[:, :1])
     return output
 
 

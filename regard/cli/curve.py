@@ -1,7 +1,10 @@
 """`regard curve`."""
 
 import json
+import re
 import sys
+import warnings
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -9,38 +12,63 @@ import click
 from regard.cli.options import PATH, json_flag
 
 KERNELS = "gaussian, laplace, constant, boxcar, triangular, epanechnikov, biweight, triweight, tricube or cosine"
+RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
+FITS = ("average", "line", "parabola", "cubic")  # by degree
+LEVEL = "0.95"
 
 
 class CurveCommand(click.Command):
-    """A command whose option --x takes all words up to the next option, which click's options cannot."""
+    """A command whose option --x takes all words up to the next option, and --band a number or none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`--x a b` becomes `--x a --x b`."""
+        """`--x a b` becomes `--x a --x b`, and `--band` without a number `--band 0.95`."""
         words: list[str] = []
         columns = False  # whether the words are those of --x
-        for word in args:
+        for word, following in pairwise([*args, ""]):
             if columns and not word.startswith("-") and words[-1] != "--x":
                 words.append("--x")
             elif word.startswith("-"):
                 columns = word == "--x"
             words.append(word)
+            if word == "--band" and not re.fullmatch(r"[\d.]+", following):
+                words.append(LEVEL)
         return super().parse_args(ctx, words)
 
 
-@click.command("curve", cls=CurveCommand, epilog="Example: regard curve cars.csv --x weight --y consumption")
-@click.argument("file", type=PATH, required=False, help="CSV file; or parquet, where pyarrow is installed.")
-@click.option("--x", metavar="COL [COL...]", multiple=True, help="Columns to predict from.")
+@click.command("curve", cls=CurveCommand, epilog="Example: regard curve sales.csv --x date --y revenue --by region")
+@click.argument(
+    "file", type=PATH, required=False, help="CSV file in any common form; parquet, with pyarrow; or - for stdin."
+)
+@click.option("--x", metavar="COL [COL...]", multiple=True, help="Columns to predict from: numbers, dates or text.")
 @click.option("--y", metavar="COL", help="Column to predict.")
+@click.option("--by", metavar="COL", help="Column of groups, each of which gets its own curve in one picture.")
+@click.option("--weights", metavar="COL", help="Column that says how much each row matters.")
+@click.option("--log-x", is_flag=True, help="Fit on log10 of x; bandwidths are then in powers of ten.")
+@click.option("--log-y", is_flag=True, help="Fit the log of y: the curve is then closer to a median than to a mean.")
+@click.option(
+    "--band", "level", metavar="[LEVEL]", type=float, default=LEVEL, help="Level of the confidence band of the curve."
+)
+@click.option("--no-band", is_flag=True, help="Draw and write no band.")
 @click.option("--kernel", metavar="NAME", default="gaussian", help=f"Kernel: {KERNELS}.")
+@click.option("--degree", type=click.IntRange(0, 3), default=0, help="Degree of the local fit: 0 an average, 1 a line.")
+@click.option("--rule", type=click.Choice(RULES), help="How the bandwidth is chosen; default: loo, leave-one-out.")
 @click.option(
     "--bandwidth",
-    metavar="RULE",
-    default="loo",
-    help="Bandwidth: loo (least leave-one-out error), gradient, silverman, or numbers joined by commas, one a column.",
+    metavar="NUMBERS",
+    help="Bandwidth: numbers joined by commas, one a column; of dates in days, or such as 2w, 7d, 12h, 30min.",
 )
-@click.option("--degree", type=click.Choice([0, 1]), default=0, help="Degree of the local fit: 0 an average, 1 a line.")
+@click.option("--robust", metavar="N", type=int, default=0, help="Iterations that let outliers count less.")
 @click.option(
-    "--predictions", metavar="CSV", type=PATH, help="File for the predictions; default: FILE-predictions.csv."
+    "--block", metavar="N", type=int, default=0, help="Neighbours on each side that leave-one-out leaves out."
+)
+@click.option("--day-first/--month-first", default=None, help="Which is first in dates such as 03/04/2019.")
+@click.option("--decimal", type=click.Choice([".", ","]), help="What separates decimals in numbers such as 1,234.")
+@click.option("--encoding", metavar="NAME", help="Encoding of the file, such as gb18030, where it is not found out.")
+@click.option(
+    "--predictions",
+    metavar="CSV",
+    type=PATH,
+    help="File for the rows with their predictions and band; default: FILE-predictions.csv.",
 )
 @click.option(
     "--picture",
@@ -48,48 +76,85 @@ class CurveCommand(click.Command):
     type=PATH,
     help="File for the picture (.png, .svg, .pdf or .html); default: FILE-curve.png.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace files that are there; otherwise new ones get a number.")
 @json_flag
-def command(bandwidth: str, as_json: bool, **options: Any) -> None:
-    """Draw a smooth curve through columns of a file.
+def command(
+    bandwidth: str | None, rule: str | None, level: float, no_band: bool, as_json: bool, **options: Any
+) -> None:
+    """Draw a smooth curve, with its confidence band, through columns of a file.
 
-    Its bandwidth is chosen by leave-one-out unless it is given. Without a file: the noisy curve of the notes.
+    Dates, decimal commas, currencies, encodings and the like are understood, and what was understood is said. Columns
+    may be left out where there is only one choice. Without a file: the noisy curve of the notes.
     """
     from regard.progress import ProgressBar
     from regard.view.curve import fit_curve
 
-    with ProgressBar() as bar:
-        curve = fit_curve(bandwidth=_bandwidth(bandwidth), progress=bar.stage, **options)
-    report, table = curve.to_dict(), curve.table
-    if table.left_out:
-        count = f"{table.left_out} of {table.left_out + len(table.rows)} rows"
-        line = f"which miss a value (the first: line {table.first_left_out})"
-        print(f"regard: {curve.file}: left out {count}, {line}", file=sys.stderr)
+    if bandwidth is not None and rule is not None:
+        raise click.UsageError("give --bandwidth or --rule, not both")
+    chosen = (rule or "loo") if bandwidth is None else _bandwidth(bandwidth)
+    with ProgressBar() as bar, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        fit = fit_curve(bandwidth=chosen, level=None if no_band else level, progress=bar.stage, **options)
+        report = fit.to_dict()
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        print(f"regard: {message}", file=sys.stderr)
     print(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
-def _bandwidth(text: str) -> str | list[float]:
+def _bandwidth(text: str) -> str | list[float | str]:
+    """A rule, or numbers, some perhaps with a unit."""
+    parts = text.split(",")
     try:
-        return [float(number) for number in text.split(",")]
+        return [part if re.fullmatch(r"[\d.]+(w|d|h|min|s)", part) else float(part) for part in parts]
     except ValueError:
         return text
 
 
 def _text(report: dict[str, Any]) -> str:
-    def by_column(numbers: dict[str, float]) -> str:
-        if len(numbers) == 1:
-            return f"{next(iter(numbers.values())):.4g}"
-        return ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
-
+    by = f", by {report['by']}" if report["by"] else ""
     source = report["file"] or "the noisy curve of the notes"
-    window = report["window"]
-    lines = {
-        "data": f"{source}: {report['y']} by {', '.join(report['x'])}, {report['rows']} rows",
-        "kernel": f"{report['kernel']}, local {'line' if report['degree'] else 'average'}",
-        "bandwidth": by_column(report["bandwidth"]),
-        "leave-one-out R²": "unknown (one row)" if report["loo_r2"] is None else f"{report['loo_r2']:.4f}",
-        "window": f"{window['effective']:.3g} samples count; "
-        f"90 % of the weight within {by_column(window['interval'])} (medians)",
-        "predictions": report["predictions"],
-        "picture": report["picture"],
-    }
-    return "\n".join(f"{name:<17} {text}" for name, text in lines.items())
+    lines = [
+        ("read", report["read"] if report["file"] else ""),
+        ("chosen", f"{report['chosen']}: there is no other choice" if report["chosen"] else ""),
+        ("data", f"{source}: {report['y']} by {', '.join(report['x'])}{by}, {report['rows']} rows"),
+        ("kernel", f"{report['kernel']}, local {FITS[report['degree']]}"),
+        ("scale", f"log {report['y']}: the curve is closer to a median than to a mean" if report["log_y"] else ""),
+        *(_lines_of_groups(report) if report["by"] else _lines_of_fit(report, report)),
+        ("predictions", report["predictions"]),
+        ("picture", report["picture"]),
+        ("renamed", "because files were there; --overwrite replaces them" if report["renamed"] else ""),
+    ]
+    return "\n".join(f"{name:<17} {text}" for name, text in lines if text)
+
+
+def _lines_of_fit(fit: dict[str, Any], report: dict[str, Any]) -> list[tuple[str, str]]:
+    window = fit["window"]
+    within = _by_column(window["interval"], report)
+    return [
+        ("bandwidth", _by_column(fit["bandwidth"], report)),
+        ("leave-one-out R²", "unknown" if fit["loo_r2"] is None else f"{fit['loo_r2']:.4f}"),
+        (
+            "window",
+            f"{window['effective']:.3g} samples count"
+            + (f"; 90 % of the weight within {within} (medians)" if within else ""),
+        ),
+    ]
+
+
+def _lines_of_groups(report: dict[str, Any]) -> list[tuple[str, str]]:
+    width = max(map(len, report["groups"]))
+    lines = []
+    for label, group in report["groups"].items():
+        (_, bandwidth), (_, score), _ = _lines_of_fit(group, report)
+        lines.append((label, f"{group['rows']} rows, bandwidth {bandwidth}, leave-one-out R² {score}"))
+    return [("" if index else "groups", f"{label:<{width}}  {text}") for index, (label, text) in enumerate(lines)]
+
+
+def _by_column(numbers: dict[str, float | None], report: dict[str, Any]) -> str:
+    from regard.view.regression_drawing import width_text
+
+    scales = {name: "dates" if name in report["dates"] else "log" if report["log_x"] else "" for name in numbers}
+    texts = {name: width_text(number, scales[name]) for name, number in numbers.items() if number is not None}
+    if len(numbers) == 1:
+        return "".join(texts.values())
+    return ", ".join(f"{name} {text}" for name, text in texts.items())

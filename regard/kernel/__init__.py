@@ -1,5 +1,7 @@
-"""Nadaraya–Watson regression: fast kernel sums, and the estimator that stands on them."""
+"""Nadaraya–Watson regression: fast kernel sums, and the estimators that stand on them."""
 
-from regard.kernel.regressor import KernelRegressor, Window
+from regard.kernel.classifier import KernelClassifier
+from regard.kernel.estimator import BandwidthWarning, Window
+from regard.kernel.regressor import Interval, KernelRegressor, PartialDependence
 
-__all__ = ["KernelRegressor", "Window"]
+__all__ = ["BandwidthWarning", "Interval", "KernelClassifier", "KernelRegressor", "PartialDependence", "Window"]

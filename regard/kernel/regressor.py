@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy
-import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from scipy import stats
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import validate_data
 
-from regard.attention import Kernel, bias
-from regard.attention import weights as attention_weights
-from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import WITHOUT_SLOPE, LeaveOneOut, descend, minimize_error, silverman
-from regard.kernel.samples import Samples, local_averages, local_lines
+from regard.kernel.estimator import KernelEstimator
+from regard.kernel.features import Features, Rows
+from regard.kernel.merged import MergedSamples
+from regard.kernel.parts import compress_part, compress_parts, is_distributed
+from regard.kernel.smoother import Smoother
 
-__all__ = ["KernelRegressor", "Window"]
+__all__ = ["Interval", "KernelRegressor", "PartialDependence"]
 
 Array = NDArray[numpy.float64]
 
-EMPTY = ("nearest", "mean", "nan", "raise")
-RULES = ("loo", "silverman", "gradient")
-QUERIES = 1 << 20  # that are answered at once: what they need in memory stays below 100 MB
-WEIGHTS = 1 << 22  # weights that are looked at together for a window
+AVERAGED = 200  # samples over which a partial dependence is averaged
+WEIGHTS = 2e8  # weights that its band may take
 
 
-class Window(NamedTuple):
-    """Per query: the effective number of samples, and the interval of each feature with 90 % of the weight.
+class Interval(NamedTuple):
+    """The ends of a band or of prediction intervals, each as `predict` gives the curve."""
 
-    effective (n,) · low and high (n,) for one feature, (n, features) for several.
-    """
-
-    effective: Array
     low: Array
     high: Array
 
 
-class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
+class PartialDependence(NamedTuple):
+    """The curve along one feature x (k,), averaged over the samples; low and high where a level was asked for."""
+
+    x: Array
+    average: Array
+    low: Array | None
+    high: Array | None
+
+
+class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     """Kernel regression: the prediction is the average of the samples' values, weighted by a kernel of their distance.
 
     Parameters
@@ -47,29 +49,51 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
         "gaussian", "laplace", "constant", "boxcar", "triangular", "epanechnikov", "biweight", "triweight", "tricube" or
         "cosine".
     bandwidth : float, array (features,) or str
-        The kernel's width. A positive number, one per feature, or how to choose it: "loo" (least leave-one-out squared
-        error), "gradient" (down that error's gradient from Silverman's rule, one width per feature) or "silverman" (the
-        rule alone).
+        The kernel's width: a positive number, one per feature, or how to choose it. "loo" has the least leave-one-out
+        squared error, "one_se" is the smoothest within a standard error of that, "aicc" has the least corrected AIC,
+        "gradient" goes on from "loo" and from Silverman's rule down the error's gradient, "silverman" is the rule
+        alone. For dates in days, or as a timedelta; for a category its λ, from 0 on. Infinity: the feature narrows
+        nothing.
     empty : str
         What a query gets that has no sample within a compact kernel's reach: the value of the "nearest" sample, the
         "mean" of all, "nan", or "raise" a ValueError.
     degree : int
-        0 for the local average, 1 for a local line, which does not flatten at the ends of the data.
+        0 for the local average, 1 for a local line, which does not flatten at the ends of the data, up to 3. Far
+        outside the data, where the samples in reach are almost one, a local polynomial fades into their average.
+    counts : bool
+        Whether sample weights are counts: a weight of 3 is three samples, of which leaving one out leaves two.
+        Otherwise they say how much a sample matters, and copies of a row are one sample that matters more.
+    product : bool
+        Whether several features have a kernel each, whose product is taken, as in R's np, instead of one kernel of
+        their distance. For the Gaussian that is the same.
+    adaptive : bool
+        Whether the bandwidth is a number of neighbours (or a share of the samples, below 1): at each query the kernel's
+        width is the distance to the last of them, features being measured in their spreads.
+    robust : int
+        Iterations after each of which samples far from the curve count less.
+    block : int
+        How many neighbours on each side (along x; with several features in the order of rows) are left out together
+        with a sample when the bandwidth is chosen: for samples whose errors are correlated.
+    categorical, ordered : "auto" or list of features
+        Features with kernels for categories (Aitchison and Aitken's; Wang and van Ryzin's). "auto": text, bool and
+        category columns of a frame.
+    periodic : dict of feature to period
+        Features that begin anew, as hours of a day; a period may be a timedelta.
 
     Attributes
     ----------
-    bandwidth_ : ndarray (features,)
-        An uninformative feature gets a very large value, whose size is not meaningful.
+    bandwidth_ : ndarray (features,), or (outputs, features) where outputs want different ones
+        An uninformative feature gets a very large value, whose size is not meaningful, and a constant one infinity.
     loo_error_ : float
-        The mean squared error when every sample is predicted from the others. (With several features and many samples,
-        over as many of them as make 2e8 pairs.)
+        The mean squared error when every sample is predicted from the others. (Where that would cost more than 2e9
+        pairs of samples, over as many of them as make so many.)
     loo_score_ : float
         The same as R², the share of the variance that is explained.
 
     Notes
     -----
-    One feature costs O((n + m) log n), several every pair that is within reach; memory is never O(n m). Whole-number
-    sample weights are counts: a sample of weight 3 is three samples, of which leaving one out leaves two.
+    One feature costs O((n + m) log n); two or three under the Gaussian a grid of their range in widths, or every pair
+    within reach, whichever is less; others every pair within reach. Memory is never O(n m).
 
     Examples
     --------
@@ -80,207 +104,207 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, BaseEstimator):
     array([0.85])
     """
 
-    def __init__(
-        self,
-        kernel: str = "gaussian",
-        bandwidth: float | ArrayLike | str = "loo",
-        *,
-        empty: str = "nearest",
-        degree: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.empty = empty
-        self.degree = degree
-
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> KernelRegressor:
-        """Keep the samples and choose the bandwidth."""
+        """Keep the samples and choose the bandwidth.
+
+        X and y may be Dask collections of one feature: then only sums of their parts come here (`partial_fit`).
+        """
         self.check_parameters()
-        points, values = validate_data(self, X, y, dtype=numpy.float64, multi_output=True, y_numeric=True)
-        values = numpy.asarray(values, dtype=numpy.float64)
-        weights = _check_sample_weight(sample_weight, points, dtype=numpy.float64, ensure_non_negative=True)
+        if is_distributed(X) or is_distributed(y):
+            return self._fit_distributed(X, y, sample_weight)
+        rows, y, weights = self._validate(X, y, sample_weight, multi_output=True, y_numeric=True)
+        values = numpy.asarray(y, dtype=numpy.float64)
         self.one_output_ = values.ndim == 1
-        samples = self.samples_ = Samples(points, values.reshape(len(values), -1), weights)
-        loss = LeaveOneOut(samples, self.kernel, self.degree, self.empty)
-        self.bandwidth_ = self._choose_bandwidth(loss)
-        self.loo_error_ = self.loo_score_ = numpy.nan
-        if len(samples.points) > 1 or samples.count >= 2:
-            self.loo_error_ = loss.error(self.bandwidth_)
-            variance = float(numpy.average((samples.centred**2).mean(1), weights=samples.weights))
-            self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+        self._fit(rows, values.reshape(len(values), -1), weights, together=False)
         return self
 
-    def predict(self, X: ArrayLike) -> Array:
-        """The weighted average (or local line) at each row of X; X may be a memory map larger than memory."""
-        queries = self._check_queries(X)
-        predictions = numpy.empty((len(queries), self.samples_.values.shape[1]))
-        for part in _parts(len(queries), QUERIES):
-            predictions[part] = self._predict(numpy.asarray(queries[part], dtype=numpy.float64))
-        return predictions[:, 0] if self.one_output_ else predictions
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> KernelRegressor:
+        """Go on from the samples before with these, of one feature; no more is kept of them than some megabytes.
 
-    def weights(self, X: ArrayLike) -> Array:
-        """How much each sample counts for each row of X, (n, samples of `fit`): predict(X) = weights(X) @ y."""
-        queries = numpy.asarray(self._check_queries(X), dtype=numpy.float64)
-        weights = numpy.zeros((len(queries), self.samples_.total))
-        weights[:, self.samples_.order] = self._weights(queries, self.degree)
-        return weights
-
-    def window(self, X: ArrayLike) -> Window:
-        """The samples that count for each row of X, as (effective, low, high).
-
-        effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
-        interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
+        What is kept are sums over narrow cells (and the samples of cells with few of them), from which the Gaussian
+        kernel is exact to rounding as long as the bandwidth is wider than two cells: the curve is that of `fit` with
+        all samples, copies being counted. `weights`, `window` and `quantile` need the samples themselves.
         """
-        queries = self._check_queries(X)
-        points = self.samples_.points
-        effective = numpy.empty(len(queries))
-        ends = numpy.empty((2, len(queries), points.shape[1]))
-        orders = [numpy.argsort(points[:, d], kind="stable") for d in range(points.shape[1])]
-        for part in _parts(len(queries), max(1, WEIGHTS // len(points))):
-            weights = self._weights(numpy.asarray(queries[part], dtype=numpy.float64), degree=0)
-            logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
-            effective[part] = numpy.exp(-(weights * logs).sum(1))
-            for d, order in enumerate(orders):
-                total = numpy.cumsum(weights[:, order], axis=1)
-                for end, share in enumerate((0.05, 0.95)):
-                    index = numpy.minimum((total < share).sum(1), len(points) - 1)
-                    ends[end, part, d] = points[order[index], d]
-            unknown = numpy.isnan(weights[:, 0])
-            ends[:, part][:, unknown] = numpy.nan
-        low, high = ends[..., 0] if points.shape[1] == 1 else ends
-        return Window(effective, low, high)
+        self.check_parameters()
+        before = getattr(self, "samples_", None)
+        first = not isinstance(before, MergedSamples)
+        if first:
+            self.features_ = Features.of(X, "auto", "auto", None)
+        table, y = validate_data(
+            self, self.features_.numbers(X), y, reset=first, dtype=numpy.float64, multi_output=True, y_numeric=True
+        )
+        values = numpy.asarray(y, dtype=numpy.float64)
+        self.one_output_ = values.ndim == 1
+        state = compress_part(table, values)
+        self._fit_merged(before.state.merge(state) if isinstance(before, MergedSamples) else state)
+        return self
 
-    # ------------------------------------------------------------------------------------------------------- details
+    def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
+        if sample_weight is not None:
+            raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
+        columns = getattr(X, "columns", None)
+        kinds = {"M": "date", "m": "duration"}
+        dtype = X.dtypes.iloc[0] if columns is not None else X.dtype
+        kind = kinds.get(getattr(dtype, "kind", "O"), "number")
+        self.features_ = Features([kind], numpy.array([numpy.inf]))  # type: ignore[list-item]
+        self.n_features_in_, self.one_output_ = 1, y.ndim == 1
+        if columns is not None:
+            self.feature_names_in_ = numpy.array([str(name) for name in columns], dtype=object)
+        self._fit_merged(compress_parts(X, y))
+        return self
 
-    def _predict(self, X: Array) -> Array:
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = ...) -> Array: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """The curve at each row of X, maybe a memory map larger than memory; if asked, with its standard error."""
+        if is_distributed(X):
+            predictions: Array = self._predict_distributed(X)
+            return predictions
+        heights, deviations = [], []
+        for _, queries in self._by_parts(X):
+            heights.append(numpy.hstack([smoother.predict(queries) for smoother in self.smoothers_]))
+            if return_std:
+                deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
+        predictions = self._shaped(numpy.concatenate(heights))
+        return (predictions, self._shaped(numpy.concatenate(deviations))) if return_std else predictions
+
+    def _predict_distributed(self, X: Any) -> Any:
+        """A Dask Series or array of the predictions, part by part, where the parts are."""
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(self.predict, meta=("predicted", "float64"))
+        return X.map_blocks(self.predict, drop_axis=1, dtype=numpy.float64)
+
+    def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
+        """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
+
+        The curve's band is corrected for its bias: it is that of a local polynomial of a higher degree, and need not be
+        centred on `predict`. Both rest on the leave-one-out errors, whose size may change with X.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level: expected a probability between 0 and 1, got {level!r}")
+        if kind not in ("curve", "prediction"):
+            raise ValueError(f"kind: expected 'curve' or 'prediction', got {kind!r}")
+        queries = self._queries(X)
+        ends = [smoother.interval(queries, level, kind == "prediction") for smoother in self.smoothers_]
+        return Interval(*(self._shaped(numpy.hstack(end)) for end in zip(*ends, strict=True)))
+
+    def derivative(self, X: ArrayLike) -> Array:
+        """The slope of the curve by each feature, (n, features), with several outputs (n, features, outputs).
+
+        Per day for dates; NaN for categories, which have no slope.
+        """
+        queries = self._queries(X)
+        slopes = numpy.full((len(queries.points), len(self.features_.kinds), len(self.samples_.mean)), numpy.nan)
+        by_output = [smoother.derivative(queries) for smoother in self.smoothers_]
+        slopes[:, self.features_.continuous] = numpy.concatenate(by_output, axis=2)
+        return slopes[:, :, 0] if self.one_output_ else slopes
+
+    def marginal_effects(self, X: ArrayLike | None = None) -> Array:
+        """The mean slope by each feature over the rows of X, or the samples: (features,) or (features, outputs)."""
+        if X is not None:
+            return numpy.asarray(self.derivative(X).mean(0))
         samples = self.samples_
-        sums = samples.sums(self.kernel, self.bandwidth_, X, "linear" if self.degree else "average")
-        predictions = (local_lines(sums, X.shape[1]) if self.degree else local_averages(sums)) + samples.mean
-        missing = numpy.flatnonzero(numpy.isnan(predictions[:, 0]))
-        if len(missing):
-            self._refuse_empty(missing[0])
-            if self.empty == "nearest":
-                predictions[missing] = self._nearest_weights(X[missing]) @ samples.values
-            elif self.empty == "mean":
-                predictions[missing] = samples.mean
-        return predictions
+        slopes = numpy.full((len(self.features_.kinds), len(samples.mean)), numpy.nan)
+        by_output = [smoother.derivative(samples.rows) for smoother in self.smoothers_]
+        slopes[self.features_.continuous] = numpy.average(
+            numpy.concatenate(by_output, axis=2), axis=0, weights=samples.weights
+        )
+        return slopes[:, 0] if self.one_output_ else slopes
 
-    def _weights(self, X: Array, degree: int) -> Array:
-        samples = self.samples_
-        score, mask = Kernel(self.kernel, self.bandwidth_.tolist()), bias(torch.from_numpy(samples.weights).log()[None])
-        query, key = torch.tensor(X), torch.from_numpy(samples.points)  # a copy: X may be read-only
-        sample_weights: Array = attention_weights(query, key, score=score, mask=mask).numpy()
-        missing = numpy.flatnonzero(sample_weights.sum(1) == 0)
-        if len(missing):
-            self._refuse_empty(missing[0])
-            if self.empty == "nearest":
-                sample_weights[missing] = self._nearest_weights(X[missing]).toarray()
-            else:
-                sample_weights[missing] = samples.weights / samples.weights.sum() if self.empty == "mean" else numpy.nan
-        return self._line_weights(X, sample_weights) if degree else sample_weights
+    def partial_dependence(
+        self, feature: int | str, x: ArrayLike | None = None, level: float | None = None
+    ) -> PartialDependence:
+        """The curve along one feature, averaged over what the samples are in the others.
 
-    def _refuse_empty(self, row: int) -> None:
-        if self.empty == "raise":
-            raise ValueError(
-                f"X: row {row} has no sample within the {self.kernel} kernel's bandwidth "
-                f"{self.bandwidth_.tolist()}; fit with a larger one, or with empty='nearest'"
-            )
+        x: where, in units of the feature (days for dates), 101 points of its range unless given. level: of a band for
+        the average. For one output, and for a feature that is not a category.
+        """
+        index = self._feature(feature)
+        smoother = self._one_smoother("partial_dependence")
+        points = smoother.samples.rows.points[:, index]
+        at = numpy.linspace(points.min(), points.max(), 101) if x is None else numpy.asarray(x, dtype=numpy.float64)
+        others = smoother.samples.rows.take(smoother.samples.choose(AVERAGED))
+        if len(self.features_.kinds) == 1:
+            queries = Rows(at[:, None], numpy.empty((len(at), 0)))
+            ends = (None, None) if level is None else (end[:, 0] for end in smoother.interval(queries, level, False))
+            return PartialDependence(at, smoother.predict(queries)[:, 0], *ends)
+        queries = _moved(others, index, at)
+        average = smoother.predict(queries)[:, 0].reshape(len(at), -1).mean(1)
+        if level is None:
+            return PartialDependence(at, average, None, None)
+        reach = stats.norm.ppf((1 + level) / 2) * self._average_deviation(smoother, index, at)
+        return PartialDependence(at, average, average - reach, average + reach)
 
-    def _nearest_weights(self, X: Array) -> Any:
-        """Sparse weights (n, samples): the nearest sample, or those that are equally near, by their weights."""
-        from scipy import sparse
-        from scipy.spatial import cKDTree
+    def _average_deviation(self, smoother: Smoother, index: int, at: Array) -> Array:
+        """The standard error (k,) of a partial dependence: Σ_j (mean weight of sample j)² · variance of its noise."""
+        samples = smoother.samples
+        few = max(10, min(AVERAGED, int(WEIGHTS / (len(at) * len(samples)))))
+        others = samples.rows.take(samples.choose(few))
+        noise = smoother.noise.deviation(samples.rows)[:, 0]  # (m,)
+        variances = []
+        for position in at:
+            queries = _moved(others, index, numpy.array([position]))
+            weights = smoother.weights(queries, smoother.degree).mean(0)
+            variances.append(float(numpy.square(weights * noise).sum()))
+        return numpy.sqrt(variances)
 
-        samples = self.samples_
-        points = samples.points / self.bandwidth_
-        tree = cKDTree(points)
-        distances, _ = tree.query(X / self.bandwidth_)
-        nearest = tree.query_ball_point(X / self.bandwidth_, numpy.nextafter(distances, numpy.inf))
-        rows = numpy.repeat(numpy.arange(len(X)), [len(indices) for indices in nearest])
-        columns = numpy.concatenate([numpy.asarray(indices, dtype=numpy.int64) for indices in nearest])
-        weights = sparse.csr_array((samples.weights[columns], (rows, columns)), shape=(len(X), len(points)))
-        return sparse.diags_array(1 / weights.sum(1)) @ weights
+    def quantile(self, X: ArrayLike, q: ArrayLike = 0.5) -> Array:
+        """Conditional quantiles: y below which a share q of the weight lies, (n,), or (n, k) for k shares."""
+        shares = numpy.asarray(q, dtype=numpy.float64)
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise ValueError(f"q: expected shares from 0 to 1, got {q!r}")
+        smoother, queries = self._one_smoother("quantile"), self._queries(X)
+        values = smoother.samples.values[:, 0]
+        order = numpy.argsort(values)
+        quantiles = numpy.empty((len(queries.points), shares.size))
+        for part, weights in smoother.parts_of_weights(queries):
+            total = numpy.cumsum(weights[:, order], axis=1)
+            for k, share in enumerate(shares.reshape(-1)):
+                index = (total < share * total[:, -1:] * (1 - 1e-12)).sum(1)
+                quantiles[part, k] = values[order[numpy.minimum(index, len(order) - 1)]]
+            quantiles[part][numpy.isnan(weights[:, 0])] = numpy.nan
+        return quantiles[:, 0] if shares.ndim == 0 else quantiles
 
-    def _line_weights(self, X: Array, weights: Array) -> Array:
-        """Weights of the local line: w_j (1 − mean(v) · cov(v)⁺ (v_j − mean(v)))."""
-        for i in range(len(X)):
-            v = (self.samples_.points - X[i]) / self.bandwidth_
-            mean = weights[i] @ v
-            covariance = (v - mean).T @ (weights[i][:, None] * (v - mean))
-            scale = weights[i] @ (v * v).sum(1)
-            if numpy.isfinite(scale) and numpy.trace(covariance) > 1e-9 * scale:
-                weights[i] *= 1 - (v - mean) @ (numpy.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ mean)
-        return weights
+    def distribution(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """The conditional probability of a value of at most y, (n,), or (n, k) for k of them."""
+        bounds = numpy.asarray(y, dtype=numpy.float64)
+        smoother, queries = self._one_smoother("distribution"), self._queries(X)
+        below = smoother.samples.values[:, :1] <= bounds.reshape(1, -1)  # (m, k)
+        probabilities = numpy.empty((len(queries.points), bounds.size))
+        for part, weights in smoother.parts_of_weights(queries):
+            probabilities[part] = weights @ below
+        return probabilities[:, 0] if bounds.ndim == 0 else probabilities
 
-    def _choose_bandwidth(self, loss: LeaveOneOut) -> Array:
-        samples = self.samples_
-        features = samples.points.shape[1]
-        if not isinstance(self.bandwidth, str):
-            given = numpy.asarray(self.bandwidth, dtype=numpy.float64)
-            if given.ndim > 1 or given.size not in (1, features):
-                raise ValueError(
-                    f"bandwidth: expected a number or {features}, one per feature, got shape {given.shape}"
-                )
-            return numpy.broadcast_to(given.reshape(-1), (features,)).copy()
-        if len(samples.points) < 2:
-            raise ValueError(
-                f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {len(samples.points)}; "
-                "give it as a number"
-            )
-        self._check_spread(samples.points)
-        if self.bandwidth == "silverman":
-            return silverman(samples, self.kernel)
-        if self.bandwidth == "gradient":
-            return descend(loss, silverman(samples, self.kernel))
-        return minimize_error(loss)
+    def _shaped(self, columns: Array) -> Array:
+        return columns[:, 0] if self.one_output_ else columns
 
-    def _check_spread(self, points: Array) -> None:
-        for d in numpy.flatnonzero(points.max(0) == points.min(0)):
-            names = getattr(self, "feature_names_in_", None)
-            name = f"feature {d}" if names is None else f"feature {names[d]!r}"
-            raise ValueError(
-                f"X: {name} is constant (all samples are {points[0, d]:g}), so its bandwidth cannot be chosen; "
-                "drop it, or give the bandwidth as numbers"
-            )
+    def _one_smoother(self, method: str) -> Smoother:
+        smoother = self._smoother_of_samples(method)
+        if len(self.samples_.mean) != 1:
+            raise ValueError(f"{method}: expected a regression of one output, got {len(self.samples_.mean)}")
+        return smoother
 
-    def _check_queries(self, X: ArrayLike) -> Any:
-        """Two-dimensional, finite and as wide as in `fit`; a large memory map is checked part by part, not copied."""
-        check_is_fitted(self)
-        if isinstance(X, numpy.memmap) and X.ndim == 2 and len(X) > QUERIES:
-            for part in _parts(len(X), QUERIES):
-                validate_data(self, X[part], reset=False, dtype=numpy.float64)
-            return X
-        return validate_data(self, X, reset=False, dtype=numpy.float64)
-
-    def check_parameters(self) -> None:
-        """Raise ValueError or TypeError, naming the parameter, where one of them is wrong; `fit` does it first."""
-        _check_choice("kernel", self.kernel, tuple(KERNELS))
-        _check_choice("empty", self.empty, EMPTY)
-        if isinstance(self.degree, bool) or self.degree not in (0, 1):
-            raise ValueError(f"degree: expected 0 (local average) or 1 (local line), got {self.degree!r}")
-        if isinstance(self.bandwidth, str):
-            _check_choice("bandwidth", self.bandwidth, RULES, "a positive number, one per feature, or ")
-            if self.bandwidth == "gradient" and self.kernel in WITHOUT_SLOPE:
-                raise ValueError(
-                    f"bandwidth: 'gradient' needs a kernel that falls with the distance, which {self.kernel} does not; "
-                    "use 'loo'"
-                )
-            return
-        try:
-            given = numpy.asarray(self.bandwidth, dtype=numpy.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}, "
-                f"got {self.bandwidth!r}"
-            ) from error
-        if isinstance(self.bandwidth, bool) or not given.size or not ((given > 0) & numpy.isfinite(given)).all():
-            raise ValueError(f"bandwidth: expected positive, finite numbers, got {self.bandwidth!r}")
+    def _feature(self, feature: int | str) -> int:
+        """The index among the continuous features."""
+        names: list[Any] = list(getattr(self, "feature_names_in_", []))
+        if isinstance(feature, str):
+            if feature not in names:
+                known = f"one of {', '.join(names)}" if names else "a number, as the estimator knows no names"
+                raise ValueError(f"feature: expected {known}, got {feature!r}")
+            feature = names.index(feature)
+        if not 0 <= feature < len(self.features_.kinds):
+            raise ValueError(f"feature: expected a number from 0 to {len(self.features_.kinds) - 1}, got {feature}")
+        if feature in self.features_.categorical:
+            raise ValueError(f"feature: expected one that is not a category, got {feature}")
+        return self.features_.continuous.index(feature)
 
 
-def _check_choice(name: str, given: object, allowed: tuple[str, ...], before: str = "") -> None:
-    if not isinstance(given, str) or given not in allowed:
-        raise ValueError(f"{name}: expected {before}one of {', '.join(allowed)}, got {given!r}")
-
-
-def _parts(count: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+def _moved(rows: Rows, index: int, at: Array) -> Rows:
+    """The rows (r) with one feature at each of k places in turn, (k · r)."""
+    points = numpy.tile(rows.points, (len(at), 1))
+    points[:, index] = numpy.repeat(at, len(rows.points))
+    return Rows(points, numpy.tile(rows.labels, (len(at), 1)))

@@ -9,6 +9,7 @@ categorical feature. The monomials are 1; all v_a; all v_a v_b with a ≤ b; and
 A periodic feature is a circle in two coordinates, in which its distance is Euclidean. Samples are put into an order in
 which neighbours lie near each other, and so are queries; a tile of queries then skips every block of samples whose box
 is out of its reach, or too far to add anything that counts. Memory is that of the samples, the queries and the sums.
+A plain Gaussian of few features goes through a grid where that is quicker (grid_sums.py).
 
 Shapes: points (m, features) and queries (n, features) · columns (m, c), the first of them weights that are not
 negative · codes (m, categorical) and (n, categorical).
@@ -17,11 +18,12 @@ negative · codes (m, categorical) and (n, categorical).
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
+from regard.kernel.grid_sums import gaussian_sums
 from regard.kernel.kernels_nd import Embedding, KernelND, exponents, monomials
 from regard.kernel.passes_nd import Blocks, Call, Form, Queries, spatial_order
 
@@ -33,6 +35,16 @@ Precision = Literal["double", "single"]
 
 TOLERANCE = 1e-12
 LARGE, SMALL = 512, 256  # samples of a block: what is computed of it for one or for many rows stays in cache
+
+
+class Wanted(NamedTuple):
+    """What is asked of the samples: see SamplesND.sums."""
+
+    order: int
+    value_order: int | None
+    form: Form
+    tolerance: float
+    precision: Precision
 
 
 class SamplesND:
@@ -69,6 +81,35 @@ class SamplesND:
         scales (n,): what all widths are multiplied by for a query. tolerance: what may be left out of the sums,
         relative to them. precision "single": float32 for a Gaussian's weights and one value.
         """
+        queries = numpy.asarray(queries, dtype=numpy.float64)
+        self._check(kernel, queries, _as_codes(codes, len(queries)))
+        wanted = Wanted(order, value_order, form, tolerance, precision)
+        grid = None
+        if scales is None:
+            grid = gaussian_sums(
+                kernel, self.points, self.columns, queries, left_out,
+                order=order, value_order=value_order, squared=form == "squared", tolerance=tolerance,
+            )  # fmt: skip
+        if grid is None:
+            return self._direct_sums(kernel, wanted, queries, codes, left_out, scales)
+        sums, exact = grid
+        rest = numpy.flatnonzero(~exact)
+        if len(rest):
+            left = None if left_out is None else left_out[rest]
+            sums[rest] = self._direct_sums(kernel, wanted, queries[rest], None, left, None)
+        return sums
+
+    def _direct_sums(
+        self,
+        kernel: KernelND,
+        wanted: Wanted,
+        queries: Array,
+        codes: Indices | None,
+        left_out: Indices | None,
+        scales: Array | None,
+    ) -> Array:
+        """Every pair in reach."""
+        order, value_order, form, tolerance, precision = wanted
         rows, c = math.comb(kernel.features + order, order), self.columns.shape[1]
         blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales, LARGE if order == 0 else SMALL)
         single = precision == "single" and kernel.name == "gaussian" and order == 0 and c == 2 and not kernel.tables

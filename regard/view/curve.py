@@ -3,59 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from regard import files
 from regard.data import curve
-from regard.data.tables import Table, TableError, read_columns, read_names
+from regard.data.table_files import read_table
+from regard.data.tables import Table
 from regard.kernel import KernelRegressor
 from regard.view import pictures
-from regard.view.regression import KernelRegressionDisplay
+from regard.view.curve_data import Choice, CurveData, choose_columns, prepare
+from regard.view.curve_files import check_files, free_file, write_predictions
+from regard.view.regression import GROUPS, SHOWN, Group, KernelRegressionDisplay, Scales, evenly
+from regard.view.regression_curve import Chain, Inputs, curve_along
 
-__all__ = ["Curve", "fit_curve"]
+__all__ = ["CurveFit", "fit_curve"]
+
+Array = NDArray[numpy.float64]
+Bandwidth = str | Sequence["float | str"]
 
 QUERIES = 200  # samples whose windows are summarised
+DAYS = {"w": 7.0, "d": 1.0, "h": 1 / 24, "min": 1 / 1440, "s": 1 / 86400}
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
-    """A regression on columns of a file, and where its predictions and its picture were written."""
+class GroupFit:
+    """The regression of one group: its rows, of which those with y were fitted."""
 
-    file: Path | None  # None: the noisy curve of the notes
-    table: Table  # the columns of x, then that of y
+    label: str
+    rows: NDArray[numpy.int64]
+    fitted: NDArray[numpy.int64]
     model: KernelRegressor
-    predictions: Path
-    picture: Path
 
-    def to_dict(self) -> dict[str, Any]:
-        """What there is to say about it, for JSON; the window is the median over samples."""
-        *x, y = self.table.names
-        rows = self.table.rows[:, :-1]
-        chosen = numpy.unique(numpy.linspace(0, len(rows) - 1, min(len(rows), QUERIES)).astype(int))
-        effective, low, high = self.model.window(rows[chosen])
+    def to_dict(self, data: CurveData) -> dict[str, Any]:
+        """What there is to say about it; the window is the median over samples."""
+        names = data.choice.x
+        chosen = self.fitted[evenly(len(self.fitted), QUERIES)]
+        effective, low, high = self.model.window(data.X.iloc[chosen])
         widths = numpy.median((high - low).reshape(len(chosen), -1), axis=0)
         return {
-            "file": None if self.file is None else str(self.file),
-            "rows": len(rows),
-            "left_out": self.table.left_out,
-            "x": x,
-            "y": y,
-            "kernel": self.model.kernel,
-            "degree": self.model.degree,
-            "bandwidth": dict(zip(x, self.model.bandwidth_.tolist(), strict=True)),
-            "loo_r2": None if numpy.isnan(self.model.loo_score_) else float(self.model.loo_score_),
-            "loo_error": None if numpy.isnan(self.model.loo_error_) else float(self.model.loo_error_),
+            "rows": len(self.fitted),
+            "bandwidth": dict(zip(names, self.model.bandwidth_.tolist(), strict=True)),
+            "loo_r2": _known(self.model.loo_score_),
+            "loo_error": _known(self.model.loo_error_),
             "window": {
                 "effective": float(numpy.median(effective)),
-                "interval": dict(zip(x, widths.tolist(), strict=True)),
+                "interval": {name: _known(width) for name, width in zip(names, widths.tolist(), strict=True)},
             },
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CurveFit:
+    """Regressions on columns of a file, one for each group, and where predictions and picture were written."""
+
+    file: Path | None  # None: the noisy curve of the notes
+    data: CurveData
+    chosen: str  # the columns that were chosen because there was no other choice
+    groups: tuple[GroupFit, ...]
+    level: float | None
+    predictions: Path
+    picture: Path
+    renamed: bool  # because files of the first names were there
+
+    def to_dict(self) -> dict[str, Any]:
+        """What there is to say about it, for JSON."""
+        choice, model = self.data.choice, self.groups[0].model
+        report = {
+            "file": None if self.file is None else str(self.file),
+            "read": self.data.describe(),
+            "chosen": self.chosen,
+            "left_out": int(len(self.data.table) - self.data.fitted.sum()),
+            "x": list(choice.x),
+            "y": choice.y,
+            "by": choice.by,
+            "dates": [column.name for column in self.data.x if column.kind == "dates"],
+            "log_x": choice.log_x,
+            "log_y": choice.log_y,
+            "kernel": model.kernel,
+            "degree": model.degree,
+            "rule": model.bandwidth if isinstance(model.bandwidth, str) else None,
+            "level": self.level,
             "predictions": str(self.predictions),
             "picture": str(self.picture),
+            "renamed": self.renamed,
+        }
+        if choice.by is None:
+            return report | self.groups[0].to_dict(self.data)
+        return report | {
+            "rows": int(self.data.fitted.sum()),
+            "groups": {group.label: group.to_dict(self.data) for group in self.groups},
         }
 
 
@@ -64,76 +106,186 @@ def fit_curve(
     x: Sequence[str] = (),
     y: str | None = None,
     *,
-    kernel: str = "gaussian",
-    bandwidth: str | float | Sequence[float] = "loo",
-    degree: int = 0,
+    by: str | None = None,
+    weights: str | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    level: float | None = 0.95,
+    bandwidth: Bandwidth = "loo",
+    day_first: bool | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
     predictions: Path | None = None,
     picture: Path | None = None,
+    overwrite: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
-) -> Curve:
+    **parameters: Any,
+) -> CurveFit:
     """Predict a column by others, and write the predictions and a picture; both files are written, or neither.
 
-    file: CSV or parquet; None is the noisy curve of the notes. x, y: the columns to predict from, and the one to
-    predict. kernel, bandwidth, degree: as for KernelRegressor. predictions, picture: where to write; by default
-    FILE-predictions.csv and FILE-curve.png in the working folder. progress: is called with the name of each stage.
+    file: CSV or parquet, Path("-") for stdin; None is the noisy curve of the notes. x, y: the columns to predict from,
+    and the one to predict; they may be left out where there is only one choice. by: of groups, with a curve each;
+    weights: of the rows. log_x, log_y: fit on log scales. level: of the band, None for none. bandwidth: a rule, or
+    numbers, those of dates perhaps with a unit (7d, 12h). day_first, decimal, encoding: how to read the file, where
+    that is not found out. predictions, picture: where to write, by default FILE-predictions.csv and FILE-curve.png in
+    the working folder; names that are taken get a number unless `overwrite`. progress: is called with the name of each
+    stage. parameters: of KernelRegressor.
     """
-    stem = "regard" if file is None else file.stem
-    predictions = predictions or Path(f"{stem}-predictions.csv")
-    picture = picture or Path(f"{stem}-curve.png")
-    model = KernelRegressor(kernel, bandwidth, degree=degree)
-    _check(file, x, y, predictions, picture)
-    model.check_parameters()
+    stem = "regard" if file is None else "stdin" if str(file) == "-" else file.name.split(".")[0] or file.stem
+    paths = predictions or Path(f"{stem}-predictions.csv"), picture or Path(f"{stem}-curve.png")
+    check_files(*paths)
+    if file is None and (x or y is not None or by is not None or weights is not None):
+        raise ValueError("--x and --y choose columns of a file: regard curve FILE --x COL [COL …] --y COL")
+    if level is not None and not 0 < level < 1:
+        raise ValueError(f"band: expected a level between 0 and 1, got {level:g}")
+    _model(bandwidth if isinstance(bandwidth, str) else 1.0, parameters).check_parameters()
     progress("reading")
-    table = _read(file, x, y)
-    X = table.rows[:, :-1]
+    table = _noisy_curve() if file is None else read_table(file, encoding)
+    names, name_of_y, chosen = choose_columns(table, x, y, (by, weights))
+    choice = Choice(names, name_of_y, by, weights, log_x, log_y)
+    _check_choice(choice)
+    data = prepare(table, choice, day_first=day_first, decimal=decimal)
+    model = _model(_widths(bandwidth, data), parameters)
     progress("choosing the bandwidth")
-    model.fit(X, table.rows[:, -1])
+    groups = _fit(data, model)
     progress("predicting")
-    predicted = model.predict(X)
+    columns = _predict(data, groups, level)
     progress("drawing")
+    free = paths if overwrite else (free_file(paths[0]), free_file(paths[1]))
 
     def write_both(path: Path) -> None:
         """The table gets its name when this returns, so a picture that fails leaves neither file."""
-        header = ",".join(_csv_cell(name) for name in (*table.names, "predicted"))
-        content = numpy.column_stack([table.rows, predicted])
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            numpy.savetxt(stream, content, "%.10g", ",", header=header, comments="")
-        pictures.write(lambda: _draw(model, table), picture)
+        write_predictions(path, table, columns)
+        pictures.write(lambda: _draw(data, groups, level), free[1])
 
-    files.write(predictions, write_both)
-    return Curve(file, table, model, predictions, picture)
+    files.write(free[0], write_both)
+    return CurveFit(file, data, chosen, groups, level, *free, renamed=free != paths)
 
 
-def _check(file: Path | None, x: Sequence[str], y: str | None, predictions: Path, picture: Path) -> None:
-    if file is None and (x or y is not None):
-        raise ValueError("--x and --y choose columns of a file: regard curve FILE --x COL [COL …] --y COL")
-    if file is not None and (not x or y is None):
-        raise TableError(f"{file}: say which columns: --x COL [COL …] --y COL (columns: {', '.join(read_names(file))})")
-    if y in x:
-        raise ValueError(f"y: expected a column that is not among those of x, got {y!r}")
-    if picture.suffix.lower() not in pictures.ENDINGS:
-        raise ValueError(f"picture: expected a name that ends in {', '.join(pictures.ENDINGS)}, got {picture}")
-    for name, path in (("picture", picture), ("predictions", predictions)):
-        if not path.parent.is_dir():
-            raise ValueError(f"{name}: no folder {path.parent}")
+def _noisy_curve() -> Table:
+    x, y = (column.numpy().reshape(-1) for column in curve.samples(200))
+    return Table.of_columns("the noisy curve of the notes", {"x": x, "y": y}, "computed")
 
 
-def _read(file: Path | None, x: Sequence[str], y: str | None) -> Table:
-    """The columns of x, then that of y."""
-    if file is None or y is None:
-        return Table(("x", "y"), numpy.column_stack([column.numpy() for column in curve.samples(200)]), 0, None)
-    return read_columns(file, [*x, y])
+def _check_choice(choice: Choice) -> None:
+    if choice.y in choice.x:
+        raise ValueError(f"y: expected a column that is not among those of x, got {choice.y!r}")
+    if choice.by in choice.x or choice.by == choice.y:
+        raise ValueError(f"by: expected a column that is neither x nor y, got {choice.by!r}")
+    twice = [name for name in choice.x if choice.x.count(name) > 1]
+    if twice:
+        raise ValueError(f"x: expected different columns, got {twice[0]!r} twice")
 
 
-def _csv_cell(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in ',"\n') else name
+def _model(bandwidth: Any, parameters: dict[str, Any]) -> KernelRegressor:
+    return KernelRegressor(bandwidth=bandwidth, **parameters)
 
 
-def _draw(model: KernelRegressor, table: Table) -> Figure:
-    """A panel for each column of x, the others at their medians."""
-    *x, y = table.names
-    figure = pictures.figure(3.4 * len(x))
-    for feature, axes in enumerate(figure.subplots(len(x), squeeze=False)[:, 0]):
-        KernelRegressionDisplay.from_estimator(model, table.rows[:, :-1], table.rows[:, -1], feature=feature, ax=axes)
-        axes.set(xlabel=x[feature], ylabel=y)
+def _widths(bandwidth: Bandwidth, data: CurveData) -> str | list[float]:
+    """Bandwidths in the model's units: those of dates in days."""
+    if isinstance(bandwidth, str):
+        return bandwidth
+    columns = data.x if len(bandwidth) == len(data.x) else [data.x[0]] * len(bandwidth)
+    widths = []
+    for width, column in zip(bandwidth, columns, strict=True):
+        number, unit = (width, "") if isinstance(width, float) else _split_unit(width)
+        if unit and column.kind != "dates":
+            raise ValueError(f"bandwidth: {width} is a duration, but column {column.name!r} has no dates")
+        widths.append(number * DAYS.get(unit, 1.0))
+    return widths
+
+
+def _split_unit(text: str) -> tuple[float, str]:
+    unit = next((unit for unit in DAYS if text.endswith(unit)), "")
+    return float(text.removesuffix(unit)), unit
+
+
+def _fit(data: CurveData, model: KernelRegressor) -> tuple[GroupFit, ...]:
+    """A model for each group that has two rows or more; a group without is neither fitted nor predicted."""
+    from sklearn.base import clone
+
+    fits = []
+    for label, rows in data.groups():
+        fitted = rows[data.fitted[rows]]
+        if label and len(fitted) < 2:
+            continue
+        weights = None if data.weights is None else data.weights[fitted]
+        own = clone(model).fit(data.X.iloc[fitted], data.y[fitted], sample_weight=weights)
+        fits.append(GroupFit(label, rows, fitted, own))
+    if not fits:
+        raise ValueError(f"by: expected groups of two rows or more, got none in column {data.choice.by!r}")
+    return tuple(fits)
+
+
+def _predict(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> dict[str, Array]:
+    """The new columns of the table of predictions; NaN where a row cannot be predicted."""
+    names = ("predicted",) if level is None else ("predicted", "low", "high")
+    columns = {name: numpy.full(len(data.table), numpy.nan) for name in names}
+    for group in groups:
+        X = data.X.iloc[group.rows]
+        values = [group.model.predict(X), *(() if level is None else group.model.interval(X, level))]
+        for name, column in zip(names, values, strict=True):
+            columns[name][group.rows] = numpy.exp(column) if data.choice.log_y else column
+    return columns
+
+
+def _known(number: float) -> float | None:
+    return None if numpy.isnan(number) else float(number)
+
+
+# ------------------------------------------------------------------------------------------------------------- picture
+
+
+def _draw(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> Figure:
+    """A panel for each column of x, with the largest groups."""
+    figure = pictures.figure(3.4 * len(data.x) + (0.6 if len(groups) > 4 else 0))
+    for index, axes in enumerate(figure.subplots(len(data.x), squeeze=False)[:, 0]):
+        _display(data, groups, level, index).plot(ax=axes)
     return figure
+
+
+def _display(data: CurveData, groups: Sequence[GroupFit], level: float | None, index: int) -> KernelRegressionDisplay:
+    column, choice = data.x[index], data.choice
+    categories = tuple(sorted(set(column.values[~column.missing]), key=str)) if column.kind == "categories" else ()
+    scales = Scales(column.kind == "dates", categories, choice.log_x, choice.log_y)
+    drawn = [_group(data, group, level, index, categories) for group in groups[:GROUPS]]
+    first = drawn[0]
+    return KernelRegressionDisplay(
+        first.curve,
+        first.x,
+        first.y,
+        x_name=column.name,
+        y_name=choice.y if not data.target.unit else f"{choice.y}, {data.target.unit}",
+        samples=first.samples,
+        others=len(data.x) - 1,
+        groups=drawn if choice.by else (),
+        hidden=max(0, len(groups) - GROUPS),
+        level=level,
+        scales=scales,
+    )
+
+
+def _group(data: CurveData, group: GroupFit, level: float | None, index: int, categories: Sequence[str]) -> Group:
+    inputs = Inputs.of(data.X.iloc[group.fitted])
+    own = inputs.levels(index) if categories else []
+    numbers = numpy.arange(len(own), dtype=numpy.float64) if categories else None
+    curve = curve_along(Chain(group.model), inputs, index, level, numbers)
+    x = inputs.positions(index)
+    if categories:  # those of all groups have the same places
+        shift = numpy.array([categories.index(level) for level in own], dtype=numpy.float64) - numpy.arange(len(own))
+        curve, x = replace(curve, x=curve.x + shift), x + shift[numpy.round(x).astype(int)]
+    y = data.y[group.fitted]
+    chosen = evenly(len(x), SHOWN)
+    if data.choice.log_x:
+        curve, x = curve.mapped(_power_of_10, _same), 10**x
+    if data.choice.log_y:
+        curve, y = curve.mapped(_same, numpy.exp), numpy.exp(y)
+    return Group(group.label, curve, x[chosen], y[chosen], len(x))
+
+
+def _same(values: Array) -> Array:
+    return values
+
+
+def _power_of_10(values: Array) -> Array:
+    return numpy.asarray(10.0**values)

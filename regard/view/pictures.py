@@ -31,6 +31,9 @@ Drawing = Callable[[], Figure]
 
 # The notes draw samples yellow, the truth blue and attention red; so do we. Each name stands for a colour of the theme.
 SAMPLES, TRUTH, ATTENTION, POOLED, OTHER = "C0", "C1", "C2", "C3", "C4"
+# Of groups: the palette of Okabe and Ito as the page has it, which people see who do not see all colours.
+SERIES = ("C5", "C6", "C7", "C8", "C9", "C10")
+LINES = ("-", (0, (5, 2)))  # after six groups the colours begin again with another line
 
 _SHAPE = {
     "font.size": 9.5,
@@ -56,7 +59,9 @@ _SHAPE = {
 }
 
 
-def _theme(name: str, paper: str, ink: str, faint: str, colours: Sequence[str], heat: Sequence[str]) -> dict[str, Any]:
+def _theme(
+    name: str, paper: str, ink: str, faint: str, *, colours: Sequence[str], series: Sequence[str], heat: Sequence[str]
+) -> dict[str, Any]:
     colormaps.register(LinearSegmentedColormap.from_list(f"regard-{name}", heat), force=True)
     texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
     return {
@@ -64,7 +69,7 @@ def _theme(name: str, paper: str, ink: str, faint: str, colours: Sequence[str], 
         **dict.fromkeys(texts, ink),
         **dict.fromkeys(("grid.color", "axes.edgecolor"), faint),
         **dict.fromkeys(("figure.facecolor", "axes.facecolor"), paper),
-        "axes.prop_cycle": cycler(color=colours),
+        "axes.prop_cycle": cycler(color=[*colours, *series]),
         "image.cmap": f"regard-{name}",
     }
 
@@ -74,12 +79,14 @@ THEMES = {
         "light",
         *("#ffffff", "#30353d", "#dfe2e7"),
         colours=["#e2a300", "#2f6bdb", "#d4303f", "#7d5bc9", "#0f8a6c"],
+        series=["#0072b2", "#c44b00", "#007a59", "#b0528a", "#8a6400", "#5b6370"],
         heat=["#fdf3e6", "#fbcb92", "#ee6c4b", "#a3121d"],
     ),
     "dark": _theme(
         "dark",
         *("#191c22", "#c9ced6", "#363b44"),
         colours=["#f4c550", "#77adff", "#ff6f6f", "#b9a0ff", "#52d3aa"],
+        series=["#56b4e9", "#ff9a5c", "#3dcb9e", "#e59bc4", "#f0c14b", "#a3abb8"],
         heat=["#2b2b36", "#7a2c4c", "#e4584b", "#ffd681"],
     ),
 }

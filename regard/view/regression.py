@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy
-from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import clone
 
-from regard.kernel import KernelRegressor
 from regard.view import pictures
+from regard.view.regression_curve import Curve, Inputs, curve_along, unwrap
+from regard.view.regression_drawing import draw_curve, draw_groups, draw_weights, draw_window
 
 __all__ = ["KernelRegressionDisplay"]
 
@@ -24,42 +24,51 @@ Kind = Literal["curve", "window", "weights"]
 KINDS: tuple[Kind, ...] = ("curve", "window", "weights")
 
 SHOWN = 2000  # samples that are drawn, evenly chosen where there are more
-CELLS = 100  # rows and columns of a heat map; with more samples, neighbours share a column
+GROUPS = 12  # that are drawn, the largest where there are more
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The curve of some of the samples: those that are drawn, of so many."""
+
+    label: str
+    curve: Curve
+    x: Array
+    y: Array
+    samples: int
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A regressor along one feature, computed once."""
+class Scales:
+    """What the axes show: x may be dates, as days since 1970-01-01, or categories, by their numbers."""
 
-    x: Array  # (points,)
-    predicted: Array
-    effective: Array
-    low: Array
-    high: Array
-    weights: Array  # (CELLS, columns): a row for each of some queries, a column for each sample or group of neighbours
-    edges: Array  # (columns + 1,): where the columns begin and end on x
-    bandwidth: float
+    dates: bool = False
+    categories: tuple[str, ...] = ()
+    log_x: bool = False
+    log_y: bool = False
 
 
 class KernelRegressionDisplay:
-    """A fitted KernelRegressor along one feature; the others stay at their medians.
+    """A fitted kernel regression along one feature, averaged over the samples' others (its partial dependence).
 
-    Make it with `from_estimator`, which draws it as well. Then `plot(kind=…)` draws it as a "curve", as the "window" of
-    every query (effective number of samples and the interval with 90 % of the weight), or as the heat map of the
-    "weights".
+    Make it with `from_estimator`, which draws it as well. Then `plot(kind=…)` draws it as a "curve" with its confidence
+    band, as the "window" of every query (effective number of samples and the interval with 90 % of the weight; the
+    other features are as in the sample nearest to the medians), or as the heat map of the "weights".
 
     curve: of the regressor; before: of another one (say, before learning), to be drawn beside it
     x, y: the samples that are drawn; samples: of so many
     truth: the true curve at curve.x, where it is known
     x_name, y_name: labels of the axes
     others: how many features there are besides this one
+    groups: curves of groups of samples, drawn instead of `curve`; hidden: how many groups are not drawn
+    level: of the band; rug: whether to mark the samples' x at the axis; scales: of the axes
 
     >>> import numpy as np, regard
     >>> x = np.linspace(0, 5, 50)
     >>> model = regard.KernelRegressor(bandwidth=0.3).fit(x[:, None], np.sin(x))
     >>> display = regard.KernelRegressionDisplay.from_estimator(model, x[:, None], np.sin(x))
     >>> list(display.to_frame())
-    ['x', 'predicted', 'effective', 'low', 'high']
+    ['x', 'predicted', 'band_low', 'band_high', 'effective', 'low', 'high']
     """
 
     ax_: Axes
@@ -77,49 +86,66 @@ class KernelRegressionDisplay:
         y_name: str = "y",
         samples: int | None = None,
         others: int = 0,
+        groups: Sequence[Group] = (),
+        hidden: int = 0,
+        level: float | None = None,
+        rug: bool = False,
+        scales: Scales = Scales(),  # noqa: B008 — it is frozen
     ) -> None:
         self.curve, self.before, self.truth = curve, before, truth
         self.samples, self.others = len(x) if samples is None else samples, others
         self.x, self.y, self.x_name, self.y_name = x, y, x_name, y_name
+        self.groups, self.hidden, self.level, self.rug, self.scales = tuple(groups), hidden, level, rug, scales
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: KernelRegressor,
+        estimator: Any,
         X: ArrayLike,
         y: ArrayLike,
         *,
         feature: int | str = 0,
-        before: KernelRegressor | None = None,
+        before: Any = None,
         truth: Any = None,
         kind: Kind = "curve",
+        level: float | None = 0.95,
+        rug: bool = False,
+        groups: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> KernelRegressionDisplay:
-        """Compute and draw. `truth`, where it is known, is a function of X; `y` has one output."""
-        estimators: dict[str, object] = {"estimator": estimator, "before": before}
-        for name, given in estimators.items():
-            if given is not None and not isinstance(given, KernelRegressor):
-                hint = "; pass the last step of a pipeline, and X as it gets it" if hasattr(given, "steps") else ""
-                raise TypeError(f"{name}: expected a fitted KernelRegressor, got {type(given).__name__}{hint}")
-        check_is_fitted(estimator)
-        points, values = _columns(X), numpy.asarray(y, dtype=numpy.float64)
-        if values.ndim != 1 or len(values) != len(points):
-            raise ValueError(f"y: expected one number per row of X, ({len(points)},), got shape {values.shape}")
-        index, name = _feature(estimator, feature, points.shape[1])
-        x = numpy.linspace(points[:, index].min(), points[:, index].max(), 301)
-        queries = numpy.tile(numpy.median(points, axis=0), (len(x), 1))
-        queries[:, index] = x
-        shown = numpy.unique(numpy.linspace(0, len(points) - 1, min(len(points), SHOWN)).astype(int))
+        """Compute and draw.
+
+        estimator: a fitted KernelRegressor, a pipeline that ends in one, or a search (GridSearchCV, …) over either;
+        axes are in the units of X. X may be a frame, with dates or categories. y has one output. truth: where it is
+        known, as a function of X. level: of the confidence band, None for none. groups: labels (n,) of samples; a copy
+        of the estimator is fitted to each group.
+        """
+        chain = unwrap("estimator", estimator)
+        inputs, values = Inputs.of(X), numpy.asarray(y, dtype=numpy.float64)
+        if values.ndim != 1 or len(values) != len(inputs):
+            raise ValueError(f"y: expected one number per row of X, ({len(inputs)},), got shape {values.shape}")
+        index, name = inputs.feature(feature)
+        scales = Scales(inputs.dates[index], tuple(map(str, inputs.levels(index))) if inputs.categories[index] else ())
+        x = numpy.arange(len(scales.categories), dtype=numpy.float64) if scales.categories else None
+        positions = inputs.positions(index)
+        curve = curve_along(chain, inputs, index, level, x)
+        drawn = evenly(len(inputs), SHOWN)
+        parts, hidden = _groups(estimator, inputs, values, index, level, groups)
         display = cls(
-            _curve(estimator, queries, index),
-            points[shown, index],
-            values[shown],
-            before=None if before is None else _curve(before, queries, index),
-            truth=None if truth is None else numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x)),
+            curve,
+            positions[drawn],
+            values[drawn],
+            before=None if before is None else curve_along(unwrap("before", before), inputs, index, None, curve.x),
+            truth=None if truth is None else _truth(truth, inputs, index, curve.x),
             x_name=name,
             y_name=str(getattr(y, "name", None) or "y"),
-            samples=len(points),
-            others=points.shape[1] - 1,
+            samples=len(inputs),
+            others=inputs.features - 1,
+            groups=parts,
+            hidden=hidden,
+            level=level,
+            rug=rug,
+            scales=scales,
         )
         return display.plot(kind, ax=ax)
 
@@ -127,6 +153,8 @@ class KernelRegressionDisplay:
         """Draw on these axes, or on those of a new figure; sets `ax_` and `figure_`."""
         if kind not in KINDS:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
+        if kind != "curve" and self.groups:
+            raise ValueError(f'kind: expected "curve", because there are groups, got {kind!r}')
         axes = self._figure(kind).axes[0] if ax is None else ax
         if ax is not None:
             self._draw(ax, kind)
@@ -138,29 +166,46 @@ class KernelRegressionDisplay:
         return pictures.write(lambda: self._figure(kind or self._kind), path)
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with a row for each point of the curve."""
+        """A pandas DataFrame with a row for each point of the curve; of groups, with the group's label before.
+
+        band_low and band_high are the ends of the confidence band, low and high those of the window.
+        """
         import pandas
 
-        columns = {self.x_name: self.curve.x, "predicted": self.curve.predicted, "effective": self.curve.effective}
-        columns |= {"low": self.curve.low, "high": self.curve.high}
-        return pandas.DataFrame(columns if self.truth is None else columns | {"truth": self.truth})
+        if not self.groups:
+            frame = pandas.DataFrame(self._columns(self.curve))
+            return frame if self.truth is None else frame.assign(truth=self.truth)
+        frames = [pandas.DataFrame({"group": group.label} | self._columns(group.curve)) for group in self.groups]
+        return pandas.concat(frames, ignore_index=True)
 
     def print(self) -> None:
         """A short table in the terminal."""
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(self.x_name, self.y_name, "effective samples", "90 % of the weight", box=None, pad_edge=False)
-        for i in numpy.linspace(0, len(self.curve.x) - 1, 11).astype(int):
-            curve = self.curve
-            interval = f"{curve.low[i]:.4g} … {curve.high[i]:.4g}"
-            table.add_row(f"{curve.x[i]:.4g}", f"{curve.predicted[i]:.4g}", f"{curve.effective[i]:.1f}", interval)
+        frame = self.to_frame()
+        chosen = frame if len(frame) <= 11 else frame.iloc[numpy.linspace(0, len(frame) - 1, 11).astype(int)]
+        table = Table(*map(str, frame.columns), box=None, pad_edge=False)
+        for row in chosen.itertuples(index=False):
+            table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell)[:16] for cell in row))
         Console().print(table)
 
     def _repr_html_(self) -> str:
         return pictures.html(lambda: self._figure(self._kind))
 
-    # ------------------------------------------------------------------------------------------------------- drawing
+    def _columns(self, curve: Curve) -> dict[str, Any]:
+        def as_given(x: Array) -> Any:
+            if self.scales.dates:
+                return numpy.round(x * 86400).astype("datetime64[s]")
+            return [self.scales.categories[int(number)] for number in x] if self.scales.categories else x
+
+        columns = {self.x_name: as_given(curve.x), "predicted": curve.predicted}
+        if curve.band is not None:
+            columns |= {"band_low": curve.band.low, "band_high": curve.band.high}
+        if curve.weighed is not None:
+            effective, low, high = curve.window
+            columns |= {"effective": effective, "low": as_given(low), "high": as_given(high)}
+        return columns
 
     def _figure(self, kind: Kind) -> Figure:
         figure = pictures.figure(3.6)
@@ -168,103 +213,57 @@ class KernelRegressionDisplay:
         return figure
 
     def _draw(self, axes: Axes, kind: Kind) -> None:
-        {"curve": self._draw_curve, "window": self._draw_window, "weights": self._draw_weights}[kind](axes)
-
-    def _draw_curve(self, axes: Axes) -> None:
-        size = 5 if len(self.x) <= 200 else 2.5
-        label = f"{len(self.x)} samples" if len(self.x) == self.samples else f"{len(self.x)} of {self.samples} samples"
-        axes.plot(
-            self.x, self.y, "o", color=pictures.SAMPLES, markersize=size, alpha=0.8, markeredgewidth=0, label=label
-        )
-        if self.truth is not None:
-            axes.plot(self.curve.x, self.truth, color=pictures.TRUTH, label="truth")
-        if self.before is not None:
-            before = f"before, bandwidth {self.before.bandwidth:.4g}"
-            axes.plot(self.curve.x, self.before.predicted, "--", color=pictures.POOLED, label=before)
-        label = f"curve, bandwidth {self.curve.bandwidth:.4g}"
-        label += "" if not self.others else ", the other features at their medians"
-        axes.plot(self.curve.x, self.curve.predicted, color=pictures.ATTENTION, label=label)
-        axes.set(xlabel=self.x_name, ylabel=self.y_name)
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), ncols=1 if self.others else 2, columnspacing=1.4, borderaxespad=0
-        )
-
-    def _draw_window(self, axes: Axes) -> None:
-        curves = [(self.curve, pictures.ATTENTION, "90 % of the weight")]
-        if self.before is not None:
-            curves.insert(0, (self.before, pictures.POOLED, "before"))
-        for curve, colour, name in curves:
-            label = f"{name}; {numpy.median(curve.effective):.3g} samples count"
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0, label=label)
-            for end in (curve.low, curve.high):
-                axes.plot(curve.x, end, color=colour, linewidth=1)
-        axes.plot(self.curve.x, self.curve.x, ":", color=rcParams["text.color"], linewidth=1, label="the query itself")
-        axes.set(xlabel=f"query: {self.x_name}", ylabel=f"samples: {self.x_name}")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, columnspacing=1.4, borderaxespad=0)
-
-    def _draw_weights(self, axes: Axes) -> None:
-        curve = self.curve
-        half = (curve.x[-1] - curve.x[0]) / (2 * max(len(curve.weights) - 1, 1))
-        rows = numpy.linspace(curve.x[0] - half, curve.x[-1] + half, len(curve.weights) + 1)
-        # The colour is the weight on a length of x, so that columns of unequal width can be compared.
-        density = curve.weights / numpy.diff(curve.edges)
-        mesh = axes.pcolormesh(curve.edges, rows, density, norm=PowerNorm(0.5, 0, float(density.max()) or 1.0))
-        mesh.set_rasterized(True)
-        axes.invert_yaxis()
-        axes.grid(False)
-        axes.set(xlabel=f"key: the samples' {self.x_name}", ylabel=f"query: {self.x_name}")
-        figure = axes.get_figure(root=True)
-        assert figure is not None
-        figure.colorbar(mesh, ax=axes, label=f"weight per unit of {self.x_name}")
+        if kind == "window":
+            draw_window(axes, self)
+        elif kind == "weights":
+            draw_weights(axes, self)
+        elif self.groups:
+            draw_groups(axes, self)
+        else:
+            draw_curve(axes, self)
 
 
-def _curve(estimator: KernelRegressor, queries: Array, index: int) -> Curve:
-    """The regressor at queries that differ in one feature, at this index."""
-    effective, low, high = estimator.window(_named(estimator, queries))
-    low, high = (ends if ends.ndim == 1 else ends[:, index] for ends in (low, high))
-    points = estimator.samples_.points[:, index]
-    order = numpy.argsort(points, kind="stable")
-    groups = numpy.array_split(order, min(CELLS, len(order)))
-    rows = queries[numpy.linspace(0, len(queries) - 1, CELLS).astype(int)]
-    by_sample = estimator._weights(rows, degree=0)
-    weights = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
-    middles = numpy.array([points[group].mean() for group in groups])
-    between = (middles[1:] + middles[:-1]) / 2
-    edges = numpy.concatenate([[points.min()], between, [points.max()]])
-    # Samples with the same x still get a column of a visible width.
-    least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
-    edges = numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges))
-    predicted = numpy.asarray(estimator.predict(_named(estimator, queries)), dtype=numpy.float64)
-    if predicted.ndim != 1:
-        raise ValueError(f"estimator: expected one output, got {predicted.shape[1]}")
-    bandwidth = float(estimator.bandwidth_[index])
-    return Curve(queries[:, index], predicted, effective, low, high, weights, edges, bandwidth)
+def evenly(count: int, most: int) -> NDArray[numpy.int64]:
+    """Indices of at most so many of `count` things, at even distances."""
+    return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).astype(numpy.int64))
 
 
-def _named(estimator: KernelRegressor, rows: Array) -> Any:
-    """Rows with the feature names that the estimator was fitted with, if it was: it would warn of rows without."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return rows
-    import pandas
-
-    return pandas.DataFrame(rows, columns=names)
+def _truth(truth: Any, inputs: Inputs, index: int, x: Array) -> Array:
+    """Of one feature along x, the others at their medians."""
+    queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
+    queries[:, index] = x
+    return numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x))
 
 
-def _columns(X: ArrayLike) -> Array:
-    points = numpy.asarray(X, dtype=numpy.float64)
-    if points.ndim != 2 or not len(points):
-        raise ValueError(f"X: expected rows of features, (n, features), got shape {points.shape}")
-    return points
+def _groups(
+    estimator: Any, inputs: Inputs, values: Array, index: int, level: float | None, labels: ArrayLike | None
+) -> tuple[list[Group], int]:
+    """The largest groups with their curves, and how many there are besides."""
+    if labels is None:
+        return [], 0
+    names = numpy.array([str(label) for label in numpy.asarray(labels, dtype=object)])
+    if len(names) != len(inputs):
+        raise ValueError(f"groups: expected a label per row of X, {len(inputs)}, got {len(names)}")
+    known, counts = numpy.unique(names, return_counts=True)
+    order = numpy.argsort(-counts, kind="stable")
+    return [
+        _group(estimator, inputs, values, index, level, name, numpy.flatnonzero(names == name))
+        for name in known[order[:GROUPS]]
+    ], max(0, len(known) - GROUPS)
 
 
-def _feature(estimator: KernelRegressor, feature: int | str, count: int) -> tuple[int, str]:
-    names = list(getattr(estimator, "feature_names_in_", []))
-    if isinstance(feature, str):
-        if feature not in names:
-            known = f"one of {', '.join(names)}" if names else "a number, as the estimator knows no names"
-            raise ValueError(f"feature: expected {known}, got {feature!r}")
-        return names.index(feature), feature
-    if not 0 <= feature < count:
-        raise ValueError(f"feature: expected a number from 0 to {count - 1}, got {feature}")
-    return feature, names[feature] if names else "x" if count == 1 else f"x{feature}"
+def _group(
+    estimator: Any,
+    inputs: Inputs,
+    values: Array,
+    index: int,
+    level: float | None,
+    name: str,
+    rows: NDArray[numpy.int64],
+) -> Group:
+    fitted = clone(getattr(estimator, "best_estimator_", estimator)).fit(inputs.take(rows), values[rows])
+    part = Inputs.of(inputs.take(rows))
+    x = numpy.arange(len(part.levels(index)), dtype=numpy.float64) if part.categories[index] else None
+    curve = curve_along(unwrap("estimator", fitted), part, index, level, x)
+    drawn = evenly(len(rows), SHOWN)
+    return Group(str(name), curve, part.positions(index)[drawn], values[rows][drawn], len(rows))

@@ -5,25 +5,39 @@ import pytest
 import torch
 
 from regard import Kernel, attend, lengths
-from regard.attention import sums_1d
+from regard.attention import gaussian_1d, sums_1d
+from regard.attention.gaussian_1d import NEAR
 from regard.attention.kernels import KERNELS
-from regard.attention.sums_1d import ROWS, Samples1D
+from regard.attention.sums_1d import Samples1D
 from tests.attention.kernel_sums import SMOOTH, assert_same_sums, kernel_and_slope
 
+FORMS = ("kernel", "squared", "slope")
 
-def direct_sums(name, x, columns, width, queries, estimate, left_out=None):
-    """The definition, and the same of absolute values, by which errors are judged."""
+
+def direct_sums(name, x, columns, width, queries, order=0, form="kernel", left_out=None):
+    """The definition; the same of absolute values, by which errors are judged; and of what may be left out.
+
+    left_out (n, 2): the samples [begin, end) that take no part in a query's sums.
+    """
     v = (x - queries[:, None]) / width
+    out = numpy.zeros(v.shape, dtype=bool)
     if left_out is not None:
-        v[numpy.arange(len(x)), left_out] = numpy.inf
+        index = numpy.arange(len(x))
+        out = (index >= left_out[:, :1]) & (index < left_out[:, 1:])
     with numpy.errstate(invalid="ignore"):
-        kernel, slope = kernel_and_slope(name, numpy.abs(v))
-    if left_out is not None:
-        for table in (kernel, slope, v):
-            table[numpy.arange(len(x)), left_out] = 0
-    rows = {"average": [kernel], "linear": [kernel, kernel * v, kernel * v * v], "slope": [kernel, slope]}[estimate]
-    sizes = numpy.stack([numpy.abs(row) @ numpy.abs(columns) for row in rows], 1)
-    return numpy.stack([row @ columns for row in rows], 1), sizes
+        kernel, slope = kernel_and_slope(name, numpy.where(out, numpy.inf, numpy.abs(v)))
+    negligible = (kernel**2 if form == "squared" else kernel) < (2e-16 if name in SMOOTH else 0)
+    if name == "gaussian":  # relative to the nearest sample only where that is not near
+        nearest = numpy.where(out, numpy.inf, numpy.abs(v)).min(1, keepdims=True)
+        factor = numpy.where(nearest <= NEAR, numpy.exp(-(nearest**2) / 2), 1)
+        kernel, slope = kernel * factor, slope * factor
+    kernel = kernel**2 if form == "squared" else kernel
+    kernel, v = numpy.where(out, 0, slope if form == "slope" else kernel), numpy.where(out, 0, v)
+    rows = [kernel * v**k for k in range(order + 1)]
+    sizes, tails = (
+        numpy.stack([numpy.abs(row * part) @ numpy.abs(columns) for row in rows], 1) for part in (1, negligible)
+    )
+    return numpy.stack([row @ columns for row in rows], 1), sizes, tails
 
 
 def samples(n, seed=0, origin=0.0):
@@ -44,23 +58,110 @@ def draw_queries(x, count, seed=1):
     return numpy.sort(numpy.concatenate([near, far, x[:3]]))
 
 
-@pytest.mark.parametrize("estimate", ROWS)
+def assert_exact(sums, truth, sizes, tails):
+    """To 1e-9 of the sums of absolute terms."""
+    assert (numpy.abs(sums - truth) <= 1e-9 * sizes + 1.1 * tails).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(("n", "width"), [(1, 0.3), (2, 7.0), (499, 0.2), (997, 3.1), (601, 0.003), (401, 50.0)])
-def test_sums_are_the_direct_sums(name, estimate, n, width):
+@pytest.mark.parametrize(("n", "width"), [(1, 0.3), (2, 7.0), (499, 0.2), (601, 3.1), (307, 0.003), (401, 50.0)])
+def test_sums_are_the_direct_sums(name, form, n, width):
     x, columns = samples(n)
-    queries = draw_queries(x, 307)
-    truth = direct_sums(name, x, columns, width, queries, estimate)
-    assert_same_sums(Samples1D(x, columns).sums(name, width, queries, estimate), *truth)
+    queries = draw_queries(x, 151)
+    truth = direct_sums(name, x, columns, width, queries, 8, form)
+    ours = Samples1D(x, columns)
+    for order in (0, 1, 8):
+        rows = slice(order + 1)
+        assert_exact(ours.sums(name, width, queries, order, form), *(sums[:, rows] for sums in truth))
 
 
-@pytest.mark.parametrize("estimate", ROWS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(("n", "width"), [(2, 7.0), (499, 0.2), (997, 3.1), (601, 0.003)])
-def test_every_sample_about_the_others(name, estimate, n, width):
+def test_from_a_millionth_of_a_gap_to_a_billion_ranges(name, form):
+    """Even spacing, clusters, a tail, places that many samples share; most of the sums of high orders would cancel."""
+    random = numpy.random.default_rng(5)
+    shapes = {
+        "even": random.uniform(0, 1, 211),
+        "clusters": 3.0 * random.integers(0, 5, 97) + 1e-4 * random.normal(size=97),
+        "tail": random.standard_t(1.5, 199),
+        "shared": random.integers(0, 9, 101).astype(float),
+    }
+    for shape, points in shapes.items():
+        x, columns = numpy.sort(points), random.normal(size=(len(points), 2))
+        columns[:, 0] = random.uniform(0.1, 2, len(points))
+        extent, gap = x[-1] - x[0], float(numpy.median(numpy.diff(numpy.unique(x))))
+        queries = numpy.concatenate([random.uniform(x[0] - extent / 5, x[-1] + extent / 5, 53), x[:31]])
+        queries.sort()
+        ours = Samples1D(x, columns)
+        for width in (1e-6 * gap, 2 * gap, extent / 30, 3 * extent, 1e9 * extent):
+            if name == "gaussian" and width < gap:  # plain sums lose digits where v² is 1e12; ratios are those of one
+                queries = x[:31]
+            truth = direct_sums(name, x, columns, width, queries, 8, form)
+            sums = ours.sums(name, width, queries, 8, form)
+            assert (numpy.abs(sums - truth[0]) <= 1e-9 * truth[1] + 1.1 * truth[2]).all(), (shape, width)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [0.1, 0.9, 4.0, 1e9])
+def test_many_queries_in_any_order(width, form, monkeypatch):
+    """On a grid of groups, or sorted: near samples and far from them, in clusters much narrower than a group."""
+    monkeypatch.setattr(gaussian_1d, "CHUNK", 211)
+    random = numpy.random.default_rng(12)
+    x, columns = samples(499)
+    x[:97] = numpy.sort(2 + 1e-5 * random.normal(size=97))
+    x = numpy.sort(x)
+    queries = numpy.concatenate(
+        [random.uniform(-9, 40, 401), random.choice(x, 101), 2 + 1e-5 * random.normal(size=101)]
+    )
+    random.shuffle(queries)
+    for order in (0, 3, 8):
+        truth = direct_sums("gaussian", x, columns, width, queries, order, form)
+        for per_group in (1, 1 << 60):
+            monkeypatch.setattr(gaussian_1d, "PER_GROUP", per_group)
+            assert_exact(Samples1D(x, columns).sums("gaussian", width, queries, order, form), *truth)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_order_of_queries_changes_nothing(name):
+    x, columns = samples(307)
+    queries = draw_queries(x, 5003)
+    mixed = numpy.random.default_rng(13).permutation(len(queries))
+    sums = Samples1D(x, columns).sums(name, 0.3, queries, 2)
+    assert_exact(Samples1D(x, columns).sums(name, 0.3, queries[mixed], 2), sums[mixed], numpy.abs(sums[mixed]), 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("n", "width"), [(2, 7.0), (211, 0.2), (401, 3.1), (307, 0.003)])
+def test_every_sample_about_the_others(name, form, n, width):
     x, columns = samples(n, seed=2)
-    truth = direct_sums(name, x, columns, width, x, estimate, left_out=numpy.arange(n))
-    assert_same_sums(Samples1D(x, columns).sums_of_others(name, width, estimate), *truth)
+    index, ours = numpy.arange(n), Samples1D(x, columns)
+    for order, block in ((0, 0), (3, 0), (4, 7), (0, n)):
+        left_out = numpy.stack([index - block, index + block + 1], 1)
+        truth = direct_sums(name, x, columns, width, x, order, form, left_out)
+        if block == n:
+            assert not ours.sums_of_others(name, width, order, form, block=block).any()
+        else:
+            assert_exact(ours.sums_of_others(name, width, order, form, block=block), *truth)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_is_kept_of_a_sample_counts_beside_its_block(name, form):
+    x, columns = samples(307, seed=6)
+    index, left_out = numpy.arange(len(x)), columns * numpy.where(numpy.arange(len(x)) % 3, 1, 0.25)[:, None]
+    beyond = numpy.stack([index - 5, index + 6], 1)
+    whole = Samples1D(x, columns).sums_of_others(name, 0.03, 2, form, block=5)
+    sums = Samples1D(x, columns).sums_of_others(name, 0.03, 2, form, left_out, 5)
+    assert numpy.array_equal(sums[index % 3 > 0], whole[index % 3 > 0])
+    kept = numpy.flatnonzero(index % 3 == 0)
+    # The block once more, but with the sample's own rest in its place
+    for i in kept[:40]:
+        others = numpy.r_[0 : max(beyond[i, 0], 0), i, beyond[i, 1] : len(x)] if beyond[i, 1] < len(x) else None
+        if others is not None:
+            rest = numpy.where((others == i)[:, None], columns[others] - left_out[others], columns[others])
+            assert_exact(sums[i : i + 1], *direct_sums(name, x[others], rest, 0.03, x[i : i + 1], 2, form))
 
 
 def test_one_width_after_another():
@@ -88,8 +189,8 @@ def test_a_sample_of_weight_three_is_three_samples(name):
 def test_far_from_zero_nothing_is_lost(name):
     x, columns = samples(499, origin=2.0**30)
     queries = draw_queries(x, 101)
-    truth = direct_sums(name, x, columns, 0.25, queries, "average")
-    assert_same_sums(Samples1D(x, columns).sums(name, 0.25, queries), *truth)
+    truth = direct_sums(name, x, columns, 0.25, queries, 2)
+    assert_exact(Samples1D(x, columns).sums(name, 0.25, queries, 2), *truth)
 
 
 def test_many_queries_beyond_the_data_are_interpolated():
@@ -97,8 +198,17 @@ def test_many_queries_beyond_the_data_are_interpolated():
     x, columns = samples(997)
     for low, high in ((-40.0, -39.9), (1.6, 1.69), (12.0, 12.09), (60.0, 60.09)):
         queries = numpy.linspace(low, high, 211)
-        truth = direct_sums("gaussian", x, columns, 0.1, queries, "average")
-        assert_same_sums(Samples1D(x, columns).sums("gaussian", 0.1, queries), *truth)
+        truth = direct_sums("gaussian", x, columns, 0.1, queries, 8)
+        assert_exact(Samples1D(x, columns).sums("gaussian", 0.1, queries, 8), *truth)
+
+
+def test_many_equal_queries_beyond_the_data():
+    x, columns = samples(997)
+    for queries in (numpy.full(97, -2.0), numpy.repeat([17.0, numpy.nextafter(17.0, 18)], 41)):
+        assert_exact(
+            Samples1D(x, columns).sums("gaussian", 0.1, queries),
+            *direct_sums("gaussian", x, columns, 0.1, queries),
+        )
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):

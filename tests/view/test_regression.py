@@ -4,14 +4,22 @@ import io
 
 import numpy
 import pandas
+import polars
 import pytest
 from IPython.core.formatters import HTMLFormatter
 from matplotlib import image
+from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from regard import KernelRegressor
-from regard.view.regression import CELLS, KINDS, KernelRegressionDisplay
+from regard.view.regression import KINDS, KernelRegressionDisplay
+from regard.view.regression_curve import CELLS
 
 
 def data(features=1, n=149):
@@ -31,12 +39,17 @@ def test_it_holds_what_the_estimator_says(display):
     X, y = data()
     model = KernelRegressor(bandwidth=0.2).fit(X, y)
     numpy.testing.assert_allclose(display.curve.predicted, model.predict(display.curve.x[:, None]))
-    numpy.testing.assert_allclose(display.curve.effective, model.window(display.curve.x[:, None]).effective)
-    numpy.testing.assert_allclose(display.curve.weights.sum(1), 1)
-    assert display.curve.weights.shape == (CELLS, CELLS)
-    assert (numpy.diff(display.curve.edges) > 0).all()
+    for held, said in zip(display.curve.window, model.window(display.curve.x[:, None]), strict=True):
+        numpy.testing.assert_allclose(held, said)
+    for held, said in zip(display.curve.band, model.interval(display.curve.x[:, None], 0.95), strict=True):
+        numpy.testing.assert_allclose(held, said)
+    weights, edges = display.curve.heat_map
+    numpy.testing.assert_allclose(weights.sum(1), 1)
+    assert weights.shape == (CELLS, CELLS)
+    assert (numpy.diff(edges) > 0).all()
     # Learning narrows the window.
-    assert (display.curve.high - display.curve.low).mean() < (display.before.high - display.before.low).mean()
+    (_, low, high), (_, low_before, high_before) = display.curve.window, display.before.window
+    assert (high - low).mean() < (high_before - low_before).mean()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,7 +83,7 @@ def test_the_picture_shows_something(display, tmp_path):
 def test_in_a_notebook_as_a_table_and_in_a_terminal(display, capsys):
     assert HTMLFormatter()(display).startswith("<picture>")
     frame = display.to_frame()
-    assert list(frame.columns) == ["x", "predicted", "effective", "low", "high", "truth"]
+    assert list(frame.columns) == ["x", "predicted", "band_low", "band_high", "effective", "low", "high", "truth"]
     display.print()
     assert len(capsys.readouterr().out.splitlines()) == 12
 
@@ -108,11 +121,17 @@ def test_wrong_calls_are_refused_by_name(change, message):
         KernelRegressionDisplay.from_estimator(model, **({"X": X, "y": y} | change))
 
 
-def test_the_error_for_a_pipeline_says_what_to_do():
+def test_what_is_no_kernel_regression_is_refused():
     X, y = data()
-    pipeline = make_pipeline(KernelRegressor(bandwidth=0.2)).fit(X, y)
-    with pytest.raises(TypeError, match="expected a fitted KernelRegressor, got Pipeline; pass the last step"):
-        KernelRegressionDisplay.from_estimator(pipeline, X, y)
+    for wrong, name in (
+        (LinearRegression().fit(X, y), "LinearRegression"),
+        (make_pipeline(LinearRegression()), "Linear"),
+    ):
+        with pytest.raises(TypeError, match=f"expected a fitted KernelRegressor, a pipeline .*, got {name}"):
+            KernelRegressionDisplay.from_estimator(wrong, X, y)
+    for unfitted in (KernelRegressor(), make_pipeline(KernelRegressor()), GridSearchCV(KernelRegressor(), {})):
+        with pytest.raises(NotFittedError):
+            KernelRegressionDisplay.from_estimator(unfitted, X, y)
 
 
 def test_samples_that_are_not_drawn_are_counted():
@@ -120,3 +139,154 @@ def test_samples_that_are_not_drawn_are_counted():
     model = KernelRegressor(bandwidth=0.2).fit(X, y)
     display = KernelRegressionDisplay.from_estimator(model, X, y)
     assert display.ax_.get_legend().get_texts()[0].get_text() == "2000 of 2503 samples"
+
+
+def texts_of_legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_the_band_is_drawn_unless_it_is_not_wanted():
+    X, y = data()
+    model = KernelRegressor(bandwidth=0.3).fit(X, y)
+    ninety = KernelRegressionDisplay.from_estimator(model, X, y, level=0.9, rug=True)
+    assert "90 % band" in texts_of_legend(ninety.ax_)
+    low, high = model.interval(ninety.curve.x[:, None], 0.9)
+    (band,) = [each for each in ninety.ax_.collections if each.get_label() == "90 % band"]
+    edge = band.get_paths()[0].vertices
+    assert numpy.isclose(edge[:, 1].max(), high.max())
+    assert numpy.isclose(edge[:, 1].min(), low.min())
+    rug = ninety.ax_.lines[-1]
+    numpy.testing.assert_array_equal(rug.get_xdata(), X[:, 0])
+    none = KernelRegressionDisplay.from_estimator(model, X, y, level=None)
+    assert none.curve.band is None
+    assert len(none.ax_.collections) == 0
+    assert "band_low" not in none.to_frame()
+
+
+def test_pipelines_and_searches_are_drawn_in_the_units_of_X():
+    X, y = data(features=2)
+    X = X * [100, 3] + [7, -5]
+    scaled = StandardScaler().fit(X)
+    plain = KernelRegressor(bandwidth=[100 / 4, 3 / 2], degree=1).fit(X, y)
+    inner = KernelRegressor(bandwidth=(plain.bandwidth / scaled.scale_).tolist(), degree=1)
+    pipeline = make_pipeline(StandardScaler(), inner).fit(X, y)
+    search = GridSearchCV(make_pipeline(StandardScaler(), inner), {"kernelregressor__degree": [1]}, cv=2).fit(X, y)
+    expected = KernelRegressionDisplay.from_estimator(plain, X, y, feature=0)
+    for estimator in (pipeline, search):
+        display = KernelRegressionDisplay.from_estimator(estimator, X, y, feature=0)
+        numpy.testing.assert_allclose(display.curve.x, expected.curve.x)
+        numpy.testing.assert_allclose(display.curve.predicted, expected.curve.predicted, rtol=1e-8)
+        numpy.testing.assert_allclose(display.curve.band, expected.curve.band, rtol=1e-6)
+        numpy.testing.assert_allclose(display.curve.bandwidth, 25)
+        for ours, theirs in zip(display.curve.window, expected.curve.window, strict=True):
+            numpy.testing.assert_allclose(ours, theirs, rtol=1e-8)
+        for ours, theirs in zip(display.curve.heat_map, expected.curve.heat_map, strict=True):
+            numpy.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_a_pipeline_that_bends_x():
+    X, y = data()
+    X = numpy.exp(X)
+    pipeline = make_pipeline(FunctionTransformer(numpy.log), KernelRegressor(bandwidth=0.3)).fit(X, y)
+    display = KernelRegressionDisplay.from_estimator(pipeline, X, y)
+    numpy.testing.assert_allclose(display.curve.predicted, pipeline.predict(display.curve.x[:, None]))
+    _, low, high = display.curve.window
+    _, inner_low, inner_high = pipeline[-1].window(numpy.log(display.curve.x[:, None]))
+    numpy.testing.assert_allclose(numpy.log(low), inner_low, atol=0.05)  # between points of the curve it is straight
+    numpy.testing.assert_allclose(numpy.log(high), inner_high, atol=0.05)
+    assert numpy.isnan(display.curve.bandwidth)
+    assert "curve" in texts_of_legend(display.ax_)
+
+
+def test_a_pipeline_that_mixes_features_has_a_curve_alone():
+    X, y = data(features=2)
+    pipeline = make_pipeline(PolynomialFeatures(2, include_bias=False), KernelRegressor(bandwidth=2.0)).fit(X, y)
+    display = KernelRegressionDisplay.from_estimator(pipeline, X, y, feature=1)
+    place = 50
+    moved = X.copy()
+    moved[:, 1] = display.curve.x[place]
+    assert numpy.isclose(display.curve.predicted[place], pipeline.predict(moved).mean())
+    assert display.curve.band is None
+    with pytest.raises(ValueError, match=r'kind: expected "curve", because the pipeline mixes features'):
+        display.plot("window")
+
+
+def test_several_features_are_averaged_over_the_samples():
+    X, y = data(features=2, n=97)
+    model = KernelRegressor(bandwidth=[0.5, 1.0]).fit(X, y + X[:, 1] ** 2)
+    display = KernelRegressionDisplay.from_estimator(model, X, y, feature=1)
+    for place in (0, 31, 100):
+        moved = X.copy()
+        moved[:, 1] = display.curve.x[place]
+        assert numpy.isclose(display.curve.predicted[place], model.predict(moved).mean())
+    assert any("averaged over the other features" in text for text in texts_of_legend(display.ax_))
+
+
+@pytest.mark.parametrize("kind", ["frame", "array", "polars"])
+def test_dates_have_a_time_axis(kind, tmp_path):
+    X, y = data()
+    days = 17000 + numpy.round(X * 500)
+    times = (days * 86400).astype("datetime64[s]")
+    frame = pandas.DataFrame({"day": times[:, 0]})
+    given = {"frame": frame, "array": times, "polars": polars.from_pandas(frame)}[kind]
+    model = KernelRegressor(bandwidth=100.0).fit(given, y)
+    display = KernelRegressionDisplay.from_estimator(model, given, y)
+    as_numbers = KernelRegressor(bandwidth=100.0).fit(days, y)
+    numpy.testing.assert_allclose(display.curve.predicted, as_numbers.predict(display.curve.x[:, None]), rtol=1e-9)
+    assert isinstance(display.ax_.xaxis.get_major_formatter(), ConciseDateFormatter)
+    assert any("bandwidth 100 days" in text for text in texts_of_legend(display.ax_))
+    first = display.to_frame().iloc[0, 0]
+    assert first == pandas.Timestamp(times.min())
+    for kind_of_picture in KINDS:
+        display.save(tmp_path / f"{kind_of_picture}.png", kind_of_picture)
+
+
+def test_categories_have_their_names(tmp_path):
+    X, y = data(features=2)
+    frame = pandas.DataFrame({"x": X[:, 0], "shop": numpy.array(["b", "a", "c"])[numpy.arange(len(X)) % 3]})
+    model = KernelRegressor(bandwidth=[0.5, 0.1]).fit(frame, y)
+    display = KernelRegressionDisplay.from_estimator(model, frame, y, feature="shop")
+    assert [label.get_text() for label in display.ax_.get_xticklabels()] == ["a", "b", "c"]
+    assert display.to_frame()["shop"].tolist() == ["a", "b", "c"]
+    for place, shop in enumerate("abc"):
+        assert numpy.isclose(display.curve.predicted[place], model.predict(frame.assign(shop=shop)).mean())
+    alone = KernelRegressor(bandwidth=[0.1, 0.1][:1]).fit(frame[["shop"]], y)
+    only = KernelRegressionDisplay.from_estimator(alone, frame[["shop"]], y)
+    shops = pandas.DataFrame({"shop": ["a", "b", "c"]})
+    numpy.testing.assert_allclose(only.curve.predicted, alone.predict(shops))
+    numpy.testing.assert_allclose(only.curve.band, alone.interval(shops))
+    only.save(tmp_path / "shops.svg")
+
+
+def test_groups_have_a_curve_each(tmp_path):
+    X, y = data(n=211)
+    labels = numpy.array(["small", "large", "large"])[numpy.arange(len(X)) % 3]
+    model = KernelRegressor("epanechnikov", "loo", degree=1).fit(X, y)
+    display = KernelRegressionDisplay.from_estimator(model, X, y + (labels == "small"), groups=labels)
+    assert [group.label for group in display.groups] == ["large", "small"]
+    for group in display.groups:
+        of_group = labels == group.label
+        own = clone(model).fit(X[of_group], (y + (labels == "small"))[of_group])
+        numpy.testing.assert_allclose(group.curve.predicted, own.predict(group.curve.x[:, None]))
+        assert group.samples == of_group.sum()
+    assert texts_of_legend(display.ax_) == ["large (140)", "small (71)", "95 % bands"]
+    frame = display.to_frame()
+    assert list(frame["group"].unique()) == ["large", "small"]
+    display.save(tmp_path / "groups.html")
+    with pytest.raises(ValueError, match='kind: expected "curve", because there are groups'):
+        display.plot("weights")
+    with pytest.raises(ValueError, match="groups: expected a label per row of X, 211, got 3"):
+        KernelRegressionDisplay.from_estimator(model, X, y, groups=["a", "b", "c"])
+
+
+def test_of_many_groups_the_largest_are_drawn():
+    X, y = data(n=307)
+    labels = [f"g{int(number**0.5)}" for number in range(len(X))]  # 2 k + 1 rows of gk, and 18 of g17
+    model = KernelRegressor(bandwidth=1.0).fit(X, y)
+    display = KernelRegressionDisplay.from_estimator(model, X, y, groups=labels, level=None)
+    assert len(display.groups) == 12
+    assert display.groups[0].label == "g16"
+    assert {group.label for group in display.groups} == {f"g{number}" for number in range(6, 18)}
+    assert texts_of_legend(display.ax_)[-1] == "+ 6 groups"
+    looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in display.ax_.lines[2::3]}
+    assert len(looks) == 12

@@ -17,8 +17,10 @@ faster.
 
 import numpy
 
+from regard.attention.gaussian_1d import Cells, Work
 from regard.attention.loops import Array, compiled
-from regard.attention.sums_1d import Cells, Points, Queries
+from regard.attention.loops.points_1d import before, clear
+from regard.attention.points_1d import Points, Queries
 
 FAR = 4.0  # a group whose nearest sample is more widths away is interpolated: the series would need more terms
 NODES = 12  # points of an interpolation
@@ -28,42 +30,8 @@ DENSE = 16  # a cell with fewer samples needs no moments
 TRANSLATION = 100.0  # what a cell's translation costs, in samples summed directly
 INVERSE = 1 / numpy.arange(1.0, 65.0)  # by which the powers of a Taylor series are made without dividing
 ADDITION = 6.0  # what adding a sample to moments costs, in the same unit
-
-
-@compiled()
-def group_cells(x: Array, width: float, starts: Array) -> int:
-    """Group sorted numbers into cells at most `width` wide; returns how many, `starts` has room for all and one more.
-
-    They follow the samples, not a grid: differences of neighbours are exact, however far from 0 they lie.
-    """
-    count, first = 0, 0
-    for j in range(len(x)):
-        if j == 0 or x[j] - x[first] > width:
-            starts[count] = first = j
-            count += 1
-    starts[count] = len(x)
-    return count
-
-
-@compiled()
-def before(x: Array, t: float) -> int:
-    """How many of the sorted numbers are less than t."""
-    low, high = 0, len(x)
-    while low < high:
-        middle = (low + high) // 2
-        if x[middle] < t:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@compiled()
-def clear(sums: Array) -> None:
-    """Zeros."""
-    for k in range(sums.shape[0]):
-        for c in range(sums.shape[1]):
-            sums[k, c] = 0.0
+SIDE_BY_SIDE = 16  # queries whose series are added up together: the processor does several at once
+ROUNDING = 2e-6  # sums smaller than this part of what they were added up from (times 2 per order) are not exact
 
 
 @compiled("contract")
@@ -113,35 +81,169 @@ def translate(moments: Array, shift: float, work: Array, total: Array) -> None:
 
 
 @compiled("contract")
-def evaluate(moments: Array, tau: float, sums: Array) -> None:
-    """Sums of order 0, or 0 to 2, from moments: derivatives by τ bring down z, and v = z − τ."""
-    factor = numpy.exp(-tau * tau / 2)
-    for c in range(moments.shape[0]):
-        value, slope, bend = 0.0, 0.0, 0.0
-        if len(sums) == 1:
-            for p in range(moments.shape[1] - 1, -1, -1):
-                value = value * tau + moments[c, p]
+def gather(centre: float, points: Points, cells: Cells, low: int, high: int, work: Work) -> None:
+    """Into work.total, the moments of the cells from low up to high, about a centre.
+
+    work.sizes[k]: Σ K (|shift| + half a cell)^2k, what the sums of order 2k are added up from: it bounds their errors.
+    """
+    (x, columns, width, _), (starts, centres, moments) = points, cells
+    total, sizes = work.total, work.sizes
+    clear(total)
+    sizes[:] = 0.0
+    for cell in range(low, high):
+        first, last = starts[cell], starts[cell + 1] - 1
+        if last - first + 1 < DENSE:
+            for j in range(first, last + 1):
+                z, known = (x[j] - centre) / width, total[0, 0]
+                add_sample(total, columns[j], z)
+                add_size(sizes, total[0, 0] - known, z)
         else:
-            for p in range(moments.shape[1] - 1, -1, -1):
-                bend = bend * tau + 2 * slope
-                slope = slope * tau + value
-                value = value * tau + moments[c, p]
-            sums[1, c] = factor * (slope - tau * value)
-            sums[2, c] = factor * (bend - tau * (2 * slope - tau * value))
-        sums[0, c] = factor * value
+            shift, known = (centres[cell] - centre) / width, total[0, 0]
+            translate(moments[cell], shift, work.powers, total)
+            add_size(sizes, total[0, 0] - known, abs(shift) + (x[last] - x[first]) / (2 * width))
 
 
 @compiled("contract")
-def gather(centre: float, points: Points, cells: Cells, low: int, high: int, work: Array, total: Array) -> None:
-    """The moments of the cells from low up to high, about a centre."""
-    starts, centres, moments = cells
-    clear(total)
-    for cell in range(low, high):
-        if starts[cell + 1] - starts[cell] < DENSE:
-            for j in range(starts[cell], starts[cell + 1]):
-                add_sample(total, points.columns[j], (points.x[j] - centre) / points.width)
-        else:
-            translate(moments[cell], (centres[cell] - centre) / points.width, work, total)
+def cells_around(centre: float, nearest: float, points: Points, cells: Cells) -> tuple[int, int]:
+    """The cells, from the first up to the second number, that count for queries half a width around a centre."""
+    reach = (numpy.sqrt(nearest * nearest + 2 * (NEGLIGIBLE + SLACK)) + 1) * points.width
+    return before(cells.centres, centre - reach), before(cells.centres, centre + reach)
+
+
+@compiled("contract")
+def add_size(sizes: Array, mass: float, distance: float) -> None:
+    """Add mass · distance^2k to sizes[k]."""
+    for k in range(len(sizes)):
+        sizes[k] += mass
+        mass *= distance * distance
+
+
+@compiled("contract")
+def evaluate(moments: Array, taus: Array, table: Array) -> None:
+    """table[k, i] = Σ_j columns[j] exp(−z² / 2) exp(τ_i z) v^k from moments (terms,), for SIDE_BY_SIDE queries.
+
+    Derivatives by τ bring down z, and v = z − τ.
+    """
+    rows = len(table)
+    clear(table)
+    for p in range(len(moments) - 1, -1, -1):
+        for k in range(rows - 1, 0, -1):
+            for i in range(SIDE_BY_SIDE):
+                table[k, i] = table[k, i] * taus[i] + table[k - 1, i]
+        for i in range(SIDE_BY_SIDE):
+            table[0, i] = table[0, i] * taus[i] + moments[p]
+    factorial = 1.0
+    for k in range(2, rows):
+        factorial *= k
+        for i in range(SIDE_BY_SIDE):
+            table[k, i] *= factorial
+    for a in range(1, rows):
+        for k in range(rows - 1, a - 1, -1):
+            for i in range(SIDE_BY_SIDE):
+                table[k, i] -= taus[i] * table[k - 1, i]
+
+
+@compiled("contract")
+def leave_out(t: float, points: Points, begin: int, end: int, taken: Array, sums: Array) -> bool:
+    """Take the samples [begin, end) out of the sums; whether enough remains for an exact difference."""
+    x, columns, width, _ = points
+    rows, enough = len(sums), True
+    taken[:] = 0.0
+    for j in range(begin, end):
+        v = (x[j] - t) / width
+        power = numpy.exp(-v * v / 2)
+        for k in range(rows):
+            taken[k] += power * columns[j, 0]
+            for c in range(columns.shape[1]):
+                sums[k, c] -= power * columns[j, c]
+            power *= v
+    for k in range(0, rows, 2):
+        enough = enough and sums[k, 0] >= 1e-3 * taken[k]
+    return enough
+
+
+@compiled("contract")
+def lost_digits(sums: Array, sizes: Array, tau: float) -> int:
+    """0: the sums of even orders, whose terms are all positive, are large enough beside what they were added up from.
+    1: they would be about a nearer centre. 2: not even there.
+    """
+    growth, mass, worst = ROUNDING, sizes[0], 0
+    for k in range(1, len(sizes)):
+        growth *= 4
+        mass *= tau * tau
+        if sums[2 * k, 0] < growth * (sizes[k] + mass):
+            worst = max(worst, 2 if sums[2 * k, 0] < growth * sizes[k] else 1)
+    return worst
+
+
+@compiled("contract")
+def nearest_of(t: float, points: Points, left: int, right: int) -> float:
+    """The distance of the nearest sample that takes part, in widths."""
+    nearest = numpy.inf
+    if left >= 0:
+        nearest = (t - points.x[left]) / points.width
+    if right < len(points.x):
+        nearest = min(nearest, (points.x[right] - t) / points.width)
+    return float(nearest)
+
+
+@compiled("contract")
+def series(
+    at: Array,
+    first: int,
+    last: int,
+    centre: float,
+    width: float,
+    total: Array,
+    taus: Array,
+    table: Array,
+    answers: Array,
+) -> None:
+    """answers[i] (rows, c): the sums for the queries [first, last), at most SIDE_BY_SIDE, but for exp(−τ² / 2)."""
+    for i in range(last - first):
+        taus[i] = (at[first + i] - centre) / width
+    for c in range(len(total)):
+        evaluate(total[c], taus, table)
+        for i in range(last - first):
+            for k in range(len(table)):
+                answers[i, k, c] = table[k, i]
+
+
+@compiled("contract")
+def group_sums(
+    queries: Queries, first: int, last: int, centre: float, points: Points, work: Work, counts: Array, sums: Array
+) -> bool:
+    """Sums for the queries [first, last) from the moments about a centre; whether the centre was near enough to all."""
+    width, near_enough = points.width, True
+    for begin in range(first, last, SIDE_BY_SIDE):
+        end = min(last, begin + SIDE_BY_SIDE)
+        series(queries.at, begin, end, centre, width, work.total, work.taus, work.table, work.answers)
+        for i in range(begin, end):
+            t, left, right, tau = queries.at[i], queries.lefts[i], queries.rights[i], work.taus[i - begin]
+            answer, exponent, lost = work.answers[i - begin], -tau * tau / 2, 0
+            if len(work.table) > 1:
+                lost = lost_digits(answer, work.sizes, tau)
+            if right - left > 1:
+                scale(answer, numpy.exp(exponent), answer)
+                exponent = 0.0
+                if not leave_out(t, points, left + 1, right, work.taken, answer):
+                    lost = 2
+            counts[i] = min(lost, 1)
+            near_enough = near_enough and lost != 1
+            if lost == 0:
+                nearest = nearest_of(t, points, left, right)
+                if nearest > points.near:
+                    exponent += nearest * nearest / 2
+                scale(answer, numpy.exp(exponent), sums[queries.rows[i]])
+    return near_enough
+
+
+@compiled("contract")
+def scale(sums: Array, factor: float, scaled: Array) -> None:
+    """All of them times a factor."""
+    for k in range(sums.shape[0]):
+        for c in range(sums.shape[1]):
+            scaled[k, c] = factor * sums[k, c]
 
 
 @compiled("contract")
@@ -152,59 +254,58 @@ def gaussian_sums(
     cells: Cells,
     counts: Array,
     sums: Array,
-    work: Array,
-    total: Array,
+    work: Work,
     start: int,
     stop: int,
 ) -> None:
     """Sums for the groups [start, stop) of sorted queries: the queries from groups[g] up to groups[g + 1].
 
-    counts[i], which comes in as 0, becomes the number of queries from i on that remain for `remaining_sums`.
-    To work in: work (2, terms), total (c, terms).
+    counts[i] becomes the number of queries from i on that remain for `remaining_sums`. A group whose centre is too far
+    from some of its queries (most samples lie much nearer to them) is halved.
     """
-    x, columns, width = points
+    ends = work.ends
     for group in range(start, stop):
-        first, last = groups[group], groups[group + 1]
-        centre = (queries.at[first] + queries.at[last - 1]) / 2
-        after = before(x, centre)
-        nearest = numpy.inf
-        if after > 0:
-            nearest = (centre - x[after - 1]) / width
-        if after < len(x):
-            nearest = min(nearest, (x[after] - centre) / width)
-        reach = (numpy.sqrt(nearest * nearest + 2 * (NEGLIGIBLE + SLACK)) + 1) * width
-        low, high = before(cells.centres, centre - reach), before(cells.centres, centre + reach)
-        around = float(cells.starts[high] - cells.starts[low])  # samples, each of which every query would visit
-        price = min(TRANSLATION * (high - low), ADDITION * around)
-        together = nearest <= FAR and around * (last - first) > price + ADDITION * (last - first)
-        if together:
-            gather(centre, points, cells, low, high, work, total)
-        span = last - first if nearest > FAR and last - first > NODES else 1
-        i = first
-        while i < last:
-            counts[i] = 0 if together else span
-            if together:
-                evaluate(total, (queries.at[i] - centre) / width, sums[i])
-                if queries.rights[i] - queries.lefts[i] == 2:
-                    left_out = queries.lefts[i] + 1  # at v = 0: only the sums of order 0 hold it
-                    for c in range(columns.shape[1]):
-                        sums[i, 0, c] -= columns[left_out, c]
-                    if sums[i, 0, 0] < 1e-3 * columns[left_out, 0]:  # too little remains for an exact difference
-                        counts[i] = 1
-            i += span
+        first, pending = groups[group], 1
+        ends[0] = groups[group + 1]
+        while pending:
+            last = ends[pending - 1]
+            centre = (queries.at[first] + queries.at[last - 1]) / 2
+            after = before(points.x, centre)
+            nearest = nearest_of(centre, points, after - 1, after)
+            low, high = cells_around(centre, nearest, points, cells)
+            around = float(cells.starts[high] - cells.starts[low])  # samples, each of which every query would visit
+            price = min(TRANSLATION * (high - low), ADDITION * around)
+            near_enough = True
+            if nearest > FAR and last - first > NODES:
+                counts[first] = last - first
+                counts[first + 1 : last] = 0
+            elif nearest <= FAR and around * (last - first) > price + ADDITION * (last - first):
+                gather(centre, points, cells, low, high, work)
+                near_enough = group_sums(queries, first, last, centre, points, work, counts, sums)
+            else:
+                counts[first:last] = 1
+            if near_enough or pending == len(ends):
+                first = last
+                pending -= 1
+            else:
+                ends[pending] = max(first + 1, before(queries.at[:last], centre))
+                pending += 1
 
 
 @compiled("contract")
-def both_sides(t: float, points: Points, left: int, right: int, sides: Array) -> None:
-    """sides (2, k, c): samples from `left` and from `right` outwards, relative to its weight, as long as they count."""
-    x, columns, width = points
+def both_sides(t: float, offset: float, points: Points, left: int, right: int, sides: Array) -> None:
+    """sides (2, k, c): samples from `left` and from `right` outwards, relative to its weight, as long as they count.
+
+    About t + offset, two numbers: the offset may be less than t can show.
+    """
+    x, columns, width, _ = points
     for side in range(2):
         first, step = (left, -1) if side == 0 else (right, 1)
         clear(sides[side])
         j = first
         while 0 <= j < len(x):
-            v, beyond = (x[j] - t) / width, abs(x[j] - x[first]) / width
-            fall = beyond * (abs(x[first] - t) / width + beyond / 2) if beyond > 0 else 0.0
+            v, beyond = (x[j] - t - offset) / width, abs(x[j] - x[first]) / width
+            fall = beyond * (abs(x[first] - t - offset) / width + beyond / 2) if beyond > 0 else 0.0
             if fall > NEGLIGIBLE:
                 break
             power = numpy.exp(-fall)
@@ -217,11 +318,12 @@ def both_sides(t: float, points: Points, left: int, right: int, sides: Array) ->
 
 @compiled("contract")
 def join(t: float, points: Points, left: int, right: int, total: float, sides: Array, sums: Array) -> None:
-    """Both sides, relative to the nearer; `total` is what they were multiplied by."""
-    to_left = t - points.x[left] if left >= 0 else numpy.inf
-    to_right = points.x[right] - t if right < len(points.x) else numpy.inf
-    width = points.width
-    lead = (to_right - to_left) / width * ((to_right + to_left) / width) / 2 if to_right != to_left else 0.0
+    """Both sides, relative to the nearer if that is not near; `total` is what they were multiplied by."""
+    to_left = (t - points.x[left]) / points.width if left >= 0 else numpy.inf
+    to_right = (points.x[right] - t) / points.width if right < len(points.x) else numpy.inf
+    lead = (to_right - to_left) * (to_right + to_left) / 2 if to_right != to_left else 0.0
+    nearest = min(to_left, to_right)
+    total *= numpy.exp(nearest * nearest / 2) if nearest <= points.near else 1.0
     weight_left, weight_right = numpy.exp(min(lead, 0.0)) / total, numpy.exp(min(-lead, 0.0)) / total
     for k in range(len(sums)):
         for c in range(sums.shape[1]):
@@ -248,25 +350,24 @@ def remaining_sums(
     for group in range(start, stop):
         first = remaining[group]
         last, left, right = first + counts[first], queries.lefts[first], queries.rights[first]
-        nodes = NODES if last - first > 1 else 1
         centre = (queries.at[first] + queries.at[last - 1]) / 2
         half = (queries.at[last - 1] - queries.at[first]) / 2
+        nodes = NODES if half > 0 else 1
         for node in range(nodes):
-            t = centre + half * numpy.cos(numpy.pi * (node + 0.5) / nodes)
-            both_sides(t, points, left, right, at_nodes[node])
+            both_sides(centre, half * numpy.cos(numpy.pi * (node + 0.5) / nodes), points, left, right, at_nodes[node])
         for i in range(first, last):
             total = 0.0
             clear(sides[0])
             clear(sides[1])
             for node in range(nodes):
                 angle = numpy.pi * (node + 0.5) / nodes
-                distance = queries.at[i] - (centre + half * numpy.cos(angle))
-                divisor = distance if distance != 0 else 1e-18 * points.width
+                distance = (queries.at[i] - centre) - half * numpy.cos(angle)
+                divisor = distance if distance != 0 else 1e-18 * half
                 # Barycentric weights. A query that is a point has almost all of its weight there.
-                weight = (1.0 - 2.0 * (node % 2)) * numpy.sin(angle) / divisor
+                weight = (1.0 - 2.0 * (node % 2)) * numpy.sin(angle) / divisor if half > 0 else 1.0
                 total += weight
                 for side in range(2):
                     for k in range(sums.shape[1]):
                         for c in range(sums.shape[2]):
                             sides[side, k, c] += weight * at_nodes[node, side, k, c]
-            join(queries.at[i], points, left, right, total, sides, sums[i])
+            join(queries.at[i], points, left, right, total, sides, sums[queries.rows[i]])

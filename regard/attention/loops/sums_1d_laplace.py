@@ -9,8 +9,21 @@ Shapes and names are those of sums_1d.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.sums_1d_gaussian import clear
-from regard.attention.sums_1d import Points, Queries
+from regard.attention.loops.points_1d import clear
+from regard.attention.loops.sums_1d_gaussian import INVERSE
+from regard.attention.points_1d import Points, Queries
+
+
+@compiled("contract")
+def carry(known: Array, gap: float, factor: float, total: Array) -> None:
+    """Add Σ columns (d + gap)^k, times a factor, where known[k, c] = Σ columns d^k: all terms have one sign."""
+    for c in range(known.shape[1]):
+        for k in range(len(known)):
+            binomial, power = factor, 0.0
+            for a in range(k + 1):  # Σ_a C(k, a) gap^a known[k − a]
+                power += binomial * known[k - a, c]
+                binomial *= gap * (k - a) * INVERSE[a]
+            total[k, c] += power
 
 
 @compiled("contract")
@@ -19,7 +32,7 @@ def run(points: Points, step: int, gathered: Array) -> None:
 
     From the left (step 1) or from the right (step −1).
     """
-    x, columns, width = points
+    x, columns, width, _ = points
     n = len(x)
     j = 0 if step > 0 else n - 1
     for count in range(n):
@@ -29,12 +42,8 @@ def run(points: Points, step: int, gathered: Array) -> None:
             fall = numpy.exp(-gap)
             before = gathered[j - step]
             # Beyond reach nothing is left, and gap · gap · 0 would be NaN where the gap is infinite.
-            for c in range(columns.shape[1] if fall > 0 else 0):
-                gathered[j, 0, c] = fall * before[0, c]
-                if gathered.shape[1] > 1:
-                    gathered[j, 1, c] = fall * (before[1, c] + gap * before[0, c])
-                if gathered.shape[1] > 2:
-                    gathered[j, 2, c] = fall * (before[2, c] + gap * (2 * before[1, c] + gap * before[0, c]))
+            if fall > 0:
+                carry(before, gap, fall, gathered[j])
         for c in range(columns.shape[1]):
             gathered[j, 0, c] += columns[j, c]
         j += step
@@ -46,28 +55,28 @@ def laplace_sums(
     points: Points,
     from_left: Array,
     from_right: Array,
-    signed: bool,
+    lift: int,
     sums: Array,
+    work: Array,
     start: int,
     stop: int,
 ) -> None:
-    """Sums for the queries [start, stop), relative to the nearest sample; of v K if signed, else of |v| K."""
+    """Sums of K |v|^lift v^k for the queries [start, stop), relative to the nearest sample. Work is (k + lift, c)."""
     x, width = points.x, points.width
     for i in range(start, stop):
-        t, left, right, out = queries.at[i], queries.lefts[i], queries.rights[i], sums[i]
+        t, left, right, answer = queries.at[i], queries.lefts[i], queries.rights[i], sums[queries.rows[i]]
         before = (t - x[left]) / width if left >= 0 else numpy.inf
         after = (x[right] - t) / width if right < len(x) else numpy.inf
         nearest = min(before, after)
-        clear(out)
+        clear(answer)
         for side in (-1.0, 1.0):
             gap = before if side < 0 else after
             if gap == numpy.inf:
                 continue
-            known = from_left[left] if side < 0 else from_right[right]
-            factor = numpy.exp(nearest - gap)
-            for c in range(out.shape[1]):
-                out[0, c] += factor * known[0, c]
-                if len(out) > 1:
-                    out[1, c] += (side if signed else 1.0) * factor * (known[1, c] + gap * known[0, c])
-                if len(out) > 2:
-                    out[2, c] += factor * (known[2, c] + gap * (2 * known[1, c] + gap * known[0, c]))
+            clear(work)
+            carry(from_left[left] if side < 0 else from_right[right], gap, numpy.exp(nearest - gap), work)
+            sign = 1.0
+            for k in range(answer.shape[0]):
+                for c in range(answer.shape[1]):
+                    answer[k, c] += sign * work[k + lift, c]
+                sign *= side

@@ -10,16 +10,20 @@ Shapes and names are those of sums_1d.py.
 """
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.sums_1d_gaussian import before, clear
-from regard.attention.sums_1d import Points, Queries
+from regard.attention.loops.points_1d import before, clear
+from regard.attention.loops.sums_1d_gaussian import add_size
+from regard.attention.points_1d import Points, Queries
+from regard.attention.sums_1d import Expansion
 
 FEW = 24  # a window with fewer samples is summed directly
+OUTER = 0.75  # from so many widths on, the kernel is expanded about its edge
+ROUNDING = 1e-5  # sums smaller than this part of what they are differences of are not exact
 
 
 @compiled("contract")
 def running_moments(points: Points, starts: Array, running: Array, start: int, stop: int) -> None:
     """running (n, c, terms) for the blocks [start, stop)."""
-    x, columns, width = points
+    x, columns, width, _ = points
     for block in range(start, stop):
         centre = block_centre(x, starts, block)
         for j in range(starts[block], starts[block + 1]):
@@ -38,49 +42,49 @@ def block_centre(x: Array, starts: Array, block: int) -> float:
 
 
 @compiled("contract")
-def direct(t: float, points: Points, by_margin: Array, low: int, high: int, left_out: int, sums: Array) -> None:
-    """The samples from low up to high, but for `left_out`, one by one; K(|v|) = Σ_p by_margin[p] (1 − |v|)^p."""
-    x, columns, width = points
-    clear(sums)
-    for j in range(low, high):
-        if j == left_out:
-            continue
-        v, kernel = (x[j] - t) / width, 0.0
-        for p in range(len(by_margin) - 1, -1, -1):
-            kernel = kernel * (1 - abs(v)) + by_margin[p]
+def direct(t: float, points: Points, kernel: Expansion, begin: int, end: int, sums: Array) -> None:
+    """Add the samples [begin, end) one by one."""
+    x, columns, width, _ = points
+    for j in range(begin, end):
+        v, weight = (x[j] - t) / width, 0.0
+        inner = abs(v) <= 0.5
+        powers, u = (kernel.coefficients, abs(v)) if inner else (kernel.by_margin, 1 - abs(v))
+        for p in range(len(powers) - 1, -1, -1):
+            weight = weight * u + powers[p]
         for k in range(len(sums)):
             for c in range(columns.shape[1]):
-                sums[k, c] += kernel * columns[j, c]
-            kernel *= v
+                sums[k, c] += weight * columns[j, c]
+            weight *= v
+
+
+@compiled("contract")
+def expand(tau: float, side: float, kernel: Expansion) -> None:
+    """Into kernel.work, the kernel on one side of the query as a polynomial of z = v + τ.
+
+    Near its edge it is expanded from powers of 1 − |v|, elsewhere from powers of |v|: those terms are smaller.
+    """
+    degree, work = len(kernel.coefficients) - 1, kernel.work
+    work[:] = 0.0
+    if abs(tau) <= OUTER:
+        known, origin, sign = kernel.coefficients, -side * tau, side  # |v| = −side · τ + side · z
+    else:
+        known, origin, sign = kernel.by_margin, 1 + side * tau, -side
+    for p in range(degree + 1):
+        work[p] = known[p]
+    for a in range(degree):
+        for p in range(degree - 1, a - 1, -1):
+            work[p] += origin * work[p + 1]
+    power = 1.0
+    for p in range(degree + 1):
+        work[p] *= power
+        power *= sign
 
 
 @compiled("contract")
 def add_part(
-    tau: float,
-    side: float,
-    begin: int,
-    end: int,
-    first: int,
-    running: Array,
-    coefficients: Array,
-    work: Array,
-    sums: Array,
-) -> float:
-    """Add the samples [begin, end), all on one side of t, of a block that starts at `first`.
-
-    Returns the weight of what the sums were differences of.
-    """
-    degree = len(coefficients) - 1
-    # work: the kernel as a polynomial of z = v + τ; first of ±v, then shifted.
-    for p in range(len(work)):
-        work[p] = 0.0
-    sign = 1.0
-    for p in range(degree + 1):
-        work[p] = coefficients[p] * sign
-        sign *= side
-    for a in range(degree):
-        for p in range(degree - 1, a - 1, -1):
-            work[p] -= tau * work[p + 1]
+    tau: float, begin: int, end: int, first: int, running: Array, degree: int, work: Array, sums: Array
+) -> None:
+    """Add the samples [begin, end), all on one side of t, of a block that starts at `first`."""
     for k in range(len(sums)):
         for c in range(sums.shape[1]):
             total = 0.0
@@ -93,7 +97,6 @@ def add_part(
         for p in range(degree + 1 + k, 0, -1):  # times v = z − τ, for the next order
             work[p] = work[p - 1] - tau * work[p]
         work[0] *= -tau
-    return float(running[end - 1, 0, 0])
 
 
 @compiled("contract")
@@ -102,20 +105,17 @@ def polynomial_sums(
     points: Points,
     starts: Array,
     running: Array,
-    coefficients: Array,
-    by_margin: Array,
+    kernel: Expansion,
     sums: Array,
-    work: Array,
     start: int,
     stop: int,
 ) -> None:
-    """Sums for the sorted queries [start, stop); the window moves with them. To work in: work (terms + 1,)."""
-    x, columns, width = points
+    """Sums for the sorted queries [start, stop); the window moves with them."""
+    x, width, sizes = points.x, points.width, kernel.sizes
     low = high = before(x, queries.at[start] - width) if start < stop else 0
     block = max(0, before(starts, low + 1) - 1)
     for i in range(start, stop):
-        t = queries.at[i]
-        left_out = queries.lefts[i] + 1 if queries.rights[i] - queries.lefts[i] == 2 else -1
+        t, left, right, answer = queries.at[i], queries.lefts[i], queries.rights[i], sums[queries.rows[i]]
         while low > 0 and (t - x[low - 1]) / width <= 1:
             low -= 1
         while low < len(x) and (t - x[low]) / width > 1:
@@ -125,29 +125,31 @@ def polynomial_sums(
             high += 1
         while high > low and (x[high - 1] - t) / width > 1:
             high -= 1
-        if high - low < FEW:
-            direct(t, points, by_margin, low, high, left_out, sums[i])
-            continue
-        while starts[block] > low:
-            block -= 1
-        while starts[block + 1] <= low:
-            block += 1
-        clear(sums[i])
-        mass = 0.0
-        begin, near = low, block
-        while begin < high:
-            # Up to the block's end, but what lies left of the query and what lies right of it are two parts.
-            end = min(high, starts[near + 1])
-            side = 1.0
-            if begin < queries.rights[i]:
-                end, side = min(end, queries.rights[i]), -1.0
-            tau = (t - block_centre(x, starts, near)) / width
-            mass += add_part(tau, side, begin, end, starts[near], running, coefficients, work, sums[i])
-            begin = end
-            if end == starts[near + 1]:
+        clear(answer)
+        exact = high - low >= FEW
+        if exact:
+            while starts[block] > low:
+                block -= 1
+            while starts[block + 1] <= low:
+                block += 1
+            sizes[:] = 0.0
+            near = block
+            while near < len(starts) - 1 and starts[near] < high:
+                first, last = starts[near], starts[near + 1]
+                tau = (t - block_centre(x, starts, near)) / width
+                reach = abs(tau) + (x[last - 1] - x[first]) / (2 * width)
+                for side in (-1.0, 1.0):
+                    begin, end = max(low, first), min(left + 1, last)
+                    if side > 0:
+                        begin, end = max(right, first), min(high, last)
+                    if begin < end:
+                        expand(tau, side, kernel)
+                        add_part(tau, begin, end, first, running, len(kernel.coefficients) - 1, kernel.work, answer)
+                        add_size(sizes, running[end - 1, 0, 0] * reach**kernel.lowest, reach)
                 near += 1
-        if left_out >= 0:
-            for c in range(columns.shape[1]):
-                sums[i, 0, c] -= coefficients[0] * columns[left_out, c]
-        if sums[i, 0, 0] < 1e-3 * mass:  # most of it cancelled: too little remains for an exact difference
-            direct(t, points, by_margin, low, high, left_out, sums[i])
+            for k in range(len(sizes)):
+                exact = exact and answer[2 * k, 0] >= ROUNDING * sizes[k]
+        if not exact:
+            clear(answer)
+            direct(t, points, kernel, low, min(left + 1, high), answer)
+            direct(t, points, kernel, max(right, low), high, answer)

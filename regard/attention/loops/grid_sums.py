@@ -1,0 +1,258 @@
+"""Kernel sums by way of a regular grid: spread samples onto it, filter it along each axis, interpolate at queries.
+
+Grids have three axes; of fewer features, the first have one cell and one tap. Taps of the last are taken in vectors.
+
+Points are sorted by tiles, boxes of cells at least as wide as a window. Those of a tile write to that tile and to its
+upper neighbours: tiles of the same parity along every axis never write to the same cell, and each cell receives its
+samples in one order, whatever the number of threads.
+
+Shapes: positions (n, 3) in cells, tile by tile · grids (c, cells), flat · taps (terms, width), see kernel/grid_sums.py.
+"""
+
+import numpy
+
+from regard.attention.loops import Array, compiled
+from regard.attention.loops.vectors import LANES, combine, load, store, total
+
+CHUNK = 512  # cells of a grid that are filtered together: they stay in the first cache
+TOGETHER = 8  # taps that are added in one go
+AMPLE = 0.125  # a variance in squared widths that a fit may divide by: at an edge it is 0.36
+COARSE = 2  # cells of a coarse cell along each axis, by which errors are bounded
+
+
+@compiled("contract")
+def tiles_of(
+    points: Array, low: Array, spacing: float, shape: Array, counts: Array, tiles: Array, start: int, stop: int
+) -> None:
+    """tiles[i]: which of the counts[0] · counts[1] · … tiles of that shape, from low on, holds points[i]."""
+    for i in range(start, stop):
+        tile = 0
+        for a in range(points.shape[1]):
+            tile = tile * counts[a] + int((points[i, a] - low[a]) / spacing) // shape[a]
+        tiles[i] = tile
+
+
+@compiled()
+def sort_by_tile(tiles: Array, starts: Array, order: Array) -> None:
+    """order: the points tile by tile, in the order given within each; tile t has order[starts[t] : starts[t + 1]]."""
+    for t in range(len(starts)):
+        starts[t] = 0
+    for i in range(len(tiles)):
+        starts[tiles[i] + 1] += 1
+    for t in range(1, len(starts)):
+        starts[t] += starts[t - 1]
+    for i in range(len(tiles)):
+        order[starts[tiles[i]]] = i
+        starts[tiles[i]] += 1
+    for t in range(len(starts) - 1, 0, -1):  # each start has become the next one's
+        starts[t] = starts[t - 1]
+    starts[0] = 0
+
+
+@compiled("contract")
+def place(points: Array, low: Array, spacing: float, order: Array, positions: Array, start: int, stop: int) -> None:
+    """positions[i] (3,) = points[order[i]] in cells from low; 0 along the axes that they do not have."""
+    unused = 3 - points.shape[1]
+    for i in range(start, stop):
+        for a in range(3):
+            positions[i, a] = (points[order[i], a - unused] - low[a - unused]) / spacing if a >= unused else 0.0
+
+
+@compiled("contract")
+def place_window(position: float, taps: Array, window: Array) -> None:
+    """window[k] = the window's value at tap k of a point, by Horner's rule in its place within the cell."""
+    z = position - numpy.floor(position) - 0.5
+    for k in range(0, len(window), LANES):
+        values = load(taps[0], k)
+        for p in range(1, len(taps)):
+            values = combine(load(taps[p], k), z, values)
+        store(window, k, values)
+
+
+@compiled()
+def row_offsets(shape: Array, width: int) -> Array:
+    """Where the rows under a window start in a flat grid (cells, cells, cells), from where its first one does."""
+    first, second = width if shape[0] > 1 else 1, width if shape[1] > 1 else 1
+    offsets = numpy.zeros(-(-first * second // LANES) * LANES, numpy.int64)  # the rest have no weight
+    for a in range(first):
+        for b in range(second):
+            offsets[a * second + b] = (a * shape[1] + b) * shape[2]
+    return offsets
+
+
+@compiled()
+def place_rows(position: Array, shape: Array, taps: Array, windows: Array, factors: Array) -> int:
+    """The windows (3, width) of a point, their products (rows,) along the first two axes, and where its cells start."""
+    width = windows.shape[1]
+    first, second = width if shape[0] > 1 else 1, width if shape[1] > 1 else 1
+    for a in range(3):
+        if shape[a] > 1:
+            place_window(position[a], taps, windows[a])
+    for a in range(first):
+        for b in range(second):
+            factors[a * second + b] = windows[0, a] * windows[1, b]
+    return int((int(position[0]) * shape[1] + int(position[1])) * shape[2] + int(position[2]))
+
+
+@compiled("contract")
+def spread(
+    taps: Array,
+    positions: Array,
+    columns: Array,
+    starts: Array,
+    chosen: Array,
+    shape: Array,
+    grid: Array,
+    masses: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """Add the samples of the tiles chosen[start:stop] to the flat grid (c, cells), and |columns| to masses (c, …)."""
+    windows, offsets = numpy.ones((3, taps.shape[1])), row_offsets(shape, taps.shape[1])
+    factors = numpy.zeros(len(offsets))
+    for t in range(start, stop):
+        for i in range(starts[chosen[t]], starts[chosen[t] + 1]):
+            at = place_rows(positions[i], shape, taps, windows, factors)
+            x, y, z = int(positions[i, 0]), int(positions[i, 1]), int(positions[i, 2])
+            for c in range(len(grid)):
+                masses[c, x // COARSE, y // COARSE, z // COARSE] += abs(columns[i, c])
+                add_rows(grid[c], at, offsets, factors, columns[i, c], windows[2])
+
+
+@compiled("contract")
+def add_rows(cells: Array, at: int, offsets: Array, factors: Array, value: float, window: Array) -> None:
+    """cells[at + offsets[r] + k] += value · factors[r] · window[k]."""
+    for k in range(0, len(window), LANES):
+        values = load(window, k)
+        for r in range(len(offsets)):
+            place = at + offsets[r] + k
+            store(cells, place, combine(load(cells, place), value * factors[r], values))
+
+
+@compiled("contract")
+def interpolate(
+    taps: Array,
+    positions: Array,
+    shape: Array,
+    grids: Array,
+    row: int,
+    sums: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """sums[i, row, c] = the flat grid c at positions[i]."""
+    windows, offsets = numpy.ones((3, taps.shape[1])), row_offsets(shape, taps.shape[1])
+    factors = numpy.zeros(len(offsets))
+    for i in range(start, stop):
+        at = place_rows(positions[i], shape, taps, windows, factors)
+        for c in range(len(grids)):
+            sums[i, row, c] = sum_rows(grids[c], at, offsets, factors, windows[2])
+
+
+@compiled("contract")
+def sum_rows(cells: Array, at: int, offsets: Array, factors: Array, window: Array) -> float:
+    """Σ_{r, k} cells[at + offsets[r] + k] · factors[r] · window[k], over four rows at once."""
+    result = 0.0
+    for k in range(0, len(window), LANES):
+        here, values = at + k, load(window, k)
+        one = other = third = fourth = combine(values, -1.0, values)  # zeros
+        for r in range(0, len(offsets), LANES):
+            one = combine(one, factors[r], load(cells, here + offsets[r]))
+            other = combine(other, factors[r + 1], load(cells, here + offsets[r + 1]))
+            third = combine(third, factors[r + 2], load(cells, here + offsets[r + 2]))
+            fourth = combine(fourth, factors[r + 3], load(cells, here + offsets[r + 3]))
+        one, third = combine(one, 1.0, other), combine(third, 1.0, fourth)
+        result += total(combine(one, 1.0, third), values)
+    return result
+
+
+@compiled("contract")
+def correlate(padded: Array, taps: Array, stride: int, out: Array, start: int, stop: int) -> None:
+    """out[a, p] = Σ_d taps[d] padded[a, p + d stride], for the chunks [start, stop) of `chunks_of`.
+
+    padded (outer, (length + len(taps) − 1) · stride), out (outer, length · stride), len(taps) a multiple of TOGETHER.
+    """
+    whole = out.shape[1] if stride < CHUNK else stride  # places next to each other that are cut into chunks
+    chunks, lines = -(-whole // CHUNK), out.shape[1] // whole
+    for chunk in range(start, stop):
+        # Line after line of the same chunk, for they share all but one of what they are made of.
+        a, rest = chunk // (chunks * lines), chunk % (chunks * lines)
+        within = rest // lines * CHUNK
+        begin, count = rest % lines * whole + within, min(CHUNK, whole - within)
+        target = out[a, begin : begin + count]
+        for p in range(count):
+            target[p] = 0.0
+        for d in range(0, len(taps), TOGETHER):
+            at = begin + d * stride
+            some = padded[a, at : at + count + (TOGETHER - 1) * stride]
+            add_shifted(some, taps[d : d + TOGETHER], stride, count, target)
+
+
+def chunks_of(shape: tuple[int, int], stride: int) -> int:
+    """How many chunks there are of out, of that shape."""
+    whole = shape[1] if stride < CHUNK else stride
+    return shape[0] * -(-whole // CHUNK) * (shape[1] // whole)
+
+
+@compiled("contract")
+def add_shifted(source: Array, taps: Array, stride: int, count: int, target: Array) -> None:
+    """target[p] += Σ_d taps[d] source[p + d stride], TOGETHER taps."""
+    s0, s1, s2, s3 = source, source[stride:], source[2 * stride :], source[3 * stride :]
+    s4, s5, s6, s7 = source[4 * stride :], source[5 * stride :], source[6 * stride :], source[7 * stride :]
+    for p in range(count):
+        total = target[p] + taps[0] * s0[p] + taps[1] * s1[p] + taps[2] * s2[p] + taps[3] * s3[p]
+        target[p] = total + taps[4] * s4[p] + taps[5] * s5[p] + taps[6] * s6[p] + taps[7] * s7[p]
+
+
+@compiled()
+def least_variance(sums: Array, features: int) -> float:
+    """No more than the least variance of samples under the kernel along any direction, from sums (rows,) of order 2."""
+    mean, square, row = numpy.zeros(3), numpy.eye(3), 1 + features
+    for a in range(features):
+        mean[a] = sums[1 + a] / sums[0]
+    trace = 0.0
+    for a in range(features):
+        for b in range(a, features):
+            square[a, b] = square[b, a] = sums[row] / sums[0] - mean[a] * mean[b]
+            row += 1
+        trace += square[a, a]
+    minor = square[1, 1] * square[2, 2] - square[1, 2] ** 2
+    other = square[0, 1] * square[2, 2] - square[1, 2] * square[0, 2]
+    third = square[0, 1] * square[1, 2] - square[1, 1] * square[0, 2]
+    least = square[0, 0] * minor - square[0, 1] * other + square[0, 2] * third
+    for _ in range(features - 1):  # the determinant is least where the other directions share the trace
+        least *= (features - 1) / trace
+    return float(least)
+
+
+@compiled()
+def judge(
+    positions: Array,
+    features: int,
+    order: int,
+    sums: Array,
+    sizes: Array,
+    error: float,
+    masses: Array,
+    beyond: Array,
+    exact: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """exact[i]: whether the error of sums[i, :, c] is small beside sums[i, 0, c], or values of the column's mean size.
+
+    masses (c, …) bound Σ_j |columns| envelope by coarse cell, beyond (c,) what is too far away to be in them; `error`
+    of these is to be less than the sums. sizes (c,): the mean |column| per weight. A fit divides by variances, so the
+    error must be smaller still where one of them is little.
+    """
+    for i in range(start, stop):
+        x, y, z = int(positions[i, 0]) // COARSE, int(positions[i, 1]) // COARSE, int(positions[i, 2]) // COARSE
+        weight = sums[i, 0, 0]
+        right = weight > 0
+        allowed = 1.0
+        if right and order > 1:
+            allowed = min(1.0, max(0.0, least_variance(sums[i, :, 0], features) / AMPLE)) ** (order // 2)
+        for c in range(len(sizes)):
+            size = max(abs(sums[i, 0, c]), sizes[c] * weight)
+            right = right and error * (masses[c, x, y, z] + beyond[c]) <= allowed * size
+        exact[i] = right

@@ -1,0 +1,236 @@
+"""What the columns of a table mean: numbers, dates or categories, found out from all cells of a column together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy
+from numpy.typing import NDArray
+
+from regard.data.date_texts import parse_dates, to_days
+from regard.data.number_texts import AMBIGUOUS, TO_PYTHON, NumberTexts, parse_numbers
+from regard.data.tables import Table, TableError
+
+__all__ = ["Column", "Kind", "column_kinds", "text_column", "understand"]
+
+Array = NDArray[numpy.float64]
+Kind = Literal["numbers", "dates", "categories"]
+
+MISSING = frozenset(
+    ["", "na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", ".", "-", "--", "–", "—", "?"]
+)
+KIND_ROWS = 1000  # from which the kinds of columns are guessed, where none are named
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column that was understood.
+
+    kind: numbers; dates, as days since 1970-01-01; categories, as text
+    values (n,): float64, NaN where one is missing; of categories: object, None where one is missing
+    note: how it was written, such as "numbers with decimal comma, in €"; unit: %, a currency, or ""
+    """
+
+    name: str
+    kind: Kind
+    values: NDArray[Any]
+    note: str
+    unit: str = ""
+
+    @property
+    def missing(self) -> NDArray[numpy.bool_]:
+        """(n,): where there is no value."""
+        if self.kind == "categories":
+            return numpy.array([value is None for value in self.values], dtype=bool)
+        return numpy.asarray(numpy.isnan(self.values))
+
+
+def understand(
+    table: Table,
+    names: Sequence[str],
+    *,
+    numbers: Collection[str] = (),
+    day_first: bool | None = None,
+    decimal: str | None = None,
+) -> dict[str, Column]:
+    """Columns of a table by their names.
+
+    numbers: names of those that have to be numbers, whatever is in them. day_first: of dates, decimal: "." or ",", of
+    numbers: as the columns say themselves unless they are given. A cell that is not as most of its column is an error.
+    """
+    readings = {name: _read(table, name, name in numbers, day_first) for name in dict.fromkeys(names)}
+    if decimal is None:  # what one column shows holds for the others
+        clear = {reading.decimal for reading in readings.values()} - {""}
+        decimal = clear.pop() if len(clear) == 1 else ""
+    return {name: reading.finish(decimal) for name, reading in readings.items()}
+
+
+def text_column(table: Table, name: str) -> Column:
+    """A column as categories, whatever is in it; only what is empty is missing: "NA" may be North America."""
+    cells = table.cells[table.index(name)]
+    texts = cells.astype(str).str.strip().to_numpy(dtype=object)
+    texts[cells.isna().to_numpy(dtype=bool) | (texts == "")] = None
+    return Column(name, "categories", texts, _count_categories(len(set(texts) - {None})))
+
+
+def column_kinds(table: Table) -> dict[str, Kind]:
+    """What the columns seem to be by their first rows; those without any value are left out."""
+    head = table.head(KIND_ROWS)
+    names = [name.strip() for name in table.names]
+    readings = {name: _read(head, name, False, None) for name in names if name}
+    return {name: reading.kind for name, reading in readings.items() if reading.codes.max(initial=-1) >= 0}
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """What a column's texts may mean, before the decimal separator of the whole table is known.
+
+    codes (n,): the text of each row, -1 where it is missing; values: of the texts; or numbers, which have none before
+    the decimal separator is known; decimal: that separator, where this column leaves no doubt about it
+    """
+
+    table: Table
+    name: str
+    kind: Kind
+    codes: NDArray[numpy.int64]
+    texts: Sequence[str]
+    values: NDArray[Any] | None = None
+    numbers: NumberTexts | None = None
+    decimal: str = ""
+    note: str = ""
+
+    def finish(self, decimal: str) -> Column:
+        """The column; raises TableError for the first cell that is not as the others."""
+        values, note = self.values, self.note
+        if self.numbers is not None:
+            sure = self.decimal or decimal
+            decimal = sure or self.numbers.likely_decimal(self.table.separator)
+            values, note = self.numbers.values(decimal), _describe_numbers(self.numbers, decimal, not sure)
+        assert values is not None
+        if self.kind != "categories":
+            self._check(values)
+        missing = numpy.array([None if self.kind == "categories" else numpy.nan], dtype=values.dtype)
+        unit = self.numbers.unit if self.numbers is not None else ""
+        column = Column(self.name, self.kind, numpy.concatenate([values, missing])[self.codes], note, unit)
+        return replace(column, note=f"{note}, {_range_of_dates(column.values)}") if self.kind == "dates" else column
+
+    def _check(self, values: Array) -> None:
+        wrong = numpy.flatnonzero((self.codes >= 0) & ~numpy.isfinite(values[self.codes]))
+        if not len(wrong):
+            return
+        row = wrong[0]
+        expected, got = "a number" if self.kind == "numbers" else "a date", "infinity"
+        if numpy.isinf(values[self.codes[row]]):
+            expected = "a finite number"
+        else:
+            got = repr(self.texts[self.codes[row]])
+            expected += " in %" if self.numbers is not None and self.numbers.unit == "%" else ""
+        place = f"{self.table.place}: line {self.table.lines[row]}, column {self.name!r}"
+        raise TableError(f"{place}: expected {expected}, got {got}")
+
+
+def _read(table: Table, name: str, must_be_numbers: bool, day_first: bool | None) -> _Reading:
+    import pandas
+
+    cells = table.cells[table.index(name)]
+    if not pandas.api.types.is_string_dtype(cells.dtype):
+        return _read_typed(table, name, cells, must_be_numbers)
+    stripped = cells.str.strip()
+    missing = (cells.isna() | stripped.str.lower().isin(MISSING)).to_numpy(dtype=bool)
+    present = stripped.to_numpy(dtype=object)[~missing]
+    codes = numpy.full(len(cells), -1)
+    plain = _plain_numbers(present)
+    if plain is not None and (must_be_numbers or not _are_compact_dates(present)):
+        codes[~missing] = numpy.arange(len(present))
+        point = any("." in text for text in present[:KIND_ROWS])
+        return _Reading(table, name, "numbers", codes, present, plain, decimal="." if point else "", note="numbers")
+    codes[~missing], texts = pandas.factorize(present)
+    return _understand_texts(_Reading(table, name, "numbers", codes, texts), must_be_numbers, day_first)
+
+
+def _plain_numbers(texts: NDArray[Any]) -> Array | None:
+    """What Python takes for numbers, with all digits; None where some are written otherwise, or may be: 1.234."""
+    try:
+        values: Array = texts.astype(numpy.float64)
+    except ValueError:
+        return None
+    for part in (texts[:KIND_ROWS], texts):  # most columns show it at once
+        written = [text for text in part if "." in text]
+        if any(not AMBIGUOUS.fullmatch(text.lstrip("+-")) for text in written):
+            return values
+    return None if written else values
+
+
+def _are_compact_dates(texts: Sequence[str]) -> bool:
+    """Whether all are such as 20190103, which would be a coincidence for numbers."""
+    if any(len(text) != 8 or text[:2] not in ("19", "20") for text in texts[:KIND_ROWS]):
+        return False
+    return bool(numpy.isfinite(parse_dates(sorted(set(texts))).days).all())
+
+
+def _understand_texts(reading: _Reading, must_be_numbers: bool, day_first: bool | None) -> _Reading:
+    """Texts that are not all plain numbers: most of them are numbers, or dates, or else they are categories."""
+    texts = reading.texts
+    some = [texts[index] for index in numpy.linspace(0, len(texts) - 1, min(KIND_ROWS, len(texts))).astype(int)]
+    if must_be_numbers or (not _are_compact_dates(some) and _share_of_numbers(some) >= 0.5):
+        numbers = parse_numbers(texts)
+        decimals = numbers.decimals()
+        return replace(reading, numbers=numbers, decimal=decimals[0] if len(decimals) == 1 else "")
+    if numpy.isfinite(parse_dates(some, day_first).days).mean() >= 0.5:
+        dates = parse_dates(texts, day_first)
+        doubt = ", or day first: --day-first decides" if dates.ambiguous else ""
+        details = ", ".join(fact for fact in (dates.order + doubt, "UTC" if dates.zones else "") if fact)
+        return replace(reading, kind="dates", values=dates.days, note=f"dates ({details})" if details else "dates")
+    categories = numpy.array(texts, dtype=object)
+    return replace(reading, kind="categories", values=categories, note=_count_categories(len(texts)))
+
+
+def _share_of_numbers(texts: Sequence[str]) -> float:
+    return max(float(understood.mean()) for understood in parse_numbers(texts).understood.values())
+
+
+def _read_typed(table: Table, name: str, cells: Any, must_be_numbers: bool) -> _Reading:
+    """A column of parquet."""
+    import pandas
+
+    types, dtype = pandas.api.types, cells.dtype
+    codes = numpy.where(cells.isna(), -1, numpy.arange(len(cells)))
+    if types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype) or str(dtype).startswith("decimal"):
+        values = cells.to_numpy(dtype=numpy.float64, na_value=numpy.nan)
+        return _Reading(table, name, "numbers", numpy.where(numpy.isnan(values), -1, codes), [], values, note="numbers")
+    is_date = types.is_datetime64_any_dtype(dtype) or str(dtype).startswith("date")
+    is_category = isinstance(dtype, pandas.CategoricalDtype) or str(dtype).startswith("dictionary")
+    if must_be_numbers or not (is_date or is_category):
+        expected = "numbers" if must_be_numbers else "numbers, dates or text"
+        raise TableError(f"{table.place}: column {name!r}: expected {expected}, got {dtype}")
+    if is_date:
+        return _Reading(table, name, "dates", codes, [], to_days(cells), note="dates")
+    texts = cells.astype(object).to_numpy()
+    return _Reading(table, name, "categories", codes, [], texts, note=_count_categories(cells.nunique()))
+
+
+def _describe_numbers(numbers: NumberTexts, decimal: str, ambiguous: bool) -> str:
+    facts = []
+    if numbers.has_mark(decimal) and decimal == ",":
+        facts.append("decimal comma")
+    if numbers.has_mark(*" '", "," if decimal == "." else "."):
+        facts.append("thousands separators")
+    note = "numbers" + (f" with {' and '.join(facts)}" if facts else "")
+    if ambiguous and numbers.has_mark(",", "."):
+        example = next(digits for digits in numbers.digits if digits and ("," in digits or "." in digits))
+        note += f" ({example} is taken as {example.translate(TO_PYTHON[decimal])}: --decimal decides)"
+    return f"{note}, in {numbers.unit}" if numbers.unit else note
+
+
+def _count_categories(count: int) -> str:
+    return f"{count:,} categories"
+
+
+def _range_of_dates(days: Array) -> str:
+    """The first and the last date, with their times where they have any."""
+    ends = numpy.array([numpy.nanmin(days), numpy.nanmax(days)])
+    unit = "D" if (ends == numpy.floor(ends)).all() else "s"
+    texts = (numpy.round(ends * 86400).astype("datetime64[s]")).astype(f"datetime64[{unit}]").astype(str)
+    return " … ".join(text.replace("T", " ") for text in texts)

@@ -1,0 +1,354 @@
+"""What regressor and classifier share: the parameters, the samples, and the choice of the bandwidth."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from regard.attention.kernels import KERNELS
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, scan_pyramid
+from regard.kernel.compressed import Compressed
+from regard.kernel.features import Features, Rows, days_of
+from regard.kernel.merged import MergedSamples
+from regard.kernel.parts import is_distributed
+from regard.kernel.pyramid import mean_error
+from regard.kernel.samples import Samples, Weighing
+from regard.kernel.smoother import Smoother, parts
+
+__all__ = ["BandwidthWarning", "KernelEstimator", "Window"]
+
+Array = NDArray[numpy.float64]
+
+EMPTY = ("nearest", "mean", "nan", "raise")
+RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
+QUERIES = 1 << 20  # that are answered at once: what they need in memory stays below 100 MB
+PAIRS = 2e9  # of samples over which `loo_error_` is taken, where errors cost pairs
+NARROWEST = 1e-100  # ranges of the samples
+FEW = 5.0  # effective samples of a window that hardly averages
+CORRELATED, SMOOTH = 1.5, 25.0  # between them the growth of an error is taken for a sign of correlation
+
+
+class BandwidthWarning(UserWarning):
+    """The bandwidth that was chosen may not mean what it seems to."""
+
+
+class Window(NamedTuple):
+    """Per query: the effective number of samples, and the interval of each feature with 90 % of the weight.
+
+    effective (n,) · low and high (n,) for one feature, (n, features) for several; NaN for categories.
+    """
+
+    effective: Array
+    low: Array
+    high: Array
+
+
+class KernelEstimator(BaseEstimator):
+    """The parameters, samples and smoothers of KernelRegressor and KernelClassifier."""
+
+    def __init__(
+        self,
+        kernel: str = "gaussian",
+        bandwidth: float | ArrayLike | str = "loo",
+        *,
+        empty: str = "nearest",
+        degree: int = 0,
+        counts: bool = False,
+        product: bool = False,
+        adaptive: bool = False,
+        robust: int = 0,
+        block: int = 0,
+        categorical: str | Sequence[int | str] = "auto",
+        ordered: str | Sequence[int | str] = "auto",
+        periodic: Mapping[int | str, Any] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.empty = empty
+        self.degree = degree
+        self.counts = counts
+        self.product = product
+        self.adaptive = adaptive
+        self.robust = robust
+        self.block = block
+        self.categorical = categorical
+        self.ordered = ordered
+        self.periodic = periodic
+
+    def weights(self, X: ArrayLike) -> Array:
+        """How much each sample counts for each row of X, (n, samples of `fit`): predict(X) = weights(X) @ y.
+
+        Where outputs have bandwidths of their own, or robust iterations have changed the weights, of the first output.
+        """
+        smoother = self._smoother_of_samples("weights")
+        samples = smoother.samples
+        by_sample = smoother.weights(self._queries(X), self.degree)
+        weights = numpy.zeros((len(by_sample), samples.total))
+        weights[:, samples.given] = by_sample[:, samples.part_of] * samples.share
+        return weights
+
+    def window(self, X: ArrayLike) -> Window:
+        """The samples that count for each row of X, as (effective, low, high).
+
+        effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
+        interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
+        """
+        queries, smoother = self._queries(X), self._smoother_of_samples("window")
+        if smoother.samples.on_a_line and not self.adaptive:
+            return Window(*smoother.line_windows(queries))
+        effective, ends = smoother.windows(queries)
+        whole = numpy.full((2, len(effective), len(self.features_.kinds)), numpy.nan)
+        whole[:, :, self.features_.continuous] = ends
+        low, high = whole[..., 0] if whole.shape[2] == 1 else whole
+        return Window(effective, low, high)
+
+    def _smoother_of_samples(self, method: str) -> Smoother:
+        """The smoother of the first output, where its samples are known one by one."""
+        check_is_fitted(self)
+        if isinstance(self.samples_, MergedSamples):
+            raise ValueError(f"{method}: needs the samples, of which a fit in parts keeps only the sums")
+        return self.smoothers_[0]
+
+    # --------------------------------------------------------------------------------------------------------- fitting
+
+    def _validate(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> tuple[Rows, Any, Array]:
+        """Rows, y and weights; sets `features_`."""
+        self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
+        table, y = validate_data(self, self.features_.numbers(X), y, dtype=numpy.float64, **options)
+        if len(self.features_.kinds) != table.shape[1]:  # X was of a kind that only scikit-learn could read
+            self.features_ = Features.of(table, self.categorical, self.ordered, self.periodic)
+        weights = _check_sample_weight(sample_weight, table, dtype=numpy.float64, ensure_non_negative=True)
+        if self.counts and (weights != numpy.floor(weights)).any():
+            raise ValueError("sample_weight: expected whole numbers, because counts=True, got fractions")
+        rows = self.features_.rows(table)
+        self.features_.check_spans(rows.points)
+        return rows, y, weights
+
+    def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
+        """Choose the bandwidth, one for all outputs together or one each, and keep the smoothers."""
+        weighing = Weighing(self.kernel, self.product, self.adaptive, self.block)
+        samples = self.samples_ = Samples(
+            rows, values, weights, self.features_, counts=self.counts, in_order=self.block > 0
+        )
+        outputs = values.shape[1]
+        each = isinstance(self.bandwidth, str) and self.bandwidth != "silverman" and outputs > 1 and not together
+        subjects = [samples.with_output(output) for output in range(outputs)] if each else [samples]
+        self.smoothers_ = [self._smoother(subject, weighing) for subject in subjects]
+        widths = numpy.stack([smoother.widths for smoother in self.smoothers_])
+        self.bandwidth_ = widths if each and (widths != widths[0]).any() else widths[0]
+        self._measure()
+
+    def _smoother(self, samples: Samples, weighing: Weighing) -> Smoother:
+        """The smoother of these samples; robust iterations choose again after samples far from the curve count less."""
+        base = samples
+        for iteration in range(self.robust + 1):
+            loss = Loss(samples, weighing, self.degree, self.empty, pairs=PAIRS)
+            smoother = Smoother(samples, weighing, self._widths(loss), self.degree, self.empty)
+            if iteration < self.robust:
+                samples = base.reweighed(_bisquare(smoother.predict(base.rows) - base.values))
+        return smoother
+
+    def _measure(self) -> None:
+        """Sets `loo_error_` and `loo_score_`, and warns of what makes them meaningless."""
+        self.loo_error_ = self.loo_score_ = numpy.nan
+        if len(self.samples_) < 2 and self.samples_.count < 2:
+            return
+        errors, variances = [], []
+        for smoother in self.smoothers_:
+            loss = Loss(smoother.samples, smoother.weighing, self.degree, self.empty, pairs=PAIRS)
+            errors.append(loss(smoother.widths))
+            variances.append(
+                float(numpy.average((smoother.samples.centred**2).mean(1), weights=smoother.samples.weights))
+            )
+            if isinstance(self.bandwidth, str) and self.bandwidth != "silverman":
+                _warn_of_correlation(loss, smoother)
+        self.loo_error_ = float(numpy.mean(errors))
+        variance = float(numpy.mean(variances))
+        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+
+    def _widths(self, loss: Loss) -> Array:
+        if not isinstance(self.bandwidth, str):
+            return self._given_widths(loss.samples)
+        if len(loss.samples) < 2:
+            raise ValueError(
+                f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {len(loss.samples)}; "
+                "give it as a number"
+            )
+        return choose_widths(loss, self.bandwidth)
+
+    def _given_widths(self, samples: Samples) -> Array:
+        """The widths that were given, one per feature; refused where they cannot mean anything."""
+        given = numpy.atleast_1d(_numbers(self.bandwidth))
+        features = samples.features
+        if self.adaptive:
+            if given.size != 1:
+                raise ValueError(f"bandwidth: expected one number of neighbours, got {given.size}")
+            return numpy.array([max(2.0, numpy.ceil(given[0] * len(samples) if given[0] < 1 else given[0]))])
+        count = len(features.kinds)
+        if given.ndim > 1 or given.size not in (1, count):
+            raise ValueError(f"bandwidth: expected a number or {count}, one per feature, got shape {given.shape}")
+        if given.size < count and features.categorical:
+            raise ValueError(f"bandwidth: expected {count} numbers, one per feature, because some are categories")
+        widths = numpy.broadcast_to(given, (count,)).copy()
+        for index, largest in zip(features.categorical, largest_shares(samples), strict=True):
+            if widths[index] > largest + 1e-12:
+                raise ValueError(
+                    f"bandwidth: expected a λ from 0 to {largest:.4g}, at which all categories of feature {index} "
+                    f"count the same, got {widths[index]:g}"
+                )
+        narrow = numpy.flatnonzero(widths[features.continuous] < NARROWEST * samples.spans)
+        if len(narrow):
+            index = features.continuous[narrow[0]]
+            raise ValueError(
+                f"bandwidth: {widths[index]:g} is too narrow for feature {index}, whose samples span "
+                f"{samples.spans[narrow[0]]:.3g}: no distance could be measured in it"
+            )
+        return widths
+
+    def _fit_merged(self, state: Compressed) -> None:
+        """Choose the bandwidth of samples that came in parts."""
+        wrong = [
+            name
+            for name, right in (
+                ("kernel", self.kernel == "gaussian"),
+                ("adaptive", not self.adaptive),
+                ("robust", self.robust == 0),
+                ("block", self.block == 0),
+                ("periodic", not self.periodic),
+                ("bandwidth", self.bandwidth in ("loo", "aicc") or not isinstance(self.bandwidth, str)),
+            )
+            if not right
+        ]
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with "
+                f"a bandwidth that is given, 'loo' or 'aicc'; got {wrong[0]}={getattr(self, wrong[0])!r}"
+            )
+        samples = self.samples_ = MergedSamples(state, self.features_)
+        if isinstance(self.bandwidth, str):
+            widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
+        else:
+            widths = self._given_widths(samples)
+        if widths[0] < state.narrowest:
+            warnings.warn(
+                f"the bandwidth {widths[0]:.4g} is narrower than the {state.narrowest:.4g} for which the sums that are "
+                "kept of the samples are exact; the curve is smoothed by about as much",
+                BandwidthWarning,
+                stacklevel=3,
+            )
+        self.bandwidth_ = widths
+        self.smoothers_ = [Smoother(samples, Weighing(), widths, self.degree, self.empty)]
+        self.loo_error_ = mean_error(samples.pyramid.error(float(widths[0]), self.degree))
+        variance = float(state.variance.mean())
+        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+
+    # --------------------------------------------------------------------------------------------------------- queries
+
+    def _queries(self, X: Any) -> Rows:
+        check_is_fitted(self)
+        if is_distributed(X):
+            raise TypeError(
+                "X: a Dask collection would be pulled into memory; ask part by part, as in X.map_partitions(…), or use "
+                "predict, which does"
+            )
+        table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
+        return self.features_.rows(table)
+
+    def _by_parts(self, X: Any) -> Any:
+        """The queries, a million at a time; a large memory map is checked part by part, not copied."""
+        check_is_fitted(self)
+        large = isinstance(X, numpy.memmap) and X.ndim == 2 and len(X) > QUERIES
+        if large:
+            yield from ((part, self._queries(X[part])) for part in parts(len(X), QUERIES))
+            return
+        queries = self._queries(X)
+        yield from ((part, queries.take(part)) for part in parts(len(queries.points), QUERIES))
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    def check_parameters(self) -> None:
+        """Raise ValueError or TypeError, naming the parameter, where one of them is wrong; `fit` does it first."""
+        _check_choice("kernel", self.kernel, tuple(KERNELS))
+        _check_choice("empty", self.empty, EMPTY)
+        _check_count("degree", self.degree, 0, 3, "0 (local average) to 3 (local cubic)")
+        _check_count("robust", self.robust, 0, 100, "a number of iterations")
+        _check_count("block", self.block, 0, None, "a number of neighbours on each side")
+        if isinstance(self.bandwidth, str):
+            _check_choice("bandwidth", self.bandwidth, RULES, "a positive number, one per feature, or ")
+            if self.bandwidth == "gradient" and self.kernel in WITHOUT_SLOPE:
+                raise ValueError(
+                    f"bandwidth: 'gradient' needs a kernel that falls with the distance, which {self.kernel} does not; "
+                    "use 'loo'"
+                )
+            return
+        try:
+            given = _numbers(self.bandwidth)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}, "
+                f"got {self.bandwidth!r}"
+            ) from error
+        positive = (given > 0) | ((given == 0) & (given.size > 1))  # a category's λ may be 0
+        if isinstance(self.bandwidth, bool) or not given.size or not positive.all():
+            raise ValueError(f"bandwidth: expected positive numbers, got {self.bandwidth!r}")
+
+
+def _bisquare(errors: Array) -> Array:
+    """Cleveland's weights (n,) of errors (n, outputs): 0 from six times the median size on."""
+    sizes = numpy.abs(errors).max(1)
+    scale = 6 * float(numpy.median(sizes))
+    if scale == 0:
+        return numpy.ones(len(sizes))
+    weights: Array = numpy.square(numpy.clip(1 - (sizes / scale) ** 2, 0, None))
+    return numpy.maximum(weights, 1e-12)  # a sample of weight 0 would have no place in the order of samples
+
+
+def _warn_of_correlation(loss: Loss, smoother: Smoother) -> None:
+    """Of one feature: where a window of few samples explains much that is lost when neighbours are left out too.
+
+    Without noise that would be right, but then the error grows with the fourth power of the distance and not slowly.
+    """
+    samples = loss.samples
+    if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < 50:
+        return
+    effective = float(numpy.median(smoother.line_windows(samples.rows.take(samples.choose(200)))[0]))
+    error = loss(smoother.widths)
+    if effective > FEW or error == 0:
+        return
+    blocked = Loss(samples, Weighing(loss.weighing.kernel, block=3), loss.degree, loss.empty)
+    growth = blocked(smoother.widths) / error
+    alone = numpy.diff(samples.rows.points[:, 0], prepend=-numpy.inf, append=numpy.inf) > 0
+    tied = 1 - float(numpy.mean(alone[1:] & alone[:-1] & ~((samples.weights > 1) & samples.counts)))
+    if CORRELATED < growth < SMOOTH or (growth > CORRELATED and tied > 0.5):
+        warnings.warn(
+            f"leave-one-out has chosen a window in which about {effective:.1f} samples count, and its error is "
+            f"{growth:.3g} times as large if three neighbours on each side are left out as well: neighbouring samples "
+            "seem to be correlated or repeated, and the curve follows their noise; try block=10 or more, "
+            "bandwidth='one_se', or give the bandwidth",
+            BandwidthWarning,
+            stacklevel=5,
+        )
+
+
+def _numbers(bandwidth: Any) -> Array:
+    """Numbers, or durations in days."""
+    if numpy.ndim(bandwidth) == 0:
+        return numpy.asarray(days_of(bandwidth))
+    return numpy.array([days_of(width) for width in bandwidth], dtype=numpy.float64)
+
+
+def _check_choice(name: str, given: object, allowed: tuple[str, ...], before: str = "") -> None:
+    if not isinstance(given, str) or given not in allowed:
+        raise ValueError(f"{name}: expected {before}one of {', '.join(allowed)}, got {given!r}")
+
+
+def _check_count(name: str, given: Any, low: int, high: int | None, words: str) -> None:
+    whole = isinstance(given, int | numpy.integer) and not isinstance(given, bool)
+    if not whole or given < low or (high is not None and given > high):
+        raise ValueError(f"{name}: expected {words}, got {given!r}")

@@ -1,0 +1,240 @@
+"""The features of a regression: which are numbers, dates, categories or angles, and what becomes of each.
+
+Numbers stay as they are. Dates become days since 1970-01-01 (UTC) and durations days, so that a bandwidth of 7 is a
+week. Categories become labels: the rank of an ordered category, the number of an unordered one; a number that is said
+to be a category is its own label.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Features", "Kind", "Rows", "days_of"]
+
+Array = NDArray[numpy.float64]
+Kind = Literal["number", "date", "duration", "category", "ordered"]
+
+DAY = numpy.timedelta64(1, "D")
+EPOCH = numpy.datetime64("1970-01-01", "ns")
+LARGEST_SPAN, SMALLEST_SPAN = 1e100, 1e-100  # whose squares are still numbers
+
+
+class Rows(NamedTuple):
+    """Rows of X: the points of its continuous features (n, continuous), the labels of the others (n, categorical)."""
+
+    points: Array
+    labels: Array
+
+    def take(self, index: Any) -> Rows:
+        """Some of the rows."""
+        return Rows(self.points[index], self.labels[index])
+
+
+@dataclass
+class Features:
+    """What each column of X is, as `fit` has seen it."""
+
+    kinds: list[Kind]
+    periods: Array  # (features,), infinite where a feature is not periodic
+    categories: dict[int, list[Any]] = field(default_factory=dict)  # of columns of text: what their labels mean
+
+    @classmethod
+    def of(cls, X: Any, categorical: Any, ordered: Any, periodic: Mapping[Any, Any] | None) -> Features:
+        """The features of a frame or of rows; the arguments are those of KernelRegressor."""
+        columns, names = _columns(X)
+        kinds = [_kind(column) for column in columns]
+        for name, given, kind in (("categorical", categorical, "category"), ("ordered", ordered, "ordered")):
+            for index in _indices(name, given, names, len(kinds)):
+                kinds[index] = kind  # type: ignore[call-overload]
+        features = cls(kinds, numpy.full(len(kinds), numpy.inf))
+        for key, period in (periodic or {}).items():
+            (index,) = _indices("periodic", [key], names, len(kinds))
+            if kinds[index] in ("category", "ordered"):
+                raise ValueError(f"periodic: feature {key!r} is a category, which has no period")
+            features.periods[index] = days_of(period)
+            if not 0 < features.periods[index] < numpy.inf:
+                raise ValueError(f"periodic: expected a positive period of feature {key!r}, got {period!r}")
+        for index, column in enumerate(columns):
+            if kinds[index] in ("category", "ordered") and not _is_numeric(column):
+                features.categories[index] = _categories(column)
+        return features
+
+    @property
+    def continuous(self) -> list[int]:
+        """The columns of numbers, dates and durations."""
+        return [index for index, kind in enumerate(self.kinds) if kind not in ("category", "ordered")]
+
+    @property
+    def categorical(self) -> list[int]:
+        """The columns of categories, ordered or not."""
+        return [index for index, kind in enumerate(self.kinds) if kind in ("category", "ordered")]
+
+    @property
+    def plain(self) -> bool:
+        """Whether all features are numbers, so that X needs no conversion."""
+        return all(kind == "number" for kind in self.kinds)
+
+    def numbers(self, X: Any) -> Any:
+        """X with numbers alone, as a frame where it was one; what is not what `fit` has seen is refused."""
+        columns, names = _columns(X)
+        if len(columns) != len(self.kinds):
+            return X  # scikit-learn's own words for it follow
+        if self.plain and all(_kind(column) == "number" for column in columns):
+            return X
+        table = numpy.column_stack([self._numbers(index, column, names) for index, column in enumerate(columns)])
+        if names is None:
+            return table
+        import pandas
+
+        return pandas.DataFrame(table, columns=names)
+
+    def _numbers(self, index: int, column: Any, names: list[str] | None) -> Array:
+        name, kind, now = index if names is None else repr(names[index]), self.kinds[index], _kind(column)
+        if kind in ("category", "ordered"):
+            known = self.categories.get(index)
+            if known is None:
+                return _as_floats(column, f"X: feature {name}: expected numbers, as in fit")
+            label = {category: number for number, category in enumerate(known)}
+            return numpy.array([label.get(_plain(value), -1.0) for value in column], dtype=numpy.float64)
+        if now != kind:
+            words = {"number": "numbers", "date": "dates", "duration": "durations"}
+            came = words.get(now, "text")
+            raise TypeError(f"X: feature {name}: expected {words[kind]}, as in fit, got {came}")
+        if kind == "date":
+            return _days_since_epoch(column)
+        return _days(column) if kind == "duration" else _as_floats(column, f"X: feature {name}: expected numbers")
+
+    def rows(self, table: Array) -> Rows:
+        """Rows of numbers as points and labels; the points of periodic features within one period."""
+        points = numpy.ascontiguousarray(table[:, self.continuous], dtype=numpy.float64)
+        periods = self.periods[self.continuous]
+        for index in numpy.flatnonzero(numpy.isfinite(periods)):
+            points[:, index] %= periods[index]
+        return Rows(points, numpy.ascontiguousarray(table[:, self.categorical], dtype=numpy.float64))
+
+    def check_spans(self, points: Array) -> None:
+        """Refuse what could not be squared in float64, in words that say what to do."""
+        for index, low, high in zip(self.continuous, points.min(0), points.max(0), strict=True):
+            span = high - low
+            if span > LARGEST_SPAN or 0 < span < SMALLEST_SPAN:
+                raise ValueError(
+                    f"X: feature {index} spans {span:.3g}, whose square float64 cannot hold; measure it in another "
+                    f"unit (expected a span between {SMALLEST_SPAN:g} and {LARGEST_SPAN:g})"
+                )
+
+
+def days_of(value: Any) -> float:
+    """A number, or a duration (of pandas, numpy or datetime) in days."""
+    if isinstance(value, datetime.timedelta | numpy.timedelta64):
+        return float(numpy.timedelta64(value) / DAY)
+    return float(value)
+
+
+# ------------------------------------------------------------------------------------------------- columns of any kind
+
+
+def _columns(X: Any) -> tuple[list[Any], list[str] | None]:
+    """The columns of a frame and their names; of rows, without names. Rows of numbers count as such whole."""
+    if hasattr(X, "columns") and hasattr(X, "iloc"):
+        return [X.iloc[:, index] for index in range(X.shape[1])], [str(name) for name in X.columns]
+    if hasattr(X, "columns") and hasattr(X, "get_columns"):  # polars
+        return [column.to_pandas() for column in X.get_columns()], list(X.columns)
+    rows = X if isinstance(X, numpy.ndarray) else _array(X)
+    if rows.ndim != 2 or not len(rows):
+        return [], None
+    return list(rows.T), None
+
+
+def _array(X: ArrayLike) -> NDArray[Any]:
+    try:
+        return numpy.asarray(X)
+    except ValueError:  # rows of unequal length: scikit-learn says so
+        return numpy.empty(0)
+
+
+def _kind(column: Any) -> Kind:
+    dtype = column.dtype
+    if str(dtype) == "category":
+        return "ordered" if column.cat.ordered else "category"
+    kind = getattr(dtype, "kind", "O")
+    if kind in "Mm":
+        return "date" if kind == "M" else "duration"
+    if kind == "b":
+        return "category" if hasattr(column, "iloc") else "number"
+    if kind not in "OUST":
+        return "number"
+    first = next((value for value in column if value is not None and value == value), None)
+    if isinstance(first, datetime.date | numpy.datetime64):
+        return "date"
+    if isinstance(first, datetime.timedelta | numpy.timedelta64):
+        return "duration"
+    # Text in a frame is a category; in bare rows scikit-learn's validation has its own opinion of it.
+    return "category" if isinstance(first, str | bool) and hasattr(column, "iloc") else "number"
+
+
+def _is_numeric(column: Any) -> bool:
+    return getattr(column.dtype, "kind", "O") in "iuf"
+
+
+def _as_floats(column: Any, message: str) -> Array:
+    try:
+        return numpy.asarray(column, dtype=numpy.float64)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{message}; {error}") from error
+
+
+def _days_since_epoch(column: Any) -> Array:
+    import pandas
+
+    times = pandas.to_datetime(pandas.Series(column), utc=True)
+    if times.isna().any():
+        raise ValueError("X: contains missing dates (NaT); drop those rows")
+    days: Array = (times.dt.tz_localize(None).to_numpy().astype("datetime64[ns]") - EPOCH) / DAY
+    return days
+
+
+def _days(column: Any) -> Array:
+    import pandas
+
+    durations = pandas.to_timedelta(pandas.Series(column))
+    if durations.isna().any():
+        raise ValueError("X: contains missing durations (NaT); drop those rows")
+    days: Array = durations.to_numpy().astype("timedelta64[ns]") / DAY
+    return days
+
+
+def _categories(column: Any) -> list[Any]:
+    if str(column.dtype) == "category":
+        return [_plain(value) for value in column.cat.categories]
+    return sorted({_plain(value) for value in column}, key=str)
+
+
+def _plain(value: Any) -> Any:
+    """A category as a key: missing ones are a category too."""
+    return None if value is None or value != value else value
+
+
+def _indices(name: str, given: Any, names: list[str] | None, count: int) -> Sequence[int]:
+    """Columns by number or name; "auto" and None are none."""
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return []
+    if isinstance(given, str | int):
+        raise TypeError(f'{name}: expected "auto" or a list of features, got {given!r}')
+    indices = []
+    for key in given:
+        if isinstance(key, str):
+            if names is None or key not in names:
+                known = "numbers, as X has no names" if names is None else f"some of {', '.join(names)}"
+                raise ValueError(f"{name}: expected {known}, got {key!r}")
+            indices.append(names.index(key))
+        elif isinstance(key, bool) or not -count <= key < count:
+            raise ValueError(f"{name}: expected features from 0 to {count - 1}, got {key!r}")
+        else:
+            indices.append(int(key) % count)
+    return indices

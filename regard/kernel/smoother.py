@@ -1,0 +1,313 @@
+"""A kernel regression whose bandwidth is known: its curve, and all that can be said of it.
+
+The variance of the noise at a query is the local average of the squared leave-one-out errors; that of the curve is this
+variance times Σ_j l_j², where l_j is how much sample j counts. Both are kernel sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from scipy import sparse, stats
+from torch import Tensor
+
+from regard.attention import Kernel, bias
+from regard.attention import weights as attention_weights
+from regard.attention.kernels import KERNELS
+from regard.kernel.bandwidth import Loss, constant_features
+from regard.kernel.features import Rows
+from regard.kernel.local import LocalFit, basis_size, fit_locally, monomials
+from regard.kernel.merged import MergedSamples
+from regard.kernel.samples import Samples, Weighing
+
+__all__ = ["Smoother", "parts"]
+
+Array = NDArray[numpy.float64]
+Indices = NDArray[numpy.int64]
+
+WEIGHTS = 1 << 22  # weights that are looked at together
+NOISE_SAMPLES = 20_000  # whose leave-one-out errors tell the variance of the noise, where errors cost pairs
+STEP = 1e-4  # of a central difference, in widths
+
+
+@dataclass(frozen=True, eq=False)
+class Smoother:
+    """Samples, how they are weighed, and the widths (features,)."""
+
+    samples: Samples
+    weighing: Weighing
+    widths: Array
+    degree: int
+    empty: str
+
+    @property
+    def features(self) -> int:
+        """How many features the local polynomials are of."""
+        return len(self.samples.features.continuous)
+
+    def fit(self, queries: Rows, degree: int | None = None) -> LocalFit:
+        """The local polynomials at the queries, of values about their mean."""
+        degree = self.degree if degree is None else degree
+        sums = self.samples.sums(self.weighing, self.widths, queries, 2 * degree)
+        return fit_locally(sums, self.features, degree)
+
+    def predict(self, queries: Rows, degree: int | None = None) -> Array:
+        """The curve's heights (n, outputs); `empty` says what those with nothing in reach get."""
+        heights = self.fit(queries, degree).heights + self.samples.mean
+        missing = numpy.flatnonzero(numpy.isnan(heights[:, 0]))
+        if len(missing):
+            self._refuse_empty(missing[0])
+            if self.empty == "nearest":
+                heights[missing] = self._nearest_weights(queries.take(missing)) @ self.samples.values
+            elif self.empty == "mean":
+                heights[missing] = self.samples.mean
+        return heights
+
+    # ------------------------------------------------------------------------------------------------- how sure it is
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The leave-one-out errors, and what they tell of the noise."""
+        return Noise.of(self)
+
+    def deviations(self, queries: Rows, degree: int | None = None) -> Array:
+        """The standard error of the curve at the queries, (n, outputs); infinite with nothing in reach."""
+        degree = self.degree if degree is None else degree
+        fit = self.fit(queries, degree)
+        squares = self.samples.sums(
+            self.weighing, self.widths, queries, 2 * degree, "squared", columns=self.samples.squared_weights[:, None]
+        )
+        factors = fit.variance_factors(squares, self.features, degree)
+        factors[~(fit.duals[:, 0] > -numpy.inf)] = numpy.inf
+        return numpy.sqrt(factors)[:, None] * self.noise.deviation(queries)
+
+    def interval(self, queries: Rows, level: float, prediction: bool) -> tuple[Array, Array]:
+        """The ends (n, outputs) of a band for the curve, or of intervals for new values.
+
+        The band is robust to the bias of the curve: centre and deviation are those of a local polynomial of the next
+        even degree, whose bias is of a higher order: Calonico, Cattaneo and Farrell's correction, with one bandwidth.
+        """
+        degree = self.degree + 2 - self.degree % 2 if self.features <= 2 else self.degree + 1
+        centre, deviation = self.predict(queries, degree), self.deviations(queries, degree)
+        tail = (1 - level) / 2
+        if not prediction:
+            reach = stats.t.ppf(1 - tail, max(self.noise.freedom, 1.0)) * deviation
+            return centre - reach, centre + reach
+        total = numpy.hypot(deviation, self.noise.deviation(queries))
+        low, high = self.noise.quantiles(tail), self.noise.quantiles(1 - tail)
+        return centre + low * total, centre + high * total
+
+    # ----------------------------------------------------------------------------------------------------- derivatives
+
+    def derivative(self, queries: Rows) -> Array:
+        """By each continuous feature, (n, continuous, outputs): of the local polynomial, or of the local average."""
+        features, constant = self.features, constant_features(self.samples)
+        if self.degree:
+            slopes = self.fit(queries).coefficients[:, 1 : 1 + features]
+            slopes = slopes / self.samples.units(self.weighing, self.widths)[:, None]
+        else:
+            slopes = numpy.stack([self._difference(queries, d) for d in range(features)], axis=1)
+        slopes[:, [self.samples.features.continuous.index(index) for index in constant]] = 0.0
+        return slopes
+
+    def _difference(self, queries: Rows, feature: int) -> Array:
+        step = STEP * float(self.samples.units(self.weighing, self.widths)[feature])
+        ends = []
+        for sign in (1, -1):
+            points = queries.points.copy()
+            points[:, feature] += sign * step
+            ends.append((points[:, feature], self.predict(Rows(points, queries.labels))))
+        (after, high), (before, low) = ends
+        difference: Array = (high - low) / (after - before)[:, None]
+        return difference
+
+    # --------------------------------------------------------------------------------------------------------- weights
+
+    def weights(self, queries: Rows, degree: int) -> Array:
+        """How much each sample counts, (n, samples)."""
+        scores = torch.from_numpy(self.samples.weights).log() + self._log_kernel(queries)
+        query, key = (torch.zeros(len(rows), 1, dtype=torch.float64) for rows in (queries.points, self.samples.weights))
+        weights: Array = attention_weights(query, key, score=Kernel("constant"), mask=bias(scores)).numpy()
+        missing = numpy.flatnonzero(weights.sum(1) == 0)
+        if len(missing):
+            self._refuse_empty(missing[0])
+            if self.empty == "nearest":
+                weights[missing] = self._nearest_weights(queries.take(missing)).toarray()
+            else:
+                weights[missing] = (
+                    self.samples.weights / self.samples.weights.sum() if self.empty == "mean" else numpy.nan
+                )
+        if degree:
+            known = numpy.setdiff1d(numpy.arange(len(weights)), missing)
+            weights[known] = self._polynomial_weights(queries.take(known), weights[known], degree)
+        return weights
+
+    def parts_of_weights(self, queries: Rows) -> Iterator[tuple[slice, Array]]:
+        """The weights of local averages, some queries at a time: (queries, samples) that fit into memory."""
+        for part in parts(len(queries.points), max(1, WEIGHTS // max(1, len(self.samples)))):
+            yield part, self.weights(queries.take(part), degree=0)
+
+    def line_windows(self, queries: Rows) -> tuple[Array, Array, Array]:
+        """Of one feature: the effective samples and the ends of the middle 90 % of their weight, (n,) each."""
+        return self.samples.line_windows(self.weighing, self.widths, queries)
+
+    def windows(self, queries: Rows) -> tuple[Array, Array]:
+        """The effective number of samples (n,), and the ends (2, n, continuous) of the middle 90 % of their weight."""
+        points = self.samples.rows.points
+        effective = numpy.empty(len(queries.points))
+        ends = numpy.empty((2, *queries.points.shape))
+        orders = [numpy.argsort(points[:, d], kind="stable") for d in range(points.shape[1])]
+        for part, weights in self.parts_of_weights(queries):
+            logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
+            effective[part] = numpy.exp(-(weights * logs).sum(1))
+            for d, order in enumerate(orders):
+                total = numpy.cumsum(weights[:, order], axis=1)
+                for end, share in enumerate((0.05, 0.95)):
+                    index = numpy.minimum((total < share).sum(1), len(points) - 1)
+                    ends[end, part, d] = points[order[index], d]
+            ends[:, part][:, numpy.isnan(weights[:, 0])] = numpy.nan
+        return effective, ends
+
+    def _log_kernel(self, queries: Rows) -> Tensor:
+        """log K, (n, samples)."""
+        samples = self.samples
+        kernel, codes = samples.kernel(self.weighing, self.widths, queries)
+        scales = (
+            samples.reaches(self.widths, queries, None) if self.weighing.adaptive else numpy.ones(len(queries.points))
+        )
+        row, logs = KERNELS[kernel.name], torch.zeros(len(queries.points), len(samples), dtype=torch.float64)
+
+        def add(distances: Array) -> None:
+            apart = torch.from_numpy(distances)
+            outside = (apart > 1 if row.edge else apart >= 1) & row.compact
+            logs.add_(row.log(apart.masked_fill(outside, 0)).masked_fill(outside, -torch.inf))
+
+        squares = numpy.zeros(logs.shape)
+        for d in range(self.features):
+            away = _differences(samples.rows.points, queries.points, kernel.periods, d, chord=True)  # (n, m)
+            away /= kernel.widths[d] * scales[:, None]
+            if kernel.product:
+                add(numpy.abs(away))
+            else:
+                squares += away**2
+        if not kernel.product:
+            add(numpy.sqrt(squares))
+        for index, table in enumerate(kernel.tables):
+            by_code = torch.from_numpy(table).log()[torch.from_numpy(codes[:, index])]
+            logs = logs + by_code[:, torch.from_numpy(samples.codes[:, index])]
+        return logs
+
+    def _polynomial_weights(self, queries: Rows, weights: Array, degree: int) -> Array:
+        """Weights of the local polynomial: w_j (duals · x_j)."""
+        kernel, _ = self.samples.kernel(self.weighing, self.widths, queries)
+        for part in parts(len(weights), max(1, WEIGHTS // max(1, 10 * len(self.samples)))):
+            points, at = self.samples.rows.points, queries.points[part]
+            v = [
+                _differences(points, at, kernel.periods, d, chord=False) / kernel.units[d] for d in range(self.features)
+            ]
+            one = numpy.ones((len(at), len(points)))
+            powers = [math.prod((v[d] for d in m), start=one) for m in monomials(self.features, 2 * degree)]
+            sums = numpy.stack([(weights[part] * power).sum(1) for power in powers], axis=1)[:, :, None]
+            duals = fit_locally(sums, self.features, degree).duals  # (n, basis)
+            basis = basis_size(self.features, degree)
+            weights[part] *= sum(duals[:, b, None] * powers[b] for b in range(basis))
+        return weights
+
+    def _refuse_empty(self, row: int) -> None:
+        if self.empty == "raise":
+            raise ValueError(
+                f"X: row {row} has no sample within the {self.weighing.kernel} kernel's bandwidth "
+                f"{self.widths.tolist()}; fit with a larger one, or with empty='nearest'"
+            )
+
+    def _nearest_weights(self, queries: Rows) -> sparse.csr_array:
+        """Sparse weights (n, samples): the nearest sample, or those that are equally near, by their weights."""
+        from scipy.spatial import cKDTree
+
+        scale = self.samples.units(self.weighing, self.widths)
+        points, at = (numpy.column_stack([rows.points / scale, rows.labels]) for rows in (self.samples.rows, queries))
+        tree = cKDTree(points)
+        distances, _ = tree.query(at)
+        nearest = tree.query_ball_point(at, numpy.nextafter(distances, numpy.inf))
+        rows = numpy.repeat(numpy.arange(len(at)), [len(indices) for indices in nearest])
+        columns = numpy.concatenate([numpy.asarray(indices, dtype=numpy.int64) for indices in nearest])
+        shape = (len(at), len(points))
+        weights = sparse.csr_array((self.samples.weights[columns], (rows, columns)), shape=shape)
+        return sparse.diags_array(1 / weights.sum(1)) @ weights
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The noise of a regression, from leave-one-out errors.
+
+    columns (m, 1 + outputs): the weight of each sample that tells of the noise, and times it the squared error, less
+    what comes from the curve's own variance · freedom: samples less the curve's degrees of freedom · chosen, errors
+    (n, outputs): the samples and their errors, where they are known one by one.
+    """
+
+    smoother: Smoother
+    columns: Array
+    freedom: float
+    chosen: Indices | None = None
+    errors: Array | None = None
+
+    @classmethod
+    def of(cls, smoother: Smoother) -> Noise:
+        """From the errors of all samples, or where those cost pairs of as many as make it cheap."""
+        samples = smoother.samples
+        if isinstance(samples, MergedSamples):
+            return cls(smoother, *samples.noise_columns(smoother.weighing, smoother.widths, smoother.degree))
+        loss = Loss(samples, smoother.weighing, smoother.degree, smoother.empty, pairs=NOISE_SAMPLES * len(samples))
+        errors, (_, leverage) = loss.errors(smoother.widths), loss.fitted(smoother.widths)
+        weights = samples.weights[loss.chosen, None]
+        columns = numpy.zeros((len(samples), 1 + errors.shape[1]))
+        columns[loss.chosen] = weights * numpy.hstack(
+            [numpy.ones_like(weights), errors**2 * (1 - numpy.clip(leverage, 0, 1)[:, None])]
+        )
+        share = float(numpy.average(leverage, weights=weights[:, 0]))
+        return cls(smoother, columns, samples.count * (1 - share), loss.chosen, errors)
+
+    def deviation(self, queries: Rows) -> Array:
+        """The standard deviation of a value about the curve at the queries, (n, outputs)."""
+        # Twice as wide as the curve: a variance is harder to tell than a mean, and changes less.
+        widths = self.smoother.widths.copy()
+        widths[self.smoother.samples.features.continuous[: len(widths)]] *= 2
+        sums = self.smoother.samples.sums(self.smoother.weighing, widths, queries, columns=self.columns)
+        variances = fit_locally(sums, self.smoother.features, 0).heights
+        overall = self.columns[:, 1:].sum(0) / self.columns[:, 0].sum()
+        return numpy.sqrt(numpy.maximum(numpy.where(numpy.isnan(variances), overall, variances), 0))
+
+    def quantiles(self, share: float) -> Array:
+        """Of the errors in deviations, (outputs,): as they are, or where they are not known one by one of a normal."""
+        if self.errors is None:
+            return numpy.full(self.columns.shape[1] - 1, stats.norm.ppf(share))
+        return numpy.asarray(numpy.quantile(self._relative, share, axis=0))
+
+    @cached_property
+    def _relative(self) -> Array:
+        assert self.errors is not None
+        assert self.chosen is not None
+        deviation = self.deviation(self.smoother.samples.rows.take(self.chosen))
+        return self.errors / numpy.where(deviation > 0, deviation, 1.0)
+
+
+def parts(count: int, step: int) -> Iterator[slice]:
+    """Slices of so many at a time."""
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _differences(points: Array, queries: Array, periods: Array | None, d: int, chord: bool) -> Array:
+    """Samples minus queries in a feature, (n, m); of a periodic one the chord, or the sine that a slope is of."""
+    differences: Array = points[None, :, d] - queries[:, None, d]
+    if periods is None or periods[d] == numpy.inf:
+        return differences
+    turns = numpy.pi * differences / periods[d]
+    if chord:
+        return numpy.asarray(periods[d] / numpy.pi * numpy.sin(turns))
+    return numpy.asarray(periods[d] / (2 * numpy.pi) * numpy.sin(2 * turns))

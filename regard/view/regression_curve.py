@@ -1,0 +1,323 @@
+"""A kernel regression along one feature: its curve, band and window, in the units that X has before any pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from regard.kernel import KernelRegressor
+from regard.kernel.estimator import Window
+from regard.kernel.regressor import Interval
+
+__all__ = ["Chain", "Curve", "Inputs", "curve_along", "unwrap"]
+
+Array = NDArray[numpy.float64]
+
+POINTS = 301  # of a curve of one feature
+AVERAGED_POINTS = 101  # of a curve that is averaged over the samples' other features
+AVERAGED = 200  # samples over which it is averaged, where a pipeline mixes features
+CELLS = 100  # rows and columns of a heat map; with more samples, neighbours share a column
+MICROSECONDS = 86_400_000_000  # of a day
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A regressor along one feature. Its window and its weights are computed when they are asked for.
+
+    x, predicted (points,); band: the confidence band, (low, high), if there is one
+    bandwidth: in units of x, where a pipeline does not bend them; weighed: the window and the weights
+    """
+
+    x: Array
+    predicted: Array
+    bandwidth: float
+    band: Interval | None = None
+    weighed: _Weighed | None = field(default=None, repr=False)
+
+    @cached_property
+    def window(self) -> Window:
+        """The effective number of samples, and the interval with 90 % of the weight, at each x."""
+        return self._weighed.window()
+
+    @cached_property
+    def heat_map(self) -> tuple[Array, Array]:
+        """Weights (CELLS, columns) of samples, or groups of neighbours, and the edges (columns + 1,) of the columns."""
+        return self._weighed.heat_map()
+
+    @property
+    def _weighed(self) -> _Weighed:
+        if self.weighed is None:
+            raise ValueError(
+                'kind: expected "curve", because the pipeline mixes features or leaves no order among their values, '
+                "so that a window has no place on x"
+            )
+        return self.weighed
+
+    def mapped(self, x: Callable[[Array], Array], y: Callable[[Array], Array]) -> Curve:
+        """On other scales, without the window: x and y are functions that grow."""
+        band = None if self.band is None else Interval(y(self.band.low), y(self.band.high))
+        return replace(self, x=x(self.x), predicted=y(self.predicted), band=band, weighed=None)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A fitted KernelRegressor, and what transforms features on their way to it."""
+
+    regressor: KernelRegressor
+    transformers: tuple[Any, ...] = ()
+
+    def transform(self, X: Any) -> Any:
+        """X as the regressor gets it."""
+        for transformer in self.transformers:
+            X = transformer.transform(X)
+        return X
+
+
+def unwrap(name: str, estimator: Any) -> Chain:
+    """A KernelRegressor, a pipeline that ends in one, or a search over either. name: of the argument."""
+    transformers: list[Any] = []
+    last = estimator
+    while not isinstance(last, KernelRegressor):
+        if hasattr(last, "steps"):
+            transformers += [step for _, step in last.steps[:-1] if step not in (None, "passthrough")]
+            last = last.steps[-1][1]
+        elif hasattr(last, "best_estimator_"):
+            last = last.best_estimator_
+        elif hasattr(last, "param_distributions") or hasattr(last, "param_grid"):
+            check_is_fitted(last)
+            raise TypeError(f"{name}: expected a search with refit=True, got {last!r}")
+        else:
+            raise TypeError(
+                f"{name}: expected a fitted KernelRegressor, a pipeline that ends in one, or a search over them, "
+                f"got {type(last).__name__}"
+            )
+    check_is_fitted(last)
+    return Chain(last, tuple(transformers))
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """X as it was given, a frame or an array, and its columns as numbers.
+
+    points (n, features): dates are days since 1970-01-01, categories NaN; dates, categories: which columns are such
+    """
+
+    X: Any
+    names: tuple[str, ...] | None
+    points: Array
+    dates: tuple[bool, ...]
+    categories: tuple[bool, ...]
+
+    @staticmethod
+    def of(X: ArrayLike) -> Inputs:
+        """Of a pandas or polars frame, or of an array."""
+        given: Any = X.to_pandas() if hasattr(X, "get_columns") and hasattr(X, "to_pandas") else X
+        if hasattr(given, "iloc"):
+            columns = [given.iloc[:, index] for index in range(given.shape[1])]
+            names: tuple[str, ...] | None = tuple(str(name) for name in given.columns)
+        else:
+            given = numpy.asarray(given)
+            if given.ndim != 2 or not len(given):
+                raise ValueError(f"X: expected rows of features, (n, features), got shape {given.shape}")
+            given = given if given.dtype.kind == "M" else given.astype(numpy.float64)
+            columns, names = list(given.T), None
+        kinds = [getattr(column.dtype, "kind", "O") for column in columns]
+        dates = tuple(kind == "M" for kind in kinds)
+        categories = tuple(kind in "OUSTb" and names is not None for kind in kinds)
+        points = [
+            _days(column) if date else numpy.full(len(given), numpy.nan) if category else numpy.asarray(column, float)
+            for column, date, category in zip(columns, dates, categories, strict=True)
+        ]
+        return Inputs(given, names, numpy.stack(points, axis=1), dates, categories)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def features(self) -> int:
+        """How many columns there are."""
+        return int(self.points.shape[1])
+
+    def feature(self, feature: int | str) -> tuple[int, str]:
+        """The index and the name of a feature, given by either."""
+        if isinstance(feature, str):
+            if self.names is None or feature not in self.names:
+                known = "a number, as the estimator knows no names"
+                known = known if self.names is None else f"one of {', '.join(self.names)}"
+                raise ValueError(f"feature: expected {known}, got {feature!r}")
+            return self.names.index(feature), feature
+        if not 0 <= feature < self.features:
+            raise ValueError(f"feature: expected a number from 0 to {self.features - 1}, got {feature}")
+        return feature, self.names[feature] if self.names else "x" if self.features == 1 else f"x{feature}"
+
+    def take(self, rows: Any) -> Any:
+        """Rows of X, in its own type."""
+        return self.X[rows] if self.names is None else self.X.iloc[rows]
+
+    def levels(self, index: int) -> list[Any]:
+        """The categories of a column."""
+        column = self.X.iloc[:, index]
+        return list(column.cat.categories) if hasattr(column, "cat") else sorted(column.unique(), key=str)
+
+    def positions(self, index: int) -> Array:
+        """Where the rows are on the axis of a column; those of a category beside each other."""
+        if not self.categories[index]:
+            return self.points[:, index]
+        numbers = {level: number for number, level in enumerate(self.levels(index))}
+        beside = 0.6 * (0.618034 * numpy.arange(len(self)) % 1 - 0.5)  # spread evenly, and always the same
+        return numpy.asarray([numbers[value] for value in self.X.iloc[:, index]] + beside, dtype=numpy.float64)
+
+    def moved(self, rows: NDArray[numpy.int64], index: int, values: Any) -> Any:
+        """These rows, with other values in one column: days where it has dates."""
+        if self.dates[index]:
+            values = numpy.round(numpy.asarray(values) * MICROSECONDS).astype("datetime64[us]")
+        if self.names is None:
+            moved = self.X[rows]
+            moved[:, index] = values
+            return moved
+        moved = self.X.iloc[rows].reset_index(drop=True)
+        column = type(moved.iloc[:, index])(values, name=moved.columns[index])
+        dtype = self.X.dtypes.iloc[index]
+        moved.isetitem(index, column.astype(dtype) if self.categories[index] else column)
+        return moved
+
+    @cached_property
+    def typical(self) -> int:
+        """The row that is nearest to the medians of all numbers, in spreads."""
+        numbers = self.points[:, [not category for category in self.categories]]
+        if not numbers.shape[1]:
+            return 0
+        spread = numpy.maximum(numbers.std(0), 1e-300)
+        distances = (((numbers - numpy.median(numbers, axis=0)) / spread) ** 2).sum(1)
+        return int(numpy.argmin(distances))
+
+
+def _days(column: Any) -> Array:
+    times = numpy.asarray(column.dt.tz_convert(None) if getattr(column.dtype, "tz", None) else column)
+    return numpy.asarray((times - numpy.datetime64(0, "s")) / numpy.timedelta64(1, "D"), dtype=numpy.float64)
+
+
+# ----------------------------------------------------------------------------------------------------- along a feature
+
+
+def curve_along(chain: Chain, inputs: Inputs, index: int, level: float | None = None, x: Array | None = None) -> Curve:
+    """The regressor along one feature: its curve, or the average over what the samples are in the other features.
+
+    level: of the confidence band, which is left out where a pipeline mixes several features. x: where, in units of X;
+    of dates days since 1970-01-01, of categories their numbers.
+    """
+    regressor = chain.regressor
+    if x is None:
+        ends = inputs.points[:, index].min(), inputs.points[:, index].max()
+        x = numpy.linspace(*ends, POINTS if inputs.features == 1 else AVERAGED_POINTS)
+    values = [inputs.levels(index)[int(number)] for number in x] if inputs.categories[index] else x
+    at_typical = inputs.moved(numpy.full(len(x), inputs.typical), index, values)
+    inner = None if inputs.categories[index] else _transformed(chain, inputs, index, x)
+    band = None
+    if inputs.features == 1:
+        queries = chain.transform(at_typical)
+        predicted = regressor.predict(queries)
+        if level is not None:
+            band = regressor.interval(queries, level)
+    elif inner is not None:
+        _, predicted, low, high = regressor.partial_dependence(index, inner, level)
+        band = None if low is None or high is None else Interval(low, high)
+    else:
+        predicted = _average(chain, inputs, index, values)
+    predicted = numpy.asarray(predicted, dtype=numpy.float64)
+    if predicted.ndim != 1:
+        raise ValueError(f"estimator: expected one output, got {predicted.shape[1]}")
+    weighed = None if inner is None else _Weighed(chain, at_typical, index, x, inner)
+    return Curve(x, predicted, _bandwidth(regressor, index, x, inner), band, weighed)
+
+
+def _transformed(chain: Chain, inputs: Inputs, index: int, x: Array) -> Array | None:
+    """What x becomes in the regressor's column of the same index, if that depends on it alone and keeps its order."""
+    if not chain.transformers:
+        return x
+    rows = [0, inputs.typical, len(inputs) - 1]
+    tables = [chain.transform(inputs.moved(numpy.full(len(x), row), index, x)) for row in rows]
+    tables = [numpy.asarray(table, dtype=numpy.float64) for table in tables]
+    if tables[0].shape[1] != inputs.features:
+        return None
+    others = [column for column in range(inputs.features) if column != index]
+    alone = all(numpy.array_equal(table[:, index], tables[0][:, index]) for table in tables)
+    apart = all((table[:, others] == table[:1, others]).all() for table in tables)
+    inner = tables[0][:, index]
+    return inner if alone and apart and (numpy.diff(inner) > 0).all() else None
+
+
+def _average(chain: Chain, inputs: Inputs, index: int, values: Any) -> Array:
+    """The mean prediction over some samples, each with the feature moved to every value."""
+    chosen = numpy.unique(numpy.linspace(0, len(inputs) - 1, min(len(inputs), AVERAGED)).astype(int))
+    rows = numpy.tile(chosen, len(values))
+    moved = inputs.moved(rows, index, numpy.repeat(numpy.array(values, dtype=object), len(chosen)).tolist())
+    predicted = chain.regressor.predict(chain.transform(moved))
+    return numpy.asarray(predicted.reshape(len(values), -1).mean(1))
+
+
+def _bandwidth(regressor: KernelRegressor, index: int, x: Array, inner: Array | None) -> float:
+    """In units of x, if they are those of the regressor or a multiple; otherwise in the regressor's, or NaN."""
+    if inner is None or regressor.bandwidth_.ndim > 1:
+        return numpy.nan
+    slope = (inner[-1] - inner[0]) / (x[-1] - x[0]) if x[-1] > x[0] else 1.0
+    straight = numpy.allclose(inner, inner[0] + slope * (x - x[0]), rtol=1e-6, atol=1e-9 * numpy.ptp(inner))
+    return float(regressor.bandwidth_[index] / slope) if straight else numpy.nan
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighed:
+    """Which samples count at each x, where the other features are as in the typical row.
+
+    queries: rows of X; x (points,): their feature; inner (points,): what it is to the regressor
+    """
+
+    chain: Chain
+    queries: Any
+    index: int
+    x: Array
+    inner: Array
+
+    def window(self) -> Window:
+        effective, low, high = self.chain.regressor.window(self.chain.transform(self.queries))
+        ends = (end if end.ndim == 1 else end[:, self.index] for end in (low, high))
+        return Window(effective, *(self._outer(end) for end in ends))
+
+    def heat_map(self) -> tuple[Array, Array]:
+        regressor = self.chain.regressor
+        smoother = regressor.smoothers_[0]
+        position = regressor.features_.continuous.index(self.index)
+        points = self._outer(smoother.samples.rows.points[:, position])
+        groups = numpy.array_split(numpy.argsort(points, kind="stable"), min(CELLS, len(points)))
+        chosen = numpy.linspace(0, len(self.x) - 1, CELLS).astype(int)
+        rows = regressor._queries(self.chain.transform(self.queries)).take(chosen)
+        weights = numpy.empty((CELLS, len(groups)))
+        for part, by_sample in smoother.parts_of_weights(rows):
+            weights[part] = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
+        return weights, _edges(points, groups)
+
+    def _outer(self, inner: Array) -> Array:
+        """In units of X again; samples beyond the curve's ends go on as straight as it ends."""
+        if self.inner is self.x:
+            return inner
+        outer = numpy.interp(inner, self.inner, self.x)
+        for end, step in ((0, 1), (-1, -2)):
+            beyond = inner < self.inner[0] if end == 0 else inner > self.inner[-1]
+            slope = (self.x[step] - self.x[end]) / (self.inner[step] - self.inner[end])
+            outer[beyond] = self.x[end] + slope * (inner[beyond] - self.inner[end])
+        return outer
+
+
+def _edges(points: Array, groups: list[NDArray[numpy.int64]]) -> Array:
+    """Where the groups of neighbours begin and end; samples at one place still get a column of a visible width."""
+    middles = numpy.array([points[group].mean() for group in groups])
+    between = (middles[1:] + middles[:-1]) / 2
+    edges = numpy.concatenate([[points.min()], between, [points.max()]])
+    least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
+    return numpy.asarray(numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges)))
