@@ -20,8 +20,7 @@ import numpy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from regard.attention.gaussian_1d import NEAR
-from regard.attention.sums_1d import Samples1D
+from regard.attention.sums_1d import Samples1D, relative_to
 from regard.kernel.compressed import AT_NODES, FAR, NODES, Compressed, PseudoSamples, nearest_distances
 from regard.kernel.local import fit_locally
 
@@ -74,7 +73,9 @@ class Layer:
         heights, leverage = local_fit(sums, degree)
         loo = _squares(columns, heights)
         in_sample = loo.copy()
-        sums = sums[single] * _scales(self._to_others(targets[single]) / width)[:, None, None]
+        # Sums may be relative to the nearest sample that takes part; a sample's own weight is 1.
+        weights = relative_to("gaussian", self._to_others(targets[single]) / width)
+        sums = sums[single] * weights[:, None, None]
         sums[:, 0] += columns[single, : 1 + self.outputs]
         heights, leverage[single] = local_fit(sums, degree)
         in_sample[single] = _squares(columns[single], heights)
@@ -86,7 +87,7 @@ class Layer:
         x = points.x[chosen]
         heights, inverse = local_fit(self._all.sums("gaussian", width, x, 2 * degree), degree)
         squares = _squares(points.columns[chosen], heights)
-        leverage = inverse / _scales(nearest_distances(self.points.x, x) / width)
+        leverage = inverse / relative_to("gaussian", nearest_distances(self.points.x, x) / width)
         loo = squares / numpy.square(1 - leverage)[:, None]
         return Terms(loo, points.columns[chosen, 0] * leverage, squares)
 
@@ -183,11 +184,6 @@ class Layer:
         right = numpy.where(targets + 1 < len(x), x[(targets + 1) % len(x)] - x[targets], numpy.inf)
         nearest: Array = numpy.minimum(left, right)
         return nearest
-
-
-def _scales(nearest: Array) -> Array:
-    """What sums are relative to (sums_1d.py) where the nearest sample that takes part is so many widths away."""
-    return numpy.where(nearest > NEAR, numpy.exp(-numpy.square(nearest) / 2), 1.0)
 
 
 def _squares(columns: Array, heights: Array) -> Array:
