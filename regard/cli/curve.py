@@ -81,10 +81,11 @@ class CurveCommand(click.Command):
 def command(
     bandwidth: str | None, rule: str | None, level: float, no_band: bool, as_json: bool, **options: Any
 ) -> None:
-    """Draw a smooth curve, with its confidence band, through columns of a file.
+    """Draw a smooth curve through columns of a file.
 
-    Dates, decimal commas, currencies, encodings and the like are understood, and what was understood is said. Columns
-    may be left out where there is only one choice. Without a file: the noisy curve of the notes.
+    With it come its confidence band and the predictions for all rows. Dates, decimal commas, currencies, encodings and
+    the like are understood, and what was understood is said. Columns may be left out where there is only one choice.
+    Without a file: the noisy curve of the notes.
     """
     from regard.progress import ProgressBar
     from regard.view.curve import fit_curve

@@ -141,6 +141,8 @@ def fit_curve(
     _model(bandwidth if isinstance(bandwidth, str) else 1.0, parameters).check_parameters()
     progress("reading")
     table = _noisy_curve() if file is None else read_table(file, encoding)
+    if file is None:
+        x, y = table.names[:1], table.names[1]
     names, name_of_y, chosen = choose_columns(table, x, y, (by, weights))
     choice = Choice(names, name_of_y, by, weights, log_x, log_y)
     _check_choice(choice)

@@ -163,7 +163,7 @@ def test_the_same_table_in_other_clothes(folder, capsys, monkeypatch):
     assert main(["curve", "-"]) == 0
     contents = {name: (folder / f"{name}-predictions.csv").read_bytes() for name in ("plain", "packed", "stdin")}
     assert contents["plain"] == contents["packed"] == contents["stdin"]
-    assert "gzip, ';'-separated, UTF-16" in capsys.readouterr().out
+    assert "';'-separated, gzip, UTF-16" in capsys.readouterr().out
 
 
 def test_groups_have_a_curve_each(folder, capsys):
