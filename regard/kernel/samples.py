@@ -107,6 +107,11 @@ class Samples:
         return total if self.counts else total**2 / float((self.weights**2).sum())
 
     @property
+    def squared_weights(self) -> Array:
+        """What a sample adds to Σ l², in squared kernels: its squared weight, or as many ones as it counts."""
+        return self.weights if self.counts else numpy.square(self.weights)
+
+    @property
     def left_out(self) -> Array:
         """A sample's columns as they are left out: whole, or one of a count."""
         return self.columns / self.weights[:, None] if self.counts else self.columns
@@ -167,7 +172,7 @@ class Samples:
             queries.points,
             codes,
             order=order,
-            value_order=order // 2 + 1,  # one more for slopes by the width
+            value_order=min(order, order // 2 + 1),  # one more for slopes by the width
             left_out=self.ranges(weighing, chosen),
             scales=scales,
             tolerance=tolerance,
@@ -193,11 +198,8 @@ class Samples:
         self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
     ) -> Array:
         line = self._line if columns is None else Samples1D(self._x, columns)
-        query = queries.points[:, 0] - self._origin
-        in_order = numpy.argsort(query)
-        sums = numpy.empty((len(query), order + 1, self.columns.shape[1] if columns is None else columns.shape[1]))
-        sums[in_order] = line.sums(weighing.kernel, self._width(widths), query[in_order], order, form)
-        return sums
+        at = queries.points[:, 0] - self._origin if self._origin else queries.points[:, 0]
+        return line.sums(weighing.kernel, self._width(widths), at, order, form)
 
     @property
     def _x(self) -> Array:
