@@ -19,7 +19,7 @@ from regard.kernel import KernelRegressor
 from regard.view import pictures
 from regard.view.curve_data import Choice, CurveData, choose_columns, prepare
 from regard.view.curve_files import check_files, free_file, write_predictions
-from regard.view.regression import GROUPS, SHOWN, Group, KernelRegressionDisplay, Scales, evenly
+from regard.view.regression import GROUPS, SHOWN, SHOWN_OF_GROUP, Group, KernelRegressionDisplay, Scales, evenly
 from regard.view.regression_curve import Chain, Inputs, curve_along
 
 __all__ = ["CurveFit", "fit_curve"]
@@ -277,7 +277,7 @@ def _group(data: CurveData, group: GroupFit, level: float | None, index: int, ca
         shift = numpy.array([categories.index(level) for level in own], dtype=numpy.float64) - numpy.arange(len(own))
         curve, x = replace(curve, x=curve.x + shift), x + shift[numpy.round(x).astype(int)]
     y = data.y[group.fitted]
-    chosen = evenly(len(x), SHOWN)
+    chosen = evenly(len(x), SHOWN_OF_GROUP if group.label else SHOWN)
     if data.choice.log_x:
         curve, x = curve.mapped(_power_of_10, _same), 10**x
     if data.choice.log_y:
