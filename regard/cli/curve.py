@@ -148,6 +148,8 @@ def _lines_of_groups(report: dict[str, Any]) -> list[tuple[str, str]]:
     for label, group in report["groups"].items():
         (_, bandwidth), (_, score), _ = _lines_of_fit(group, report)
         lines.append((label, f"{group['rows']} rows, bandwidth {bandwidth}, leave-one-out R² {score}"))
+    if report["groups_left_out"]:
+        lines.append(("…", f"{report['groups_left_out']} groups of fewer than two rows have no curve"))
     return [("" if index else "groups", f"{label:<{width}}  {text}") for index, (label, text) in enumerate(lines)]
 
 

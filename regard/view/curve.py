@@ -98,6 +98,7 @@ class CurveFit:
         return report | {
             "rows": int(self.data.fitted.sum()),
             "groups": {group.label: group.to_dict(self.data) for group in self.groups},
+            "groups_left_out": len(self.data.groups()) - len(self.groups),
         }
 
 
@@ -131,7 +132,7 @@ def fit_curve(
     the working folder; names that are taken get a number unless `overwrite`. progress: is called with the name of each
     stage. parameters: of KernelRegressor.
     """
-    stem = "regard" if file is None else "stdin" if str(file) == "-" else file.name.split(".")[0] or file.stem
+    stem = _stem(file)
     paths = predictions or Path(f"{stem}-predictions.csv"), picture or Path(f"{stem}-curve.png")
     check_files(*paths)
     if file is None and (x or y is not None or by is not None or weights is not None):
@@ -162,6 +163,15 @@ def fit_curve(
 
     files.write(free[0], write_both)
     return CurveFit(file, data, chosen, groups, level, *free, renamed=free != paths)
+
+
+def _stem(file: Path | None) -> str:
+    """The name that the written files begin with."""
+    if file is None:
+        return "regard"
+    if str(file) == "-":
+        return "stdin"
+    return Path(file.stem).stem if file.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip") else file.stem
 
 
 def _noisy_curve() -> Table:
