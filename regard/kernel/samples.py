@@ -173,7 +173,7 @@ class Samples:
             queries.points,
             codes,
             order=order,
-            value_order=order // 2 + 1,  # one more for slopes by the width
+            value_order=min(order, order // 2 + 1),  # one more for slopes by the width
             left_out=self.ranges(weighing, chosen),
             scales=scales,
             tolerance=tolerance,
@@ -199,8 +199,8 @@ class Samples:
         self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
     ) -> Array:
         line = self._line if columns is None else Samples1D(self._x, columns)
-        query = queries.points[:, 0] - self._origin
-        return line.sums(weighing.kernel, self._width(widths), query, order, form)
+        at = queries.points[:, 0] - self._origin if self._origin else queries.points[:, 0]
+        return line.sums(weighing.kernel, self._width(widths), at, order, form)
 
     @property
     def _x(self) -> Array:
