@@ -83,6 +83,13 @@ class Samples:
         """The same samples, each of so many times its weight."""
         return self._changed(self.values, self.weights * factors)
 
+    def followed_by(self, rows: Rows, values: Array, weights: Array) -> tuple[Rows, Array, Array]:
+        """The rows of these samples, and after them others."""
+        own = self.rows.take(self.part_of)
+        joined = Rows(*(numpy.concatenate(pair) for pair in zip(own, rows, strict=True)))
+        weighted = numpy.concatenate([self.weights[self.part_of] * self.share, weights])
+        return joined, numpy.concatenate([self.values[self.part_of], values]), weighted
+
     def take(self, chosen: Indices) -> Samples:
         """Some of the samples."""
         return Samples(
