@@ -87,7 +87,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     bandwidth_ : ndarray (features,), or (outputs, features) where outputs want different ones
         An uninformative feature gets a very large value, whose size is not meaningful, and a constant one infinity.
     loo_error_ : float
-        The mean squared error when every sample is predicted from the others. (Where that would cost more than 2e9
+        The mean squared error when every sample is predicted from the others. (Where that would cost more than 1e9
         pairs of samples, over as many of them as make so many.)
     loo_score_ : float
         The same as R², the share of the variance that is explained.
