@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+from regard.cli import main
 from regard.tour.words import TERMS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,3 +65,19 @@ def test_what_the_kernel_page_says_of_its_data():
     assert "about one week" in page
     assert 0.7 < 52 * scope["model"].bandwidth_[0] < 1.3
     assert numpy.all(numpy.abs(scope["trend"].predict([[1960.0], [2000.0]]) - [316.5, 369]) < 1)
+
+
+def test_the_commands_of_the_kernel_page_run(tmp_path, monkeypatch, capsys):
+    """And say what the page says they do."""
+    monkeypatch.chdir(tmp_path)
+    page = next(page for page in PAGES if page.name == "kernel-regression.md").read_text(encoding="utf-8")
+    data = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "load_pandas" in block)
+    table, commands, said = re.search(
+        r"```python\n([^`]*?sales.csv.*?)```\s*```sh\n(.*?)```\s*```text\n(.*?)```", page, re.DOTALL
+    ).groups()
+    exec(compile(data + table, "kernel-regression.md", "exec"), {})
+    capsys.readouterr()
+    for command in commands.splitlines():
+        assert main(command.split()[1:]) == 0
+    assert said in capsys.readouterr().out
+    assert len(list(tmp_path.glob("sales-*"))) == 4

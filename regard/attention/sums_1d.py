@@ -2,15 +2,16 @@
 
     sums[i, k, c] = Σ_j K(|v|) · v^k · columns[j, c],        v = (x_j − query_i) / width,  k = 0 … order
 
-up to one positive factor per query: for the Gaussian and Laplace, which may underflow, K is relative to that of the
-nearest sample; what is wanted of sums are their ratios. Instead of K there may stand its square (for variances), or
+up to one positive factor per query, as K may underflow, and what is wanted of sums are their ratios: K is relative to
+that of the nearest sample, for Laplace always, for the Gaussian where that is more than NEAR widths away. (So the
+factors of K, of its square and of its slope go together.) Instead of K there may stand its square, for variances, or
 −|v| K′(|v|), its slope by the log of the width. What weighs less than 1e-16 of the nearest sample may be left out.
 Three ways, each with its loops: the Gaussian by moments of cells, polynomials on |v| ≤ 1 by running moments, Laplace by
 running products. The cosine kernel counts as a polynomial: of degree 22 it is exact to the last bit.
 
-Shapes: x (m,) and queries (n,), both sorted · columns (m, c), the first of them weights that are not negative.
-Each query comes with its neighbours: samples up to index `left` are not to its right, samples from index `right` on are
-not to its left, and those between the two are left out of its sums.
+Shapes: x (m,), sorted · queries (n,) · columns (m, c), the first of them weights that are not negative.
+In the loops queries are sorted, and each comes with its neighbours: samples up to index `left` are not to its right,
+samples from index `right` on are not to its left, and those between the two are left out of its sums.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.attention.gaussian_1d import NEAR, GaussianSums
+from regard.attention.points_1d import Points, Queries, cell_starts, in_given_width, sorted_queries
+from regard.attention.sorting import sort_numbers
 from regard.attention.threads import load_kernels, parallel_for
 from regard.attention.windows_1d import KINDS, WindowKernel, Windows1D
 
@@ -33,7 +37,6 @@ Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
 Form = Literal["kernel", "squared", "slope"]
 
-TERMS = 20  # of a cell's moments, and two more for each order: far samples, of little weight, count for high powers
 # K(|v|) = Σ_p coefficients[p] |v|^p on |v| ≤ 1
 POLYNOMIALS: dict[str, list[float]] = {
     "boxcar": [1],
@@ -44,44 +47,7 @@ POLYNOMIALS: dict[str, list[float]] = {
     "tricube": [1, 0, 0, -3, 0, 0, 3, 0, 0, -1],
     "cosine": [0 if p % 2 else (-1) ** (p // 2) * (math.pi / 2) ** p / math.factorial(p) for p in range(23)],
 }
-NARROWER = {"gaussian": math.sqrt(2), "laplace": 2.0}  # their squares are the same kernels, so many times narrower
 MANY_POWERS = 12  # from as many on, running moments keep their digits in blocks of a quarter of a width, not half
-
-
-class Queries(NamedTuple):
-    """Sorted queries and their neighbours among the samples, as described above."""
-
-    at: Array
-    lefts: Indices
-    rights: Indices
-
-
-class Points(NamedTuple):
-    """Sorted samples x (m,), their columns (m, c) and the kernel's width."""
-
-    x: Array
-    columns: Array
-    width: float
-
-
-class Cells(NamedTuple):
-    """Neighbouring samples grouped for the Gaussian (loops/sums_1d_gaussian.py)."""
-
-    starts: Indices
-    centres: Array
-    moments: Array
-
-
-class Work(NamedTuple):
-    """Where the loops of the Gaussian put what they need for one group of queries."""
-
-    powers: Array  # (2, terms)
-    total: Array  # (c, terms): moments about the group's centre
-    sizes: Array  # (1 + order / 2,)
-    taus: Array  # (queries side by side,)
-    table: Array  # (rows, queries side by side)
-    taken: Array  # (rows,)
-    ends: Indices  # of groups that were halved
 
 
 class Expansion(NamedTuple):
@@ -98,6 +64,7 @@ class Samples1D:
     """Sorted samples x (m,) with their columns (m, c), of which sums can be taken."""
 
     def __init__(self, x: Array, columns: Array) -> None:
+        x, columns = _as_loops_want(x), _as_loops_want(columns)
         self._all = _Sums(x, columns)
         # Equal samples count as one. The first at each x; NaN differs from everything, so sample 0 is one.
         self._first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
@@ -107,9 +74,8 @@ class Samples1D:
         self._windows: tuple[str, float, Windows1D] | None = None  # of the kernel and the width that were used last
 
     def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
-        """The sums above (n, order + 1, c), for sorted queries (n,)."""
-        rights = numpy.searchsorted(self._places.x, queries)
-        return self._places.sums(kernel, width, Queries(queries, rights - 1, rights), order, form)
+        """The sums above (n, order + 1, c), for queries (n,) in any order."""
+        return self._places.sums_at(kernel, width, _as_loops_want(queries), order, form)
 
     def sums_of_others(
         self,
@@ -133,8 +99,11 @@ class Samples1D:
         # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
         # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/layers.py.)
         alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
-        queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index))
-        sums = numpy.repeat(self._places.sums(kernel, width, queries, order, form), counts, axis=0)
+        queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index), index)
+        sums = self._places.sums(kernel, width, queries, order, form)
+        if alone.all():
+            return sums
+        sums = numpy.repeat(sums, counts, axis=0)
         if form != "slope":  # K(0) = 1, but its slope is 0
             shared = numpy.repeat(~alone, counts)
             sums[shared, 0] -= left_out[shared]
@@ -147,14 +116,14 @@ class Samples1D:
             width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
             described = WindowKernel(KINDS.get(kernel, 2), width_or_none, coefficients, by_margin)
             self._windows = kernel, width, Windows1D(self._all.x, self._all.columns[:, 0], described)
-        return self._windows[2](queries, share)
+        return self._windows[2](_as_loops_want(queries), share)
 
     def _sums_beyond(self, kernel: str, width: float, order: int, form: Form, left_out: Array, block: int) -> Array:
         """At every sample, without the `block` neighbours on each side. Equal samples are left out one by one."""
         x, columns, index = self._all.x, self._all.columns, numpy.arange(len(self._all.x))
-        queries = Queries(x, numpy.maximum(index - block - 1, -1), numpy.minimum(index + block + 1, len(x)))
+        queries = Queries(x, numpy.maximum(index - block - 1, -1), numpy.minimum(index + block + 1, len(x)), index)
         sums = self._all.sums(kernel, width, queries, order, form)
-        kept = numpy.flatnonzero(columns[:, 0] > left_out[:, 0])  # something of these remains, at v = 0
+        kept = numpy.flatnonzero((columns != left_out).any(1))  # something of these remains, at v = 0
         if len(kept):
             beyond = numpy.pad(x, 1, constant_values=(-numpy.inf, numpy.inf))
             nearest = numpy.minimum(x - beyond[queries.lefts + 1], beyond[queries.rights + 1] - x)[kept] / width
@@ -164,89 +133,48 @@ class Samples1D:
         return sums
 
 
+def _as_loops_want(array: Array) -> Array:
+    """Contiguous and writeable: loops are compiled anew for every other layout."""
+    return numpy.require(array, requirements=["C", "W"])
+
+
 class _Sums:
-    """Sums over sorted samples x (m,) with columns (m, c), for queries that come with their neighbours."""
+    """Sums over sorted samples x (m,) with columns (m, c)."""
 
     def __init__(self, x: Array, columns: Array) -> None:
-        self.x, self.columns = x, columns
-        self._cells: tuple[float, int, Cells] | None = None  # of the width and the number of terms that were used last
+        self.x, self.columns, self._gaussian = x, columns, GaussianSums(x, columns)
+
+    def sums_at(self, kernel: str, width: float, queries: Array, order: int, form: Form) -> Array:
+        """For queries in any order."""
+        if kernel == "gaussian":
+            return self._gaussian.sums_at(width, queries, order, form)
+        return self.sums(kernel, width, sorted_queries(self.x, queries), order, form)
 
     def sums(self, kernel: str, width: float, queries: Queries, order: int, form: Form) -> Array:
-        if form == "squared" and kernel in NARROWER:
-            narrower = NARROWER[kernel]
-            powers = narrower ** -numpy.arange(order + 1.0)[:, None]  # v is measured in the width that was given
-            return self.sums(kernel, width / narrower, queries, order, "kernel") * powers
-        points = Points(self.x, self.columns, width)
+        """For sorted queries that come with their neighbours."""
+        points = Points(self.x, self.columns, width, NEAR)
         if kernel == "gaussian":
-            if form == "slope":  # −|v| K′ = v² K
-                return self._gaussian(points, queries, order + 2)[:, 2:]
-            return self._gaussian(points, queries, order)
+            return self._gaussian.sums(width, queries, order, form)
         if kernel == "laplace":
-            return _laplace(points, queries, order, lift=int(form == "slope"))  # |v| K
+            return _laplace(points, queries, order, form)
         if kernel == "constant":
             return _constant(points, queries, order) * (form != "slope")
         return _polynomial(kernel, form, points, queries, order)
 
-    def _gaussian(self, points: Points, queries: Queries, order: int) -> Array:
-        rows = order + order % 2 + 1  # to the next even order: those tell whether digits were lost
-        terms = TERMS + 2 * (rows - 1)
-        if self._cells is None or self._cells[:2] != (points.width, terms):
-            self._cells = points.width, terms, _gaussian_cells(points, terms)
-        return _gaussian(points, self._cells[2], queries, rows)[:, : order + 1]
-
 
 def _relative_to(kernel: str, form: Form, nearest: Array) -> Array:
-    """What sums have to be multiplied by where they are relative to the nearest sample, so many widths away."""
+    """What sums are relative to where the nearest sample is so many widths away."""
     power = 2 if form == "squared" else 1
     if kernel == "gaussian":
-        return numpy.exp(-power * nearest * nearest / 2)
+        return numpy.where(nearest > NEAR, numpy.exp(-power * nearest * nearest / 2), 1.0)
     return numpy.exp(-power * nearest) if kernel == "laplace" else numpy.ones_like(nearest)
-
-
-def _gaussian_cells(points: Points, terms: int) -> Cells:
-    starts, c = _cell_starts(points.x, points.width), points.columns.shape[1]
-    cells = Cells(starts, numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, c, terms)))
-    loop = partial(load_kernels("sums_1d_gaussian").cell_moments, points, cells)
-    parallel_for(loop, len(cells.centres), points.columns.size * terms)
-    return cells
-
-
-def _gaussian(points: Points, cells: Cells, queries: Queries, rows: int) -> Array:
-    loops, n, c, terms = load_kernels("sums_1d_gaussian"), len(queries.at), *cells.moments.shape[1:]
-    groups = _cell_starts(queries.at, points.width)
-    sums = numpy.empty((n, rows, c))
-    counts = numpy.empty(n, dtype=numpy.int64)
-
-    def loop_sums(start: int, stop: int) -> None:
-        work = Work(
-            numpy.empty((2, terms)),
-            numpy.empty((c, terms)),
-            numpy.empty(1 + rows // 2),
-            numpy.zeros(loops.SIDE_BY_SIDE),
-            numpy.empty((rows, loops.SIDE_BY_SIDE)),
-            numpy.empty(rows),
-            numpy.empty(64, dtype=numpy.int64),
-        )
-        loops.gaussian_sums(queries, groups, points, cells, counts, sums, work, start, stop)
-
-    # A query's series, and for each group some twenty cells to translate
-    parallel_for(loop_sums, len(groups) - 1, terms * (sums.size + 20 * terms * c * len(groups)))
-    remaining = numpy.flatnonzero(counts)
-
-    def loop_remaining(start: int, stop: int) -> None:
-        sides, at_nodes = numpy.empty((2, rows, c)), numpy.empty((loops.NODES, 2, rows, c))
-        loops.remaining_sums(queries, remaining, counts, points, sums, sides, at_nodes, start, stop)
-
-    if len(remaining):
-        parallel_for(loop_remaining, len(remaining), 1000 * len(remaining))  # each visits a hundred samples or so
-    return sums
 
 
 def _polynomial(kernel: str, form: Form, points: Points, queries: Queries, order: int) -> Array:
     loops, c, rows = load_kernels("sums_1d_polynomial"), points.columns.shape[1], order + order % 2 + 1
     coefficients, by_margin = _kernel_polynomial(kernel, form)
     terms = len(coefficients) + rows - 1
-    starts = _cell_starts(points.x, points.width / (4 if terms > MANY_POWERS else 2))
+    starts = cell_starts(points.x, points.width / (4 if terms > MANY_POWERS else 2))
     running = numpy.empty((len(points.x), c, terms))
     parallel_for(partial(loops.running_moments, points, starts, running), len(starts) - 1, running.size)
     sums = numpy.empty((len(queries.at), rows, c))
@@ -293,7 +221,10 @@ def in_powers_of_margin(coefficients: list[float]) -> Array:
     )
 
 
-def _laplace(points: Points, queries: Queries, order: int, lift: int) -> Array:
+def _laplace(points: Points, queries: Queries, order: int, form: Form) -> Array:
+    if form == "squared":
+        return _laplace(points._replace(width=points.width / 2), queries, order, "kernel") * in_given_width(2, order)
+    lift = int(form == "slope")  # |v| K
     loops, c, rows = load_kernels("sums_1d_laplace"), points.columns.shape[1], order + lift + 1
     from_left, from_right = (numpy.empty((len(points.x), rows, c)) for _ in range(2))
     loops.run(points, 1, from_left)
@@ -310,7 +241,7 @@ def _laplace(points: Points, queries: Queries, order: int, lift: int) -> Array:
 
 def _constant(points: Points, queries: Queries, order: int) -> Array:
     """Every sample counts the same: moments from both ends up to a query, about the mean first; nothing cancels."""
-    x, columns, width = points
+    x, columns, width, _ = points
     centre = x.mean()
     powers = ((x - centre) / width)[:, None] ** numpy.arange(order + 1)
     moments = numpy.pad(powers[:, :, None] * columns[:, None], ((1, 1), (0, 0), (0, 0)))  # (m + 2, order + 1, c)
@@ -319,14 +250,9 @@ def _constant(points: Points, queries: Queries, order: int) -> Array:
     for a in range(order):  # z becomes v = z − τ
         for k in range(order, a, -1):
             sums[:, k] -= tau * sums[:, k - 1]
-    return sums
-
-
-def _cell_starts(x: Array, width: float) -> Indices:
-    """The index of each cell's first number, and one more entry for the end."""
-    starts = numpy.empty(len(x) + 1, dtype=numpy.int64)
-    count = load_kernels("sums_1d_gaussian").group_cells(x, width, starts)
-    return starts[: count + 1].copy()
+    in_place = numpy.empty_like(sums)
+    in_place[queries.rows] = sums
+    return in_place
 
 
 # ------------------------------------------------------------------------------------------------------ as attention
@@ -352,10 +278,10 @@ def average_1d(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: fl
     output = value.new_empty(*query.shape[:-1], value.shape[-1])
     for head in numpy.ndindex(*query.shape[:2]):
         rows, keys, values = (tensor[head].double().numpy() for tensor in (query, key, value))
-        key_order, row_order = (numpy.argsort(points[:, 0], kind="stable") for points in (keys, rows))
-        columns = numpy.hstack([numpy.ones_like(keys), values])[key_order]
-        sums = Samples1D(keys[key_order, 0], columns).sums(kernel, width, rows[row_order, 0])[:, 0]
-        output[head][torch.from_numpy(row_order)] = torch.from_numpy(sums[:, 1:] / sums[:, :1]).to(value.dtype)
+        x, order = sort_numbers(keys[:, 0])
+        columns = numpy.hstack([numpy.ones_like(keys), values])[order]
+        sums = Samples1D(x, columns).sums(kernel, width, rows[:, 0])[:, 0]
+        output[head] = torch.from_numpy(sums[:, 1:] / sums[:, :1])
     return output
 
 

@@ -37,6 +37,7 @@ __all__ = ["FAR", "LIMIT", "NODES", "PER_WIDTH", "Compressed", "PseudoSamples", 
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
+Chosen = NDArray[numpy.bool_]
 
 NODES = 16  # q above: as many pseudo-samples make a cell, and a cell with as many distinct samples keeps them
 PER_WIDTH = 2  # cells: a bandwidth that is narrower than as many is not served to 1e-9
@@ -92,11 +93,11 @@ class Compressed:
 
     @classmethod
     def from_samples(
-        cls, x: ArrayLike, values: ArrayLike, counts: ArrayLike | None = None, *, limit: float = LIMIT
+        cls, x: ArrayLike, values: ArrayLike, counts: ArrayLike | None = None, *, limit: float | None = None
     ) -> Compressed:
         """The state of samples x (m,) with values (m,) or (m, outputs); counts (m,): how many samples each stands for.
 
-        At most `limit` numbers x are kept, samples and pseudo-samples together.
+        At most `limit` numbers x (LIMIT) are kept, samples and pseudo-samples together.
         """
         x, values = numpy.asarray(x, dtype=numpy.float64), numpy.asarray(values, dtype=numpy.float64)
         values = values[:, None] if values.ndim == 1 else values
@@ -183,7 +184,7 @@ class Compressed:
 
     # ------------------------------------------------------------------------------------------------ merged, coarsened
 
-    def merge(self, other: Compressed, *, limit: float = LIMIT) -> Compressed:
+    def merge(self, other: Compressed, *, limit: float | None = None) -> Compressed:
         """The state of the samples of both."""
         if self.outputs != other.outputs:
             raise ValueError(f"other: expected a state of {self.outputs} outputs, got {other.outputs}")
@@ -210,9 +211,9 @@ class Compressed:
         _, starts = _cells(self.x, math.ldexp(1.0, level))
         return int(numpy.minimum(numpy.diff(starts), NODES).sum())
 
-    def _within(self, limit: float) -> Compressed:
+    def _within(self, limit: float | None) -> Compressed:
         """At the finest level with at most so many samples and pseudo-samples."""
-        state = self
+        state, limit = self, LIMIT if limit is None else limit
         if state.size > limit and not len(state.keys):
             fine, coarse = state.level, COARSEST  # too large, small enough: the size falls with the level
             while coarse - fine > 1:
@@ -276,30 +277,41 @@ class Compressed:
         order = numpy.argsort(x, kind="stable")
         return PseudoSamples(origin, x[order], numpy.concatenate([self.columns, totals])[order], cells[order])
 
-    def sums(self, width: float, queries: Array, order: int = 0) -> Array:
-        """Sums (n, order + 1, 1 + outputs) under a Gaussian kernel about queries (n,), of counts and of y − shift.
+    def add_up_nodes(self, columns: Array) -> Array:
+        """Columns (m, c) of `samples()`, those of a cell's nodes added up: the columns of `centroids()`."""
+        cells = self._points.cells
+        return numpy.add.reduceat(columns, numpy.flatnonzero((cells < 0) | (numpy.diff(cells, prepend=-1) != 0)))
 
-        Far from all samples, those of the cells' means: there nodes do not serve.
-        """
-        order_of_queries = numpy.argsort(queries, kind="stable")
-        at = queries[order_of_queries] - self.origin
-        far = nearest_distances(self._nodes[0], at) * math.ldexp(0.5, self.level) > FAR * width**2
-        far &= len(self.keys) > 0
+    def is_far(self, width: float, queries: Array) -> Chosen:
+        """Whether each query (n,) is so many widths from all samples that nodes do not serve, but centroids."""
+        if not len(self.keys):
+            return numpy.zeros(len(queries), dtype=bool)
+        distances = nearest_distances(self._points.x, queries - self.origin)
+        far: Chosen = distances * math.ldexp(0.5, self.level) > FAR * width**2
+        return far
+
+    def sums(self, width: float, queries: Array, order: int = 0) -> Array:
+        """Sums (n, order + 1, 1 + outputs) under a Gaussian kernel about queries (n,), of counts and of y − shift."""
+        in_order = numpy.argsort(queries, kind="stable")
+        at, far = queries[in_order] - self.origin, self.is_far(width, queries[in_order])
         sums = numpy.empty((len(at), order + 1, 1 + self.outputs))
-        for chosen, (_, samples) in ((~far, self._nodes), (far, self._means)):
+        for chosen, samples in ((~far, self._nodes), (far, self._means)):
             if chosen.any():
-                sums[order_of_queries[chosen]] = samples.sums("gaussian", width, at[chosen], order)
+                sums[in_order[chosen]] = samples.sums("gaussian", width, at[chosen], order)
         return sums
 
     @cached_property
-    def _nodes(self) -> tuple[Array, Samples1D]:
-        points = self.samples()
-        return points.x, Samples1D(points.x, points.columns[:, : 1 + self.outputs].copy())
+    def _points(self) -> PseudoSamples:
+        return self.samples()
 
     @cached_property
-    def _means(self) -> tuple[Array, Samples1D]:
+    def _nodes(self) -> Samples1D:
+        return Samples1D(self._points.x, self._points.columns[:, : 1 + self.outputs].copy())
+
+    @cached_property
+    def _means(self) -> Samples1D:
         points = self.centroids()
-        return points.x, Samples1D(points.x, points.columns[:, : 1 + self.outputs].copy())
+        return Samples1D(points.x, points.columns[:, : 1 + self.outputs].copy())
 
 
 def nearest_distances(x: Array, queries: Array) -> Array:
@@ -361,7 +373,7 @@ def _double_cells(keys: Array, moments: Array, width: float) -> tuple[Array, Arr
     return _add_up_sorted(parents, _times_halves(moments, keys > parents))
 
 
-def _times_halves(moments: Array, right: NDArray[numpy.bool_]) -> Array:
+def _times_halves(moments: Array, right: Chosen) -> Array:
     in_parents = numpy.empty_like(moments)
     for side, chosen in enumerate((~right, right)):
         in_parents[chosen] = moments[chosen] @ HALVES[side].T

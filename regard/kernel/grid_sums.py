@@ -45,11 +45,11 @@ OUTWARDS = numpy.array([[-1.0], [1.0]])  # what a margin is added to a box by
 
 # What things cost in nanoseconds of one thread, measured
 SETUP = 2e6
-HALVING = 1e8  # what pairs must cost to look for a part of the queries where a grid pays
+HALVING = 3e8  # what pairs must cost to look for a part of the queries where a grid pays
 POINT = 150.0  # to sort it and to place its windows
-TAP = 0.2  # to spread a column onto a cell, or to interpolate a channel from it
-FILTER = 0.03  # to add a cell, times a tap
-PAIR, CHANNEL = 2.4, 0.3  # of the direct loops, for a pair and each of its products
+TAP = 0.3  # to spread a column onto a cell, or to interpolate a channel from it
+FILTER = 0.14  # to add a cell, times a tap
+PAIR, CHANNEL = 0.6, 0.25  # of the direct loops, for a pair and each of its products
 BLOCK = 512  # samples that these take together
 
 
@@ -220,9 +220,9 @@ class Plans:
     def _pairs(self, points: Array, queries: Array) -> float:
         """About how many the direct loops would visit, where blocks of samples count as a whole; by a few of both."""
         reach = math.sqrt(2 * math.log(1 / self.tolerance))
-        low, high = _box(points)
-        sides = (high - low) * min(1, BLOCK / len(points)) ** (1 / self.features)
         some, others = points[:: -(-len(points) // 1024)], queries[:: -(-len(queries) // 128)]
+        # Evenly spread numbers have a range of √12 standard deviations.
+        sides = math.sqrt(12) * some.std(0) * min(1, BLOCK / len(points)) ** (1 / self.features)
         gaps = (abs(some - others[:, None]) - sides).clip(0)  # (queries, samples, features)
         return float(((gaps**2).sum(-1) < reach**2).mean()) * len(points) * len(queries)
 
@@ -331,9 +331,8 @@ class Grid:
         low, high = max(0, first), min(length, first + padded.shape[1])
         if low < high:
             padded[:, low - first : high - first] = grid.reshape(before, length, after)[:, low:high]
-        chunks = before * -(-out.shape[1] // self.loops.CHUNK)
         loop = functools.partial(self.loops.correlate, padded.reshape(before, -1), taps, after, out)
-        parallel_for(loop, chunks, out.size * len(taps) // 16)
+        parallel_for(loop, self.loops.chunks_of(out.shape, after), out.size * len(taps) // 16)
         return out.reshape(*grid.shape[:axis], cells, *grid.shape[axis + 1 :])
 
     def judge(self, sums: Array, order: int, totals: Array, error: float) -> Mask:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
+from regard.attention.sums_1d import Form, Samples1D
 from regard.kernel.compressed import Compressed
 from regard.kernel.features import Features, Rows
 from regard.kernel.local import fit_locally
@@ -51,6 +52,20 @@ class MergedSamples(Samples):
     @property
     def _origin(self) -> float:
         return self.points.origin
+
+    def _line_sums(
+        self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
+    ) -> Array:
+        """Far from all samples those of the cells' means: pseudo-samples, of which some are negative, do not serve."""
+        sums = super()._line_sums(weighing, widths, queries, order, form, columns)
+        x, width = queries.points[:, 0], self._width(widths)
+        far = numpy.flatnonzero(self.state.is_far(width, x))
+        if len(far):
+            far = far[numpy.argsort(x[far])]
+            means = self.state.add_up_nodes(self.columns if columns is None else columns)
+            line = Samples1D(self.state.centroids().x, means)
+            sums[far] = line.sums(weighing.kernel, width, x[far] - self._origin, order, form)
+        return sums
 
     @cached_property
     def pyramid(self) -> Pyramid:

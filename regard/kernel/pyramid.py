@@ -24,6 +24,7 @@ __all__ = ["LeaveOneOutError", "Pyramid", "loo_error", "mean_error", "scan"]
 Array = NDArray[numpy.float64]
 
 STRETCHES, STRETCH = 16, 1024  # of neighbouring samples, for a first look at an error
+WIDEST = 1e8  # ranges of the samples: beyond, a wider kernel changes no digit
 MANY = 16 * STRETCHES * STRETCH  # samples, from which on the stretches are a small part of them
 
 
@@ -100,6 +101,7 @@ class Pyramid:
 
     def error(self, width: float, degree: int = 0) -> LeaveOneOutError:
         """The leave-one-out error with this bandwidth; what its layer cannot answer for is asked of the finest."""
+        width = min(width, WIDEST * ((self.finest.high - self.finest.low) or 1.0))
         layer, outputs = self.layer(width, degree), self.finest.outputs
         targets = numpy.arange(len(layer.points.x))
         loo, in_sample, trace = numpy.zeros(outputs), numpy.zeros(outputs), 0.0
@@ -140,7 +142,10 @@ def scan(pyramid: Pyramid, degree: int = 0, criterion: Criterion = mean_error) -
 
     By factors of 2 from the widest, then of √2, then by Brent's method. Bandwidths of a few gaps, where nothing can be
     compressed, are first looked at in stretches; only where these could be as good as the best is all of them summed.
+    Infinite where all samples are at one x.
     """
+    if pyramid.finest.low == pyramid.finest.high:
+        return math.inf
 
     def value(width: float) -> float:
         return criterion(pyramid.error(width, degree))

@@ -107,6 +107,11 @@ class Samples:
         return total if self.counts else total**2 / float((self.weights**2).sum())
 
     @property
+    def squared_weights(self) -> Array:
+        """What a sample adds to Σ l², in squared kernels: its squared weight, or as many ones as it counts."""
+        return self.weights if self.counts else numpy.square(self.weights)
+
+    @property
     def left_out(self) -> Array:
         """A sample's columns as they are left out: whole, or one of a count."""
         return self.columns / self.weights[:, None] if self.counts else self.columns

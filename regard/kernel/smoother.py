@@ -80,9 +80,8 @@ class Smoother:
         """The standard error of the curve at the queries, (n, outputs); infinite with nothing in reach."""
         degree = self.degree if degree is None else degree
         fit = self.fit(queries, degree)
-        weights = self.samples.weights
         squares = self.samples.sums(
-            self.weighing, self.widths, queries, 2 * degree, "squared", columns=numpy.square(weights)[:, None]
+            self.weighing, self.widths, queries, 2 * degree, "squared", columns=self.samples.squared_weights[:, None]
         )
         factors = fit.variance_factors(squares, self.features, degree)
         factors[~(fit.duals[:, 0] > -numpy.inf)] = numpy.inf

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from regard import Kernel, attend, lengths
-from regard.attention import sums_1d
+from regard.attention import gaussian_1d, sums_1d
+from regard.attention.gaussian_1d import NEAR
 from regard.attention.kernels import KERNELS
 from regard.attention.sums_1d import Samples1D
 from tests.attention.kernel_sums import SMOOTH, assert_same_sums, kernel_and_slope
@@ -25,8 +26,12 @@ def direct_sums(name, x, columns, width, queries, order=0, form="kernel", left_o
         out = (index >= left_out[:, :1]) & (index < left_out[:, 1:])
     with numpy.errstate(invalid="ignore"):
         kernel, slope = kernel_and_slope(name, numpy.where(out, numpy.inf, numpy.abs(v)))
+    negligible = (kernel**2 if form == "squared" else kernel) < (2e-16 if name in SMOOTH else 0)
+    if name == "gaussian":  # relative to the nearest sample only where that is not near
+        nearest = numpy.where(out, numpy.inf, numpy.abs(v)).min(1, keepdims=True)
+        factor = numpy.where(nearest <= NEAR, numpy.exp(-(nearest**2) / 2), 1)
+        kernel, slope = kernel * factor, slope * factor
     kernel = kernel**2 if form == "squared" else kernel
-    negligible = kernel < 2e-16 if name in SMOOTH else out
     kernel, v = numpy.where(out, 0, slope if form == "slope" else kernel), numpy.where(out, 0, v)
     rows = [kernel * v**k for k in range(order + 1)]
     sizes, tails = (
@@ -95,6 +100,35 @@ def test_from_a_millionth_of_a_gap_to_a_billion_ranges(name, form):
             truth = direct_sums(name, x, columns, width, queries, 8, form)
             sums = ours.sums(name, width, queries, 8, form)
             assert (numpy.abs(sums - truth[0]) <= 1e-9 * truth[1] + 1.1 * truth[2]).all(), (shape, width)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [0.1, 0.9, 4.0, 1e9])
+def test_many_queries_in_any_order(width, form, monkeypatch):
+    """On a grid of groups, or sorted: near samples and far from them, in clusters much narrower than a group."""
+    monkeypatch.setattr(gaussian_1d, "CHUNK", 211)
+    random = numpy.random.default_rng(12)
+    x, columns = samples(499)
+    x[:97] = numpy.sort(2 + 1e-5 * random.normal(size=97))
+    x = numpy.sort(x)
+    queries = numpy.concatenate(
+        [random.uniform(-9, 40, 401), random.choice(x, 101), 2 + 1e-5 * random.normal(size=101)]
+    )
+    random.shuffle(queries)
+    for order in (0, 3, 8):
+        truth = direct_sums("gaussian", x, columns, width, queries, order, form)
+        for per_group in (1, 1 << 60):
+            monkeypatch.setattr(gaussian_1d, "PER_GROUP", per_group)
+            assert_exact(Samples1D(x, columns).sums("gaussian", width, queries, order, form), *truth)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_order_of_queries_changes_nothing(name):
+    x, columns = samples(307)
+    queries = draw_queries(x, 5003)
+    mixed = numpy.random.default_rng(13).permutation(len(queries))
+    sums = Samples1D(x, columns).sums(name, 0.3, queries, 2)
+    assert_exact(Samples1D(x, columns).sums(name, 0.3, queries[mixed], 2), sums[mixed], numpy.abs(sums[mixed]), 0)
 
 
 @pytest.mark.parametrize("form", FORMS)

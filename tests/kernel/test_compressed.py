@@ -93,6 +93,8 @@ def test_far_from_all_samples_the_nearest_cells_count():
     assert heights[1] == pytest.approx(expected[0] + state.shift, abs=1e-9)
     last = values[x >= x.max() - 2 * state.narrowest]
     assert last.min() < heights[0] < last.max()
+    numpy.testing.assert_array_equal(state.is_far(width, numpy.array([x.mean(), near, far, -far])), [0, 0, 1, 1])
+    numpy.testing.assert_allclose(state.add_up_nodes(state.samples().columns), state.centroids().columns, rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -284,3 +286,12 @@ def test_the_criterion_of_a_scan_is_free():
     best = scan(pyramid, criterion=corrected_akaike)
     least = corrected_akaike(pyramid.error(best))
     assert all(least < corrected_akaike(pyramid.error(factor * best)) for factor in (0.1, 0.5, 0.8, 1.25, 2, 10))
+
+
+def test_samples_at_one_place_have_their_mean():
+    values = numpy.random.default_rng(7).normal(100, 1, 31)
+    pyramid = Pyramid.from_samples(numpy.full(31, 5.0), values)
+    assert scan(pyramid) == math.inf
+    left_out = (values.sum() - values) / 30
+    assert pyramid.error(math.inf).loo[0] == pytest.approx(numpy.square(values - left_out).mean(), rel=1e-12)
+    assert math.isnan(Pyramid.from_samples([5.0], [1.0]).error(1.0).loo[0])  # of one sample nothing is left

@@ -150,6 +150,28 @@ def test_no_grid_where_it_does_not_pay(monkeypatch):
     assert grid_sums(points, columns, queries, 0, tolerance=1e-6) is None
 
 
+def test_one_value_among_zeros_is_exact_nowhere_else():
+    """Beside it, its error is large for a column that is 0 but for it; weights are fine everywhere."""
+    points, _, _ = case(1, m=40009, size=40000.0)
+    columns = numpy.stack([numpy.ones(len(points)), numpy.zeros(len(points))], 1)
+    columns[17, 1] = 1.0
+    queries = points[17] + numpy.linspace(-7, 7, 211)[:, None]
+    sums, exact = grid_sums(points, columns, queries, 0, tolerance=1e-6)
+    worst = errors(sums, points, columns, queries)
+    assert worst[exact].max() < 1e-6 < worst[~exact].max()
+    assert grid_sums(points, columns[:, :1], queries, 0, tolerance=1e-6)[1].all()
+
+
+def test_a_grid_that_is_too_large_is_one_for_each_part(monkeypatch):
+    points, columns, queries = case(2, n=601, m=2003, size=70.0)
+    monkeypatch.setattr("regard.kernel.grid_sums.MEMORY", 4e6)
+    sums, exact = grid_sums(points, columns, queries, 1, tolerance=1e-12, left_out=0 * queries[:, :1])
+    assert exact.mean() > 0.8
+    assert errors(sums, points, columns, queries, 1)[exact].max() < 1e-9
+    monkeypatch.setattr("regard.kernel.grid_sums.SIDE", 100.0)
+    assert grid_sums(points, columns, queries, 1, tolerance=1e-12) is None
+
+
 def kernels(features):
     widths = numpy.array([0.7, 1.3, 0.9])[:features]
     return KernelND("gaussian", widths, numpy.array([0.5, 2.0, 1.1])[:features])

@@ -11,6 +11,7 @@ import pandas
 import pytest
 from dask.distributed import Client, LocalCluster
 
+from regard import KernelRegressor
 from regard.attention.sums_1d import Samples1D
 from regard.kernel.compressed import LIMIT, Compressed, merge_all
 from regard.kernel.layers import local_fit
@@ -111,6 +112,20 @@ def test_fifty_million_rows_do_not_pass_through_the_caller(cluster):
     queries = numpy.linspace(0.05, 0.95, 101)
     heights = local_fit(state.sums(width, queries), 0)[0][:, 0] + state.shift[0]
     numpy.testing.assert_allclose(heights, numpy.sin(20 * queries), atol=0.02)
+
+
+def test_a_fit_in_parts_has_an_answer_at_any_distance():
+    random = numpy.random.default_rng(2)
+    x = random.uniform(0, 10, LIMIT + 10_007)
+    y = numpy.sin(2 * x) + random.normal(0, 0.5, len(x))
+    model = KernelRegressor(bandwidth=0.05).partial_fit(x[::2, None], y[::2]).partial_fit(x[1::2, None], y[1::2])
+    exact = KernelRegressor(bandwidth=0.05).fit(x[:, None], y)
+    near = numpy.linspace(-3, 13, 1009)[:, None]
+    numpy.testing.assert_allclose(model.predict(near), exact.predict(near), rtol=1e-9, atol=1e-9)
+    far = model.predict([[-1e9], [100.0], [1e5]])
+    assert (
+        (y[x < 0.01].min() < far[0] < y[x < 0.01].max()) & (y[x > 9.99].min() < far[1]) & (far[2] < y[x > 9.99].max())
+    )
 
 
 def test_other_collections_merge_what_their_parts_make():

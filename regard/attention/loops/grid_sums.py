@@ -14,7 +14,7 @@ import numpy
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.vectors import LANES, combine, load, store, total
 
-CHUNK = 1024  # cells of a grid that are filtered together: they stay in the first cache
+CHUNK = 512  # cells of a grid that are filtered together: they stay in the first cache
 TOGETHER = 8  # taps that are added in one go
 AMPLE = 0.125  # a variance in squared widths that a fit may divide by: at an edge it is 0.36
 COARSE = 2  # cells of a coarse cell along each axis, by which errors are bounded
@@ -168,21 +168,30 @@ def sum_rows(cells: Array, at: int, offsets: Array, factors: Array, window: Arra
 
 @compiled("contract")
 def correlate(padded: Array, taps: Array, stride: int, out: Array, start: int, stop: int) -> None:
-    """out[a, p] = Σ_d taps[d] padded[a, p + d stride], for the chunks [start, stop) of CHUNK places p each.
+    """out[a, p] = Σ_d taps[d] padded[a, p + d stride], for the chunks [start, stop) of `chunks_of`.
 
     padded (outer, (length + len(taps) − 1) · stride), out (outer, length · stride), len(taps) a multiple of TOGETHER.
     """
-    chunks = -(-out.shape[1] // CHUNK)  # of one a
+    whole = out.shape[1] if stride < CHUNK else stride  # places next to each other that are cut into chunks
+    chunks, lines = -(-whole // CHUNK), out.shape[1] // whole
     for chunk in range(start, stop):
-        a, begin = chunk // chunks, chunk % chunks * CHUNK
-        count = min(CHUNK, out.shape[1] - begin)
+        # Line after line of the same chunk, for they share all but one of what they are made of.
+        a, rest = chunk // (chunks * lines), chunk % (chunks * lines)
+        within = rest // lines * CHUNK
+        begin, count = rest % lines * whole + within, min(CHUNK, whole - within)
         target = out[a, begin : begin + count]
         for p in range(count):
             target[p] = 0.0
         for d in range(0, len(taps), TOGETHER):
-            some = taps[d : d + TOGETHER]
             at = begin + d * stride
-            add_shifted(padded[a, at : at + count + (TOGETHER - 1) * stride], some, stride, count, target)
+            some = padded[a, at : at + count + (TOGETHER - 1) * stride]
+            add_shifted(some, taps[d : d + TOGETHER], stride, count, target)
+
+
+def chunks_of(shape: tuple[int, int], stride: int) -> int:
+    """How many chunks there are of out, of that shape."""
+    whole = shape[1] if stride < CHUNK else stride
+    return shape[0] * -(-whole // CHUNK) * (shape[1] // whole)
 
 
 @compiled("contract")

@@ -17,8 +17,10 @@ faster.
 
 import numpy
 
+from regard.attention.gaussian_1d import Cells, Work
 from regard.attention.loops import Array, compiled
-from regard.attention.sums_1d import Cells, Points, Queries, Work
+from regard.attention.loops.points_1d import before, clear
+from regard.attention.points_1d import Points, Queries
 
 FAR = 4.0  # a group whose nearest sample is more widths away is interpolated: the series would need more terms
 NODES = 12  # points of an interpolation
@@ -30,42 +32,6 @@ INVERSE = 1 / numpy.arange(1.0, 65.0)  # by which the powers of a Taylor series 
 ADDITION = 6.0  # what adding a sample to moments costs, in the same unit
 SIDE_BY_SIDE = 16  # queries whose series are added up together: the processor does several at once
 ROUNDING = 2e-6  # sums smaller than this part of what they were added up from (times 2 per order) are not exact
-
-
-@compiled()
-def group_cells(x: Array, width: float, starts: Array) -> int:
-    """Group sorted numbers into cells at most `width` wide; returns how many, `starts` has room for all and one more.
-
-    They follow the samples, not a grid: differences of neighbours are exact, however far from 0 they lie.
-    """
-    count, first = 0, 0
-    for j in range(len(x)):
-        if j == 0 or x[j] - x[first] > width:
-            starts[count] = first = j
-            count += 1
-    starts[count] = len(x)
-    return count
-
-
-@compiled()
-def before(x: Array, t: float) -> int:
-    """How many of the sorted numbers are less than t."""
-    low, high = 0, len(x)
-    while low < high:
-        middle = (low + high) // 2
-        if x[middle] < t:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@compiled()
-def clear(sums: Array) -> None:
-    """Zeros."""
-    for k in range(sums.shape[0]):
-        for c in range(sums.shape[1]):
-            sums[k, c] = 0.0
 
 
 @compiled("contract")
@@ -120,7 +86,7 @@ def gather(centre: float, points: Points, cells: Cells, low: int, high: int, wor
 
     work.sizes[k]: Σ K (|shift| + half a cell)^2k, what the sums of order 2k are added up from: it bounds their errors.
     """
-    (x, columns, width), (starts, centres, moments) = points, cells
+    (x, columns, width, _), (starts, centres, moments) = points, cells
     total, sizes = work.total, work.sizes
     clear(total)
     sizes[:] = 0.0
@@ -135,6 +101,13 @@ def gather(centre: float, points: Points, cells: Cells, low: int, high: int, wor
             shift, known = (centres[cell] - centre) / width, total[0, 0]
             translate(moments[cell], shift, work.powers, total)
             add_size(sizes, total[0, 0] - known, abs(shift) + (x[last] - x[first]) / (2 * width))
+
+
+@compiled("contract")
+def cells_around(centre: float, nearest: float, points: Points, cells: Cells) -> tuple[int, int]:
+    """The cells, from the first up to the second number, that count for queries half a width around a centre."""
+    reach = (numpy.sqrt(nearest * nearest + 2 * (NEGLIGIBLE + SLACK)) + 1) * points.width
+    return before(cells.centres, centre - reach), before(cells.centres, centre + reach)
 
 
 @compiled("contract")
@@ -173,7 +146,7 @@ def evaluate(moments: Array, taus: Array, table: Array) -> None:
 @compiled("contract")
 def leave_out(t: float, points: Points, begin: int, end: int, taken: Array, sums: Array) -> bool:
     """Take the samples [begin, end) out of the sums; whether enough remains for an exact difference."""
-    x, columns, width = points
+    x, columns, width, _ = points
     rows, enough = len(sums), True
     taken[:] = 0.0
     for j in range(begin, end):
@@ -215,44 +188,62 @@ def nearest_of(t: float, points: Points, left: int, right: int) -> float:
 
 
 @compiled("contract")
+def series(
+    at: Array,
+    first: int,
+    last: int,
+    centre: float,
+    width: float,
+    total: Array,
+    taus: Array,
+    table: Array,
+    answers: Array,
+) -> None:
+    """answers[i] (rows, c): the sums for the queries [first, last), at most SIDE_BY_SIDE, but for exp(−τ² / 2)."""
+    for i in range(last - first):
+        taus[i] = (at[first + i] - centre) / width
+    for c in range(len(total)):
+        evaluate(total[c], taus, table)
+        for i in range(last - first):
+            for k in range(len(table)):
+                answers[i, k, c] = table[k, i]
+
+
+@compiled("contract")
 def group_sums(
     queries: Queries, first: int, last: int, centre: float, points: Points, work: Work, counts: Array, sums: Array
 ) -> bool:
     """Sums for the queries [first, last) from the moments about a centre; whether the centre was near enough to all."""
-    taus, table, near_enough = work.taus, work.table, True
+    width, near_enough = points.width, True
     for begin in range(first, last, SIDE_BY_SIDE):
         end = min(last, begin + SIDE_BY_SIDE)
+        series(queries.at, begin, end, centre, width, work.total, work.taus, work.table, work.answers)
         for i in range(begin, end):
-            taus[i - begin] = (queries.at[i] - centre) / points.width
-        for c in range(sums.shape[2]):
-            evaluate(work.total[c], taus, table)
-            for i in range(begin, end):
-                for k in range(sums.shape[1]):
-                    sums[i, k, c] = table[k, i - begin]
-        for i in range(begin, end):
-            t, left, right, tau = queries.at[i], queries.lefts[i], queries.rights[i], taus[i - begin]
-            exponent, lost = -tau * tau / 2, 0
-            if len(table) > 1:
-                lost = lost_digits(sums[i], work.sizes, tau)
+            t, left, right, tau = queries.at[i], queries.lefts[i], queries.rights[i], work.taus[i - begin]
+            answer, exponent, lost = work.answers[i - begin], -tau * tau / 2, 0
+            if len(work.table) > 1:
+                lost = lost_digits(answer, work.sizes, tau)
             if right - left > 1:
-                scale(sums[i], numpy.exp(exponent))
+                scale(answer, numpy.exp(exponent), answer)
                 exponent = 0.0
-                if not leave_out(t, points, left + 1, right, work.taken, sums[i]):
+                if not leave_out(t, points, left + 1, right, work.taken, answer):
                     lost = 2
             counts[i] = min(lost, 1)
             near_enough = near_enough and lost != 1
             if lost == 0:
                 nearest = nearest_of(t, points, left, right)
-                scale(sums[i], numpy.exp(exponent + nearest * nearest / 2))
+                if nearest > points.near:
+                    exponent += nearest * nearest / 2
+                scale(answer, numpy.exp(exponent), sums[queries.rows[i]])
     return near_enough
 
 
 @compiled("contract")
-def scale(sums: Array, factor: float) -> None:
+def scale(sums: Array, factor: float, scaled: Array) -> None:
     """All of them times a factor."""
     for k in range(sums.shape[0]):
         for c in range(sums.shape[1]):
-            sums[k, c] *= factor
+            scaled[k, c] = factor * sums[k, c]
 
 
 @compiled("contract")
@@ -281,8 +272,7 @@ def gaussian_sums(
             centre = (queries.at[first] + queries.at[last - 1]) / 2
             after = before(points.x, centre)
             nearest = nearest_of(centre, points, after - 1, after)
-            reach = (numpy.sqrt(nearest * nearest + 2 * (NEGLIGIBLE + SLACK)) + 1) * points.width
-            low, high = before(cells.centres, centre - reach), before(cells.centres, centre + reach)
+            low, high = cells_around(centre, nearest, points, cells)
             around = float(cells.starts[high] - cells.starts[low])  # samples, each of which every query would visit
             price = min(TRANSLATION * (high - low), ADDITION * around)
             near_enough = True
@@ -308,7 +298,7 @@ def both_sides(t: float, offset: float, points: Points, left: int, right: int, s
 
     About t + offset, two numbers: the offset may be less than t can show.
     """
-    x, columns, width = points
+    x, columns, width, _ = points
     for side in range(2):
         first, step = (left, -1) if side == 0 else (right, 1)
         clear(sides[side])
@@ -328,11 +318,12 @@ def both_sides(t: float, offset: float, points: Points, left: int, right: int, s
 
 @compiled("contract")
 def join(t: float, points: Points, left: int, right: int, total: float, sides: Array, sums: Array) -> None:
-    """Both sides, relative to the nearer; `total` is what they were multiplied by."""
-    to_left = t - points.x[left] if left >= 0 else numpy.inf
-    to_right = points.x[right] - t if right < len(points.x) else numpy.inf
-    width = points.width
-    lead = (to_right - to_left) / width * ((to_right + to_left) / width) / 2 if to_right != to_left else 0.0
+    """Both sides, relative to the nearer if that is not near; `total` is what they were multiplied by."""
+    to_left = (t - points.x[left]) / points.width if left >= 0 else numpy.inf
+    to_right = (points.x[right] - t) / points.width if right < len(points.x) else numpy.inf
+    lead = (to_right - to_left) * (to_right + to_left) / 2 if to_right != to_left else 0.0
+    nearest = min(to_left, to_right)
+    total *= numpy.exp(nearest * nearest / 2) if nearest <= points.near else 1.0
     weight_left, weight_right = numpy.exp(min(lead, 0.0)) / total, numpy.exp(min(-lead, 0.0)) / total
     for k in range(len(sums)):
         for c in range(sums.shape[1]):
@@ -379,4 +370,4 @@ def remaining_sums(
                     for k in range(sums.shape[1]):
                         for c in range(sums.shape[2]):
                             sides[side, k, c] += weight * at_nodes[node, side, k, c]
-            join(queries.at[i], points, left, right, total, sides, sums[i])
+            join(queries.at[i], points, left, right, total, sides, sums[queries.rows[i]])

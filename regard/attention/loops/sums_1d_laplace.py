@@ -9,8 +9,9 @@ Shapes and names are those of sums_1d.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.sums_1d_gaussian import INVERSE, clear
-from regard.attention.sums_1d import Points, Queries
+from regard.attention.loops.points_1d import clear
+from regard.attention.loops.sums_1d_gaussian import INVERSE
+from regard.attention.points_1d import Points, Queries
 
 
 @compiled("contract")
@@ -31,7 +32,7 @@ def run(points: Points, step: int, gathered: Array) -> None:
 
     From the left (step 1) or from the right (step −1).
     """
-    x, columns, width = points
+    x, columns, width, _ = points
     n = len(x)
     j = 0 if step > 0 else n - 1
     for count in range(n):
@@ -63,11 +64,11 @@ def laplace_sums(
     """Sums of K |v|^lift v^k for the queries [start, stop), relative to the nearest sample. Work is (k + lift, c)."""
     x, width = points.x, points.width
     for i in range(start, stop):
-        t, left, right = queries.at[i], queries.lefts[i], queries.rights[i]
+        t, left, right, answer = queries.at[i], queries.lefts[i], queries.rights[i], sums[queries.rows[i]]
         before = (t - x[left]) / width if left >= 0 else numpy.inf
         after = (x[right] - t) / width if right < len(x) else numpy.inf
         nearest = min(before, after)
-        clear(sums[i])
+        clear(answer)
         for side in (-1.0, 1.0):
             gap = before if side < 0 else after
             if gap == numpy.inf:
@@ -75,7 +76,7 @@ def laplace_sums(
             clear(work)
             carry(from_left[left] if side < 0 else from_right[right], gap, numpy.exp(nearest - gap), work)
             sign = 1.0
-            for k in range(sums.shape[1]):
-                for c in range(sums.shape[2]):
-                    sums[i, k, c] += sign * work[k + lift, c]
+            for k in range(answer.shape[0]):
+                for c in range(answer.shape[1]):
+                    answer[k, c] += sign * work[k + lift, c]
                 sign *= side

@@ -10,8 +10,10 @@ Shapes and names are those of sums_1d.py.
 """
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.sums_1d_gaussian import add_size, before, clear
-from regard.attention.sums_1d import Expansion, Points, Queries
+from regard.attention.loops.points_1d import before, clear
+from regard.attention.loops.sums_1d_gaussian import add_size
+from regard.attention.points_1d import Points, Queries
+from regard.attention.sums_1d import Expansion
 
 FEW = 24  # a window with fewer samples is summed directly
 OUTER = 0.75  # from so many widths on, the kernel is expanded about its edge
@@ -21,7 +23,7 @@ ROUNDING = 1e-5  # sums smaller than this part of what they are differences of a
 @compiled("contract")
 def running_moments(points: Points, starts: Array, running: Array, start: int, stop: int) -> None:
     """running (n, c, terms) for the blocks [start, stop)."""
-    x, columns, width = points
+    x, columns, width, _ = points
     for block in range(start, stop):
         centre = block_centre(x, starts, block)
         for j in range(starts[block], starts[block + 1]):
@@ -42,7 +44,7 @@ def block_centre(x: Array, starts: Array, block: int) -> float:
 @compiled("contract")
 def direct(t: float, points: Points, kernel: Expansion, begin: int, end: int, sums: Array) -> None:
     """Add the samples [begin, end) one by one."""
-    x, columns, width = points
+    x, columns, width, _ = points
     for j in range(begin, end):
         v, weight = (x[j] - t) / width, 0.0
         inner = abs(v) <= 0.5
@@ -113,7 +115,7 @@ def polynomial_sums(
     low = high = before(x, queries.at[start] - width) if start < stop else 0
     block = max(0, before(starts, low + 1) - 1)
     for i in range(start, stop):
-        t, left, right = queries.at[i], queries.lefts[i], queries.rights[i]
+        t, left, right, answer = queries.at[i], queries.lefts[i], queries.rights[i], sums[queries.rows[i]]
         while low > 0 and (t - x[low - 1]) / width <= 1:
             low -= 1
         while low < len(x) and (t - x[low]) / width > 1:
@@ -123,7 +125,7 @@ def polynomial_sums(
             high += 1
         while high > low and (x[high - 1] - t) / width > 1:
             high -= 1
-        clear(sums[i])
+        clear(answer)
         exact = high - low >= FEW
         if exact:
             while starts[block] > low:
@@ -142,12 +144,12 @@ def polynomial_sums(
                         begin, end = max(right, first), min(high, last)
                     if begin < end:
                         expand(tau, side, kernel)
-                        add_part(tau, begin, end, first, running, len(kernel.coefficients) - 1, kernel.work, sums[i])
+                        add_part(tau, begin, end, first, running, len(kernel.coefficients) - 1, kernel.work, answer)
                         add_size(sizes, running[end - 1, 0, 0] * reach**kernel.lowest, reach)
                 near += 1
             for k in range(len(sizes)):
-                exact = exact and sums[i, 2 * k, 0] >= ROUNDING * sizes[k]
+                exact = exact and answer[2 * k, 0] >= ROUNDING * sizes[k]
         if not exact:
-            clear(sums[i])
-            direct(t, points, kernel, low, min(left + 1, high), sums[i])
-            direct(t, points, kernel, max(right, low), high, sums[i])
+            clear(answer)
+            direct(t, points, kernel, low, min(left + 1, high), answer)
+            direct(t, points, kernel, max(right, low), high, answer)

@@ -10,7 +10,7 @@ Shapes and names are those of windows_1d.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.sums_1d_gaussian import before, clear
+from regard.attention.loops.points_1d import before, clear
 from regard.attention.windows_1d import KINDS, Place, WindowCells, WindowKernel, WindowWork
 
 NODES = 12

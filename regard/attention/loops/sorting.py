@@ -1,0 +1,83 @@
+"""Sorting numbers by where they lie: into parts, parts into bins, and what is left by insertion.
+
+Each of the three keeps equal numbers in their order. Names are those of sorting.py.
+"""
+
+from regard.attention.loops import Array, compiled
+
+FEW = 16  # numbers that are sorted by insertion alone
+
+
+@compiled()
+def parts_by_place(x: Array, least: float, scale: float, parts: Array, counts: Array) -> None:
+    """The part of each number, all of them equally wide, and how many are in each; counts come in as 0."""
+    for i in range(len(x)):
+        part = int((x[i] - least) * scale)
+        parts[i] = part
+        counts[part] += 1
+
+
+@compiled()
+def parts_by_knots(x: Array, knots: Array, parts: Array, counts: Array) -> None:
+    """The same for parts that begin at sorted knots, of which there are one less than a power of two."""
+    for i in range(len(x)):
+        part, step = 0, (len(knots) + 1) // 2
+        while step:
+            part += step * (knots[part + step - 1] <= x[i])
+            step //= 2
+        parts[i] = part
+        counts[part] += 1
+
+
+@compiled()
+def fill_parts(x: Array, parts: Array, starts: Array, values: Array, order: Array) -> None:
+    """Put each number behind the others of its part, which begins at starts[p]; starts[p] becomes its end."""
+    for i in range(len(x)):
+        place = starts[parts[i]]
+        starts[parts[i]] = place + 1
+        values[place], order[place] = x[i], i
+
+
+@compiled()
+def sort_parts(
+    ends: Array, values: Array, order: Array, bins: Array, work: Array, moved: Array, start: int, stop: int
+) -> None:
+    """Sort the parts [start, stop), from ends[p] up to ends[p + 1]. Bins, work and moved are to work in."""
+    for part in range(start, stop):
+        first, last = ends[part], ends[part + 1]
+        if last - first > FEW:
+            sort_into_bins(values[first:last], order[first:last], bins, work, moved)
+        insert(values[first:last], order[first:last])
+
+
+@compiled()
+def sort_into_bins(values: Array, order: Array, bins: Array, work: Array, moved: Array) -> None:
+    """As many bins as numbers, so that most of them hold one or two."""
+    count, least, greatest = len(values), values[0], values[0]
+    for i in range(count):
+        work[i], moved[i] = values[i], order[i]
+        least, greatest = min(least, values[i]), max(greatest, values[i])
+    scale = (count - 1) / (greatest - least) if least < greatest else 0.0
+    if not 0 < scale < 1e300:  # equal, or less apart than a division can show
+        return
+    bins[: count + 1] = 0
+    for i in range(count):
+        bins[int((work[i] - least) * scale) + 1] += 1
+    for i in range(count):
+        bins[i + 1] += bins[i]
+    for i in range(count):
+        bin_of = int((work[i] - least) * scale)
+        place = bins[bin_of]
+        bins[bin_of] = place + 1
+        values[place], order[place] = work[i], moved[i]
+
+
+@compiled()
+def insert(values: Array, order: Array) -> None:
+    """Sort by insertion."""
+    for i in range(1, len(values)):
+        value, index, place = values[i], order[i], i
+        while place > 0 and values[place - 1] > value:
+            values[place], order[place] = values[place - 1], order[place - 1]
+            place -= 1
+        values[place], order[place] = value, index

@@ -1,0 +1,96 @@
+"""Fits in parts: chunks and Dask collections give the curve of all samples on one machine."""
+
+import dask.array
+import dask.dataframe
+import numpy
+import pandas
+import pytest
+
+from regard import KernelRegressor
+from regard.kernel import BandwidthWarning
+from tests.kernel.test_regressor import curve
+
+AT = numpy.linspace(-0.5, 5.5, 97)[:, None]
+
+
+def in_chunks(X, y, chunks=7, **parameters):
+    model = KernelRegressor(**parameters)
+    for part in numpy.array_split(numpy.arange(len(X)), chunks):
+        model.partial_fit(X[part], y[part])
+    return model
+
+
+@pytest.mark.parametrize("rule", ["loo", "aicc", 0.3])
+@pytest.mark.parametrize("degree", [0, 1])
+def test_chunks_make_the_curve_of_all_samples(degree, rule, monkeypatch):
+    monkeypatch.setattr("regard.kernel.compressed.LIMIT", 8_000)  # so that cells are compressed
+    X, y = curve(20_011)
+    whole = KernelRegressor(degree=degree, bandwidth=rule).fit(X, y)
+    parts = in_chunks(X, y, degree=degree, bandwidth=rule)
+    numpy.testing.assert_allclose(parts.bandwidth_, whole.bandwidth_, rtol=1e-3)
+    whole = KernelRegressor(degree=degree, bandwidth=parts.bandwidth_).fit(X, y)
+    assert parts.loo_error_ == pytest.approx(whole.loo_error_, rel=1e-8)
+    assert parts.loo_score_ == pytest.approx(whole.loo_score_, rel=1e-8)
+    for one, other in zip(parts.predict(AT, return_std=True), whole.predict(AT, return_std=True), strict=True):
+        numpy.testing.assert_allclose(one, other, rtol=1e-6)
+    for one, other in zip(parts.interval(AT), whole.interval(AT), strict=True):
+        numpy.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_and_names_and_dates_come_in_parts():
+    days = pandas.DataFrame({"day": pandas.date_range("2024-01-01", periods=211, freq="8h")})
+    y = numpy.column_stack([numpy.sin(numpy.arange(211) / 20), numpy.arange(211.0)])
+    model = KernelRegressor(bandwidth=2.0)
+    for part in numpy.array_split(numpy.arange(211), 3):
+        model.partial_fit(days.iloc[part], y[part])
+    whole = KernelRegressor(bandwidth=2.0).fit(days, y)
+    numpy.testing.assert_allclose(model.predict(days), whole.predict(days), rtol=1e-7)
+    assert model.feature_names_in_.tolist() == ["day"]
+
+
+@pytest.mark.parametrize("method", ["weights", "window", "quantile"])
+def test_what_needs_the_samples_says_so(method):
+    model = in_chunks(*curve(301), bandwidth=0.3)
+    with pytest.raises(ValueError, match=f"{method}: needs the samples, of which a fit in parts keeps only the sums"):
+        getattr(model, method)(AT)
+
+
+@pytest.mark.parametrize("parameters", [{"kernel": "tricube"}, {"robust": 2}, {"bandwidth": "one_se"}, {"block": 3}])
+def test_what_parts_cannot_do_is_refused_by_name(parameters):
+    (name,) = parameters
+    with pytest.raises(ValueError, match=f"{name}: a fit in parts knows only the Gaussian"):
+        in_chunks(*curve(301), **parameters)
+
+
+def test_several_features_do_not_come_in_parts():
+    with pytest.raises(ValueError, match="X: expected one feature, got 2"):
+        in_chunks(*curve(301, features=2))
+
+
+def test_a_bandwidth_narrower_than_the_cells_is_warned_of(monkeypatch):
+    monkeypatch.setattr("regard.kernel.compressed.LIMIT", 500)
+    with pytest.warns(BandwidthWarning, match="narrower than"):
+        in_chunks(*curve(20_011), chunks=1, bandwidth=1e-4)
+
+
+def test_a_dask_collection_stays_where_it_is(monkeypatch):
+    X, y = curve(2_003)
+    table = dask.dataframe.from_pandas(pandas.DataFrame({"x": X[:, 0], "y": y}), npartitions=5)
+    whole = KernelRegressor().fit(X, y)
+    models = [
+        KernelRegressor().fit(table[["x"]], table["y"]),
+        KernelRegressor().fit(dask.array.from_array(X, chunks=(500, 1)), dask.array.from_array(y, chunks=500)),
+    ]
+    monkeypatch.setattr(type(table), "__array__", None)  # what pulls a frame into memory
+    for model, queries in zip(models, (table[["x"]], dask.array.from_array(X, chunks=(500, 1))), strict=True):
+        numpy.testing.assert_allclose(model.bandwidth_, whole.bandwidth_, rtol=1e-3)
+        predicted = model.predict(queries)
+        assert type(predicted).__module__.startswith("dask")
+        numpy.testing.assert_allclose(predicted.compute(), model.predict(queries.compute()), rtol=1e-9)
+        with pytest.raises(TypeError, match="X: a Dask collection would be pulled into memory"):
+            model.interval(queries)
+    assert models[0].feature_names_in_.tolist() == ["x"]
+    with pytest.raises(ValueError, match="sample_weight: a fit in parts knows none"):
+        KernelRegressor().fit(table[["x"]], table["y"], numpy.ones(2_003))
+    with pytest.raises(TypeError, match="y: expected a Dask"):
+        KernelRegressor().fit(table[["x"]], y)
