@@ -31,7 +31,7 @@ from regard.attention.sorting import sort_numbers
 from regard.attention.threads import load_kernels, parallel_for
 from regard.attention.windows_1d import KINDS, WindowKernel, Windows1D
 
-__all__ = ["POLYNOMIALS", "Form", "Samples1D", "average_1d", "in_powers_of_margin", "slope_coefficients"]
+__all__ = ["POLYNOMIALS", "Form", "Samples1D", "average_1d", "in_powers_of_margin", "relative_to", "slope_coefficients"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -127,7 +127,7 @@ class Samples1D:
         if len(kept):
             beyond = numpy.pad(x, 1, constant_values=(-numpy.inf, numpy.inf))
             nearest = numpy.minimum(x - beyond[queries.lefts + 1], beyond[queries.rights + 1] - x)[kept] / width
-            sums[kept] *= _relative_to(kernel, form, nearest)[:, None, None]
+            sums[kept] *= relative_to(kernel, nearest, form)[:, None, None]
             if form != "slope":
                 sums[kept, 0] += columns[kept] - left_out[kept]
         return sums
@@ -162,8 +162,9 @@ class _Sums:
         return _polynomial(kernel, form, points, queries, order)
 
 
-def _relative_to(kernel: str, form: Form, nearest: Array) -> Array:
-    """What sums are relative to where the nearest sample is so many widths away."""
+def relative_to(kernel: str, nearest: Array, form: Form = "kernel") -> Array:
+    """The number that sums are relative to where the nearest sample that takes part is so many widths away: times it,
+    they are what the formula says."""
     power = 2 if form == "squared" else 1
     if kernel == "gaussian":
         return numpy.where(nearest > NEAR, numpy.exp(-power * nearest * nearest / 2), 1.0)

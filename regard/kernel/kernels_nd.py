@@ -81,11 +81,6 @@ class KernelND:
         """How many are continuous."""
         return len(self.widths)
 
-    @property
-    def has_end(self) -> bool:
-        """Whether samples beyond some distance do not count at all."""
-        return KERNELS[self.name].compact and bool(numpy.isfinite(self.widths).any())
-
 
 def exponents(features: int, order: int) -> Indices:
     """The monomials up to a total degree, (rows, features): by degree, then (0, 0), (0, 1), … (1, 1), …"""

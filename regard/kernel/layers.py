@@ -20,7 +20,7 @@ import numpy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from regard.attention.sums_1d import Samples1D
+from regard.attention.sums_1d import Samples1D, relative_to
 from regard.kernel.compressed import AT_NODES, FAR, NODES, Compressed, PseudoSamples, nearest_distances
 from regard.kernel.local import fit_locally
 
@@ -73,8 +73,8 @@ class Layer:
         heights, leverage = local_fit(sums, degree)
         loo = _squares(columns, heights)
         in_sample = loo.copy()
-        # Sums are relative to the nearest sample that takes part; a sample's own weight is 1.
-        weights = numpy.exp(-numpy.square(self._to_others(targets[single]) / width) / 2)
+        # Sums may be relative to the nearest sample that takes part; a sample's own weight is 1.
+        weights = relative_to("gaussian", self._to_others(targets[single]) / width)
         sums = sums[single] * weights[:, None, None]
         sums[:, 0] += columns[single, : 1 + self.outputs]
         heights, leverage[single] = local_fit(sums, degree)
@@ -87,7 +87,7 @@ class Layer:
         x = points.x[chosen]
         heights, inverse = local_fit(self._all.sums("gaussian", width, x, 2 * degree), degree)
         squares = _squares(points.columns[chosen], heights)
-        leverage = inverse * numpy.exp(numpy.square(nearest_distances(self.points.x, x) / width) / 2)
+        leverage = inverse / relative_to("gaussian", nearest_distances(self.points.x, x) / width)
         loo = squares / numpy.square(1 - leverage)[:, None]
         return Terms(loo, points.columns[chosen, 0] * leverage, squares)
 

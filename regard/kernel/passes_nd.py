@@ -33,7 +33,8 @@ class Blocks:
 
     def __init__(self, embedding: Embedding, points: Array, columns: Array, codes: Indices, size: int) -> None:
         self.loops, self.embedding = load_kernels("sums_nd"), embedding
-        self.size, self.m, self.total = size, len(points), float(columns[:, 0].sum())
+        self.size, self.m, self.columns = size, *columns.shape
+        self.total = float(columns[:, 0].sum())
         self._points, self._columns, self._codes = embedding.embed(points), columns, codes
 
     @cached_property
@@ -136,8 +137,10 @@ class Call:
         self.blocks, self.form, self.tolerance, self.slopes, self.single = blocks, form, tolerance, slopes, single
         self.loops = loops = blocks.loops
         self.lost = LOST["single" if single else "double"]
-        self.wanted = loops.SLOPES if slopes else loops.SINGLE if single else loops.SUMS
         self.kernel = _kernel(kernel, blocks.embedding, form)
+        self.wanted = loops.SLOPES if slopes else loops.SUMS
+        if self.kernel.kind != loops.COMPACT and order == 0 and blocks.columns == 2 and not slopes:
+            self.wanted = loops.SINGLE if single else loops.AVERAGES
         parents, features = monomials(kernel.features, 0 if slopes else order)
         below, valued = (math.comb(kernel.features + k, k) for k in (max(order - 1, 0), value_order))
         # Rows of the highest degree are nobody's parents.
@@ -216,7 +219,7 @@ class Call:
         block, arrays = self.blocks.size, self.blocks.arrays
         features, categorical = len(self.monomials.coordinates), arrays.codes.shape[1]
         shapes = (), (1 + categorical,), (features,), (len(self.monomials.parents),), (4,), (3,)
-        return self.loops.Work(*(numpy.ones((*s, block)) for s in shapes), numpy.empty((2, block), numpy.float32))
+        return self.loops.Work(*(numpy.ones((*s, block)) for s in shapes), numpy.empty(block, numpy.float32))
 
 
 def _kernel(kernel: KernelND, embedding: Embedding, form: Form) -> Any:

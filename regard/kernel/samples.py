@@ -172,7 +172,7 @@ class Samples:
             queries.points,
             codes,
             order=order,
-            value_order=order // 2 + 1,  # one more for slopes by the width
+            value_order=min(order, order // 2 + 1),  # one more for slopes by the width
             left_out=self.ranges(weighing, chosen),
             scales=scales,
             tolerance=tolerance,
@@ -198,11 +198,8 @@ class Samples:
         self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
     ) -> Array:
         line = self._line if columns is None else Samples1D(self._x, columns)
-        query = queries.points[:, 0] - self._origin
-        in_order = numpy.argsort(query)
-        sums = numpy.empty((len(query), order + 1, self.columns.shape[1] if columns is None else columns.shape[1]))
-        sums[in_order] = line.sums(weighing.kernel, self._width(widths), query[in_order], order, form)
-        return sums
+        at = queries.points[:, 0] - self._origin if self._origin else queries.points[:, 0]
+        return line.sums(weighing.kernel, self._width(widths), at, order, form)
 
     @property
     def _x(self) -> Array:

@@ -79,7 +79,7 @@ class SamplesND:
         order: the highest total degree of the monomials. value_order: from which on only weights are summed, and the
         other columns are 0. left_out (n, 2): samples from one index up to another take no part in a query's sums.
         scales (n,): what all widths are multiplied by for a query. tolerance: what may be left out of the sums,
-        relative to them. precision "single": float32 where that is faster (weights and one value).
+        relative to them. precision "single": float32 for a Gaussian's weights and one value.
         """
         queries = numpy.asarray(queries, dtype=numpy.float64)
         self._check(kernel, queries, _as_codes(codes, len(queries)))
@@ -112,7 +112,7 @@ class SamplesND:
         order, value_order, form, tolerance, precision = wanted
         rows, c = math.comb(kernel.features + order, order), self.columns.shape[1]
         blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales, LARGE if order == 0 else SMALL)
-        single = precision == "single" and order == 0 and c == 2 and not kernel.has_end and not kernel.tables
+        single = precision == "single" and kernel.name == "gaussian" and order == 0 and c == 2 and not kernel.tables
         value_order = order if value_order is None else value_order
         call = Call(kernel, blocks, form, tolerance, order=order, value_order=value_order, single=single)
         return prepared.restore(call.run(prepared, numpy.zeros((len(queries), rows, c))))

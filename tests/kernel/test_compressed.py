@@ -239,6 +239,16 @@ def test_a_merged_state_has_the_errors_of_all_samples(shape, degree):
         numpy.testing.assert_allclose(pyramid.error(factor * width, degree).loo, exact, rtol=precision)
 
 
+@pytest.mark.parametrize("degree", DEGREES)
+def test_cells_side_by_side_know_of_the_gaps_between_them(degree):
+    random = numpy.random.default_rng(8)
+    x = random.uniform(0, 10, 60013)
+    x = x[(abs(x - 3) > 0.1) & (abs(x - 7) > 0.3) & (abs(x - 7.5) > 0.01)]
+    values = numpy.sin(5 * x)[:, None] + random.normal(0, 0.5, (len(x), 2))
+    exact = exact_loo(x, values, 0.04, degree)
+    numpy.testing.assert_allclose(Pyramid.from_samples(x, values).error(0.04, degree).loo, exact, rtol=1e-10)
+
+
 def test_a_sample_far_from_a_crowd_is_estimated_by_the_nearest_of_it():
     """Nodes do not serve there: a pyramid asks the samples, a state its cells' means."""
     x, values, _ = samples("uniform", 5003, 1)

@@ -200,16 +200,14 @@ def test_float32_is_as_exact_as_its_digits(features):
     random = numpy.random.default_rng(6)
     points, queries = random.normal(size=(1201, features)) + 50, random.normal(size=(83, features)) * 3 + 50
     samples = SamplesND(points, numpy.column_stack([numpy.ones(1201), random.normal(size=1201)]))
-    for name in SMOOTH:
-        kernel = KernelND(name, numpy.full(features, 0.5), numpy.ones(features))
-        ranges = random_ranges(random, 83, 1201)
-        exact, short = (
-            samples.sums(kernel, queries, left_out=ranges, precision=precision)[:, 0]
-            for precision in ("double", "single")
-        )
-        averages = exact[:, 1] / exact[:, 0], short[:, 1] / short[:, 0]
-        numpy.testing.assert_allclose(*averages, atol=2e-5)
-        assert (averages[0] != averages[1]).any()
+    kernel = KernelND("gaussian", numpy.full(features, 0.5), numpy.ones(features))
+    ranges = random_ranges(random, 83, 1201)
+    exact, short = (
+        samples.sums(kernel, queries, left_out=ranges, precision=precision)[:, 0] for precision in ("double", "single")
+    )
+    averages = exact[:, 1] / exact[:, 0], short[:, 1] / short[:, 0]
+    numpy.testing.assert_allclose(*averages, atol=2e-5)
+    assert (averages[0] != averages[1]).any()
 
 
 @pytest.mark.parametrize("basis", ["average", "line"])

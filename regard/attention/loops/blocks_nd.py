@@ -28,7 +28,9 @@ LANES = 32  # a block's count is a multiple of it
 TILE = 32  # queries that go through a block together
 FEW = 16  # samples that are left out one by one
 SMALL = 1e-150  # a table's factor below it is 0: its square is still a normal number
-SUMS, SLOPES, SINGLE = 0, 1, 2  # what is wanted: sums, slopes by log widths, or sums of two columns in float32
+# What is wanted: slopes by log widths; sums of any kind; or those of a Gaussian's or Laplace's weights and one value, a
+# Gaussian's also in float32.
+SLOPES, SUMS, AVERAGES, SINGLE = 0, 1, 2, 3
 
 
 class Blocks(NamedTuple):
@@ -113,7 +115,7 @@ class Work(NamedTuple):
     rows: Array  # (rows, BLOCK) weights times monomials
     slopes: Array  # (4, BLOCK)
     room: Array  # (3, BLOCK)
-    single: Array  # (2, BLOCK)
+    single: Array  # (BLOCK,) float32
 
 
 # ---------------------------------------------------------------------------------------------------------------- sums
@@ -152,14 +154,16 @@ def omit(block: Block, low: int, high: int, value: float, out: Array) -> None:
                 out[j] = value
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def exponents_in(
     kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, out: Array
 ) -> None:
     """out = log2 of weights relative to that of the nearest, for a Gaussian or Laplace."""
     rate, offset = kernel.rate / numpy.log(2.0), nearest / numpy.log(2.0)
     if kernel.kind == GAUSSIAN:
-        squares_of(points, query, 0, kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
+        squares_of(points, query, kernel.starts[0], kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
     else:
         laplace_exponents(kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, out)
     if offset > HIGHEST:  # then a sample that is near has the factor 0
@@ -167,7 +171,9 @@ def exponents_in(
             out[j] = min(out[j], HIGHEST)
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def weigh(
     kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, weights: Array
 ) -> None:
@@ -179,7 +185,9 @@ def weigh(
         powers_of_two(room[1], count, weights)
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def basis_of(coordinates: Array, points: Array, query: Array, factors: Array, count: int, basis: Array) -> None:
     """basis[a] = v_a."""
     for a in range(len(coordinates)):
@@ -239,7 +247,7 @@ def radial_slopes(
 ) -> None:
     """out, which is factors · K(u), becomes −factors · K′(u) / u: times u_a², that is ∂K/∂ log width of a feature."""
     squares = room[0]
-    squares_of(points, query, 0, kernel.starts[-1], 0.0, inverse * inverse, count, squares)
+    squares_of(points, query, kernel.starts[0], kernel.starts[-1], 0.0, inverse * inverse, count, squares)
     if kernel.kind == LAPLACE:
         for j in range(count):
             out[j] = out[j] / numpy.sqrt(squares[j]) if squares[j] > 0.0 else 0.0
@@ -327,19 +335,13 @@ def add_averages(kernel: Kernel, block: Block, queries: Queries, chosen: Array, 
 
 @compiled("contract")
 def add_single(kernel: Kernel, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array) -> None:
-    """The same in float32."""
+    """The same in float32, for a Gaussian."""
     log2_e, count, weights, values = 1.0 / numpy.log(2.0), block.size, block.single_columns[0], block.single_columns[1]
-    rate, room, exponents = numpy.float32(kernel.rate * log2_e), work.single[0], work.single[1]
-    points, coordinates = block.single_points, kernel.starts[-1]
+    points, first, last, exponents = block.single_points, kernel.starts[0], kernel.starts[-1], work.single
     for i in chosen:
-        offset, inverse = numpy.float32(queries.nearest[i] * log2_e), numpy.float32(queries.inverses[i])
-        query = queries.single[i]
-        if kernel.kind == GAUSSIAN:
-            squares_of(points, query, 0, coordinates, offset, -rate * inverse * inverse, count, exponents)
-        else:
-            laplace_exponents(
-                kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, exponents
-            )
+        offset = numpy.float32(queries.nearest[i] * log2_e)
+        factor = numpy.float32(-kernel.rate * log2_e * queries.inverses[i] ** 2)
+        squares_of(points, queries.single[i], first, last, offset, factor, count, exponents)
         omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
         total, other = add_single_powers_of_two(exponents, count, weights, values)
         sums[i, 0, 0] += total
@@ -419,30 +421,3 @@ def add_slopes(
                     for k in range(starts[a], starts[a + 1]):
                         total = dot_square(products, points[k], query[k], count)
                         out[fits.features[a], output] += inverse * inverse * total
-
-
-@compiled("contract")
-def add_block(
-    wanted: int,
-    kernel: Kernel,
-    monomials: Monomials,
-    fits: Fits,
-    block: Block,
-    queries: Queries,
-    chosen: Array,
-    work: Work,
-    totals: Array,
-    sums: Array,
-) -> None:
-    """Add a block to what is wanted of the chosen queries, and to their sums of weights in totals."""
-    if wanted == SLOPES:
-        add_slopes(kernel, monomials, fits, block, queries, chosen, work, totals)
-        return
-    if wanted == SINGLE:
-        add_single(kernel, block, queries, chosen, work, sums)
-    elif kernel.kind != COMPACT and sums.shape[1] == 1 and sums.shape[2] == 2:
-        add_averages(kernel, block, queries, chosen, work.room, sums)
-    else:
-        add_rows(kernel, monomials, block, queries, chosen, work, sums)
-    for i in chosen:
-        totals[i] = sums[i, 0, 0]

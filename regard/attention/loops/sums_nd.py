@@ -10,6 +10,7 @@ import numpy
 
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.blocks_nd import (
+    AVERAGES,
     LANES,
     SINGLE,
     SLOPES,
@@ -22,7 +23,10 @@ from regard.attention.loops.blocks_nd import (
     Queries,
     Tables,
     Work,
-    add_block,
+    add_averages,
+    add_rows,
+    add_single,
+    add_slopes,
     exponents_in,
     gather,
     multiply,
@@ -31,6 +35,7 @@ from regard.attention.loops.blocks_nd import (
 from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel
 
 __all__ = [
+    "AVERAGES",
     "COMPACT",
     "EDGE",
     "GAUSSIAN",
@@ -183,8 +188,17 @@ def sums_nd(
             count = choose(kernel, blocks, visits[k], order, queries, first, spare, chosen)
             if count > 0:
                 block = block_of(wanted, blocks, visits[k], tables, queries.codes[first], work)
-                add_block(wanted, kernel, monomials, fits, block, queries, chosen[:count], work, totals, sums)
+                if wanted == SLOPES:
+                    add_slopes(kernel, monomials, fits, block, queries, chosen[:count], work, totals)
+                elif wanted == SINGLE:
+                    add_single(kernel, block, queries, chosen[:count], work, sums)
+                elif wanted == AVERAGES:
+                    add_averages(kernel, block, queries, chosen[:count], work.room, sums)
+                else:
+                    add_rows(kernel, monomials, block, queries, chosen[:count], work, sums)
                 for i in range(first, last):
+                    if wanted != SLOPES:
+                        totals[i] = sums[i, 0, 0]
                     spare[i - first] += tolerance * (totals[i] - before[i - first])
                     before[i - first] = totals[i]
 

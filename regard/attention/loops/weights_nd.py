@@ -2,7 +2,7 @@
 
 Everything is written so that the loops over the samples of a block are vectorised: over rows that start at index 0, in
 passes over arrays that stay in the nearest cache. exp is a power of two: a short polynomial, whose exponent bits are
-shifted. Work in float64 and in float32 is the same code, compiled twice.
+shifted. Squares in float32 are the same code, compiled again.
 
 Shapes: points (coordinates, BLOCK) and query (coordinates,), in widths · everything else (BLOCK,), of which `count`
 count.
@@ -90,14 +90,19 @@ def single_power_of_two(exponent: Any) -> Any:
     return as_number(numpy.int32(as_bits(power) + (as_bits(shifted) << SHIFT)))
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def powers_of_two(exponents: Array, count: int, out: Array) -> None:
     """out = 2^exponents."""
     for j in range(count):
         out[j] = power_of_two(exponents[j])
 
 
-@compiled("contract", "reassoc", inline=True)
+@compiled(
+    "contract",
+    "reassoc",
+)
 def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
     """Σ 2^exponents · weights and Σ 2^exponents · weights · values, with nothing stored on the way."""
     total, other = 0.0, 0.0
@@ -108,7 +113,10 @@ def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Arra
     return total, other
 
 
-@compiled("contract", "reassoc", inline=True)
+@compiled(
+    "contract",
+    "reassoc",
+)
 def add_single_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
     """The same in float32."""
     total, other = numpy.float32(0), numpy.float32(0)
@@ -122,7 +130,10 @@ def add_single_powers_of_two(exponents: Array, count: int, weights: Array, value
 # ------------------------------------------------------------------------------------------------------------ distances
 
 
-@compiled("contract", "reassoc", inline=True)
+@compiled(
+    "contract",
+    "reassoc",
+)
 def squares_of(
     points: Array, query: Array, first: int, last: int, offset: Any, factor: Any, count: int, out: Array
 ) -> None:
@@ -159,9 +170,9 @@ def laplace_exponents(
     starts: Array,
     points: Array,
     query: Array,
-    offset: Any,
-    inverse: Any,
-    rate: Any,
+    offset: float,
+    inverse: float,
+    rate: float,
     count: int,
     room: Array,
     out: Array,
@@ -171,7 +182,7 @@ def laplace_exponents(
         out[j] = offset
     for a in range(len(starts) - 1 if product else 1):
         first, last = starts[a], starts[a + 1] if product else starts[-1]
-        squares_of(points, query, first, last, inverse - inverse, inverse * inverse, count, room)
+        squares_of(points, query, first, last, 0.0, inverse * inverse, count, room)
         for j in range(count):
             out[j] -= rate * numpy.sqrt(room[j])
 
@@ -179,7 +190,9 @@ def laplace_exponents(
 # ------------------------------------------------------------------------------------------------------ compact kernels
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def margins_of(even: bool, squares: Array, count: int, out: Array) -> None:
     """out = 1 − u² or 1 − u, and 0 beyond 1."""
     if even:
@@ -190,7 +203,9 @@ def margins_of(even: bool, squares: Array, count: int, out: Array) -> None:
             out[j] = max(1.0 - numpy.sqrt(squares[j]), 0.0)
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def polynomial_of(coefficients: Array, margins: Array, count: int, out: Array) -> None:
     """out = Σ_p coefficients[p] margins^p, for two coefficients or more."""
     last, before = coefficients[len(coefficients) - 1], coefficients[len(coefficients) - 2]
@@ -202,7 +217,9 @@ def polynomial_of(coefficients: Array, margins: Array, count: int, out: Array) -
             out[j] = out[j] * margins[j] + coefficient
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
     """out ∗= roots^power."""
     for _ in range(power):
@@ -210,7 +227,9 @@ def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
             out[j] *= roots[j]
 
 
-@compiled("contract", inline=True)
+@compiled(
+    "contract",
+)
 def multiply_compact(kernel: Kernel, squares: Array, count: int, margins: Array, roots: Array, out: Array) -> None:
     """out ∗= K(√squares), which is 0 beyond 1."""
     if kernel.power > 0:  # at the edge the root is 0
