@@ -81,10 +81,11 @@ class CurveCommand(click.Command):
 def command(
     bandwidth: str | None, rule: str | None, level: float, no_band: bool, as_json: bool, **options: Any
 ) -> None:
-    """Draw a smooth curve, with its confidence band, through columns of a file.
+    """Draw a smooth curve through columns of a file.
 
-    Dates, decimal commas, currencies, encodings and the like are understood, and what was understood is said. Columns
-    may be left out where there is only one choice. Without a file: the noisy curve of the notes.
+    With it come its confidence band and the predictions for all rows. Dates, decimal commas, currencies, encodings and
+    the like are understood, and what was understood is said. Columns may be left out where there is only one choice.
+    Without a file: the noisy curve of the notes.
     """
     from regard.progress import ProgressBar
     from regard.view.curve import fit_curve
@@ -147,6 +148,8 @@ def _lines_of_groups(report: dict[str, Any]) -> list[tuple[str, str]]:
     for label, group in report["groups"].items():
         (_, bandwidth), (_, score), _ = _lines_of_fit(group, report)
         lines.append((label, f"{group['rows']} rows, bandwidth {bandwidth}, leave-one-out R² {score}"))
+    if report["groups_left_out"]:
+        lines.append(("…", f"{report['groups_left_out']} groups of fewer than two rows have no curve"))
     return [("" if index else "groups", f"{label:<{width}}  {text}") for index, (label, text) in enumerate(lines)]
 
 

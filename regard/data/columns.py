@@ -70,8 +70,9 @@ def understand(
 def text_column(table: Table, name: str) -> Column:
     """A column as categories, whatever is in it; only what is empty is missing: "NA" may be North America."""
     cells = table.cells[table.index(name)]
-    texts = cells.astype(str).str.strip().to_numpy(dtype=object)
-    texts[cells.isna().to_numpy(dtype=bool) | (texts == "")] = None
+    stripped = cells.astype(str).str.strip().to_numpy(dtype=object)
+    texts = stripped.copy()
+    texts[cells.isna().to_numpy(dtype=bool) | (stripped == "")] = None
     return Column(name, "categories", texts, _count_categories(len(set(texts) - {None})))
 
 
@@ -109,24 +110,23 @@ class _Reading:
             decimal = sure or self.numbers.likely_decimal(self.table.separator)
             values, note = self.numbers.values(decimal), _describe_numbers(self.numbers, decimal, not sure)
         assert values is not None
-        if self.kind != "categories":
-            self._check(values)
-        missing = numpy.array([None if self.kind == "categories" else numpy.nan], dtype=values.dtype)
         unit = self.numbers.unit if self.numbers is not None else ""
+        missing = numpy.array([None if self.kind == "categories" else numpy.nan], dtype=values.dtype)
         column = Column(self.name, self.kind, numpy.concatenate([values, missing])[self.codes], note, unit)
+        if self.kind != "categories":
+            self._check(column)
         return replace(column, note=f"{note}, {_range_of_dates(column.values)}") if self.kind == "dates" else column
 
-    def _check(self, values: Array) -> None:
-        wrong = numpy.flatnonzero((self.codes >= 0) & ~numpy.isfinite(values[self.codes]))
+    def _check(self, column: Column) -> None:
+        wrong = numpy.flatnonzero((self.codes >= 0) & ~numpy.isfinite(column.values))
         if not len(wrong):
             return
         row = wrong[0]
-        expected, got = "a number" if self.kind == "numbers" else "a date", "infinity"
-        if numpy.isinf(values[self.codes[row]]):
-            expected = "a finite number"
+        if numpy.isinf(column.values[row]):
+            expected, got = "a finite number", "infinity"
         else:
+            expected = "a date" if self.kind == "dates" else "a number in %" if column.unit == "%" else "a number"
             got = repr(self.texts[self.codes[row]])
-            expected += " in %" if self.numbers is not None and self.numbers.unit == "%" else ""
         place = f"{self.table.place}: line {self.table.lines[row]}, column {self.name!r}"
         raise TableError(f"{place}: expected {expected}, got {got}")
 
@@ -165,7 +165,7 @@ def _plain_numbers(texts: NDArray[Any]) -> Array | None:
 
 def _are_compact_dates(texts: Sequence[str]) -> bool:
     """Whether all are such as 20190103, which would be a coincidence for numbers."""
-    if any(len(text) != 8 or text[:2] not in ("19", "20") for text in texts[:KIND_ROWS]):
+    if not len(texts) or any(len(text) != 8 or text[:2] not in ("19", "20") for text in texts[:KIND_ROWS]):
         return False
     return bool(numpy.isfinite(parse_dates(sorted(set(texts))).days).all())
 

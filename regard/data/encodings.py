@@ -25,9 +25,13 @@ BYTE_ORDER_MARKS = {
 }
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
 
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
+
 
 def decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     """The content of gzip, bz2, xz, zstd, or of a zip archive with one file, and which of them it was, or ""."""
+    if raw.startswith(OLD_WORKBOOK) or (raw.startswith(b"PK") and b"xl/workbook.xml" in raw):
+        raise TableError(f"{place}: is a workbook of Excel; save it as CSV")
     kind = next((name for mark, name in COMPRESSIONS.items() if raw.startswith(mark)), "")
     unpack: dict[str, Callable[[bytes], bytes]] = {
         "": bytes,

@@ -10,8 +10,11 @@ import csv
 import io
 import re
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ __all__ = ["read_table"]
 
 STDIN = Path("-")
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
+BLANKS = r"\s+"  # as pandas takes it for a separator
 SAMPLE = 50  # lines by which the separator is chosen
 PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 
@@ -80,7 +84,7 @@ class _Lines:
 
     def text(self, line: int) -> str:
         end = self.content.find(b"\n", int(self.starts[line]))
-        return self.content[self.starts[line] : end if end >= 0 else None].decode().rstrip("\r")
+        return self.content[self.starts[line] : end if end >= 0 else None].decode()
 
     def count(self, character: str) -> NDArray[numpy.int64]:
         return _count(numpy.frombuffer(self.content, numpy.uint8) == ord(character), self.starts)
@@ -108,77 +112,101 @@ def _count(marked: NDArray[numpy.bool_], starts: NDArray[numpy.int64]) -> NDArra
 def _read_text(place: str, raw: bytes, encoding: str | None) -> Table:
     unpacked, compression = decompress(raw, place)
     text, encoding = decode(unpacked, encoding, place)
-    if "\n" not in text:
-        text = text.replace("\r", "\n")  # as old Macs wrote them
+    text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
     if not text.strip():
         raise TableError(f"{place}: is empty")
-    lines = _Lines.of(text.encode())
+    try:
+        return _read_lines(place, _Lines.of(text.encode()), ", ".join(filter(None, [compression, encoding])))
+    except csv.Error as error:
+        raise TableError(f"{place}: is not a table that can be read: {error}") from error
+
+
+def _read_lines(place: str, lines: _Lines, form: str) -> Table:
     comments = lines.beginning_with("#")
     lines, last_comment = lines.without(comments), lines.text(comments[-1])[1:] if len(comments) else ""
+    if not len(lines.rows):
+        raise TableError(f"{place}: is empty but for comments")
     if marker := re.fullmatch(r"sep=(.)", lines.text(0)):  # as Excel writes it
         lines = lines.without([0])
     delimiter = marker[1] if marker else _find_separator(lines)
-    cells, rows, widths = _read_cells(place, lines, delimiter)
+    titles = _find_titles(lines, delimiter)
+    cells, rows, widths = _read_cells(place, lines.without(titles), delimiter)
     header, rows_below = _find_header(cells, last_comment, delimiter)
     cells, rows, widths = cells.iloc[rows_below:], rows[rows_below:], widths[rows_below:]
     cells, header = _drop_empty_end(place, cells, rows, header)
     if not len(rows):
         raise TableError(f"{place}: no rows below the header")
-    form = ", ".join(
-        part
-        for part in (
-            compression,
-            SEPARATORS.get(delimiter, "separated by blanks") if len(header) > 1 else "one column",
-            encoding,
-            f"{len(comments):,} comment line{'s' if len(comments) > 1 else ''}" if len(comments) else "",
-            "" if rows_below or last_comment else "no header, so columns are numbered",
-        )
-        if part
-    )
+    facts = [
+        SEPARATORS.get(delimiter, "separated by blanks") if len(header) > 1 else "one column",
+        form,
+        _count_lines(len(comments), "comment line"),
+        _count_lines(len(titles), "title"),
+        "" if rows_below or last_comment else "no header, so columns are numbered",
+    ]
+    form = ", ".join(filter(None, facts))
     return Table(place, header, cells, rows + 1, widths, form, delimiter)
 
 
+def _count_lines(count: int, name: str) -> str:
+    return "" if not count else f"{count:,} {name}{'s' if count > 1 else ''}"
+
+
 def _find_separator(lines: _Lines) -> str:
-    """The separator by which most of the first rows have as many cells as the header, and the header has several."""
+    """The separator by which most of the first rows have the same number of cells, and that is more than one."""
     texts = [lines.text(line) for line in lines.rows[:SAMPLE]]
 
-    def regular(delimiter: str) -> tuple[float, int]:
-        widths = [len(row) for row in csv.reader(texts, delimiter=delimiter, skipinitialspace=True) if row]
-        return (sum(width == widths[0] for width in widths) / len(widths), widths[0]) if widths[0] > 1 else (0, 1)
+    def regularity(delimiter: str) -> tuple[float, int]:
+        (width, count), *_ = Counter(map(len, _split(texts, delimiter))).most_common()
+        return (count / len(texts), width) if width > 1 else (0, 1)
 
-    best = max(SEPARATORS, key=regular)
+    best = max(SEPARATORS, key=regularity)
     by_blanks = {len(text.split()) for text in texts}
-    if regular(best)[1] == 1 and len(by_blanks) == 1 and by_blanks != {1}:
-        return r"\s+"
-    return best if regular(best)[1] > 1 else ","
+    if regularity(best)[1] == 1 and len(by_blanks) == 1 and by_blanks != {1}:
+        return BLANKS
+    return best if regularity(best)[1] > 1 else ","
+
+
+def _find_titles(lines: _Lines, delimiter: str) -> list[int]:
+    """Lines above the header that have but a first cell."""
+    rows = lines.rows[:SAMPLE].tolist()
+    cells = _split([lines.text(line) for line in rows], delimiter)
+    if delimiter == BLANKS or Counter(map(len, cells)).most_common(1)[0][0] == 1:
+        return []
+    count = len([*takewhile(lambda row: row and row[0] and not any(row[1:]), cells)])
+    return rows[:count] if count < len(rows) else []
+
+
+def _split(texts: list[str], delimiter: str) -> list[list[str]]:
+    """The cells of each line."""
+    if delimiter == BLANKS:
+        return [text.split() for text in texts]
+    return [next(csv.reader([text], delimiter=delimiter, skipinitialspace=True), []) for text in texts]
 
 
 def _read_cells(place: str, lines: _Lines, delimiter: str) -> tuple[Any, NDArray[numpy.int64], NDArray[numpy.int64]]:
     """All cells with the header's, the line each row begins at, from 0, and how many cells it has."""
     import pandas
 
-    first = [lines.text(line) for line in lines.rows[:SAMPLE]]
-    if delimiter == r"\s+":
-        width = max(len(text.split()) for text in first)
-    else:
-        width = max(len(row) for row in csv.reader(first, delimiter=delimiter, skipinitialspace=True))
+    width = max(map(len, _split([lines.text(line) for line in lines.rows[:SAMPLE]], delimiter)))
     try:
-        cells = pandas.read_csv(
-            io.BytesIO(lines.content),
-            sep=delimiter,
-            names=range(width),
-            dtype=str,
-            keep_default_na=False,
-            na_filter=False,
-            skipinitialspace=True,
-            index_col=False,
-            low_memory=False,
-        )
-    except pandas.errors.ParserError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells would be lost
+            cells = pandas.read_csv(
+                io.BytesIO(lines.content),
+                sep=delimiter,
+                names=range(width),
+                dtype=str,
+                keep_default_na=False,
+                na_filter=False,
+                skipinitialspace=True,
+                index_col=False,
+                low_memory=False,
+            )
+    except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         raise _parser_error(place, str(error)) from error
     rows = _row_lines(lines, delimiter, len(cells))
     widths = numpy.full(len(rows), -1)
-    if delimiter != r"\s+" and (cells[width - 1] == "").any():  # a row that is too short lacks its last cell
+    if delimiter != BLANKS and (cells[width - 1] == "").any():  # a row that is too short lacks its last cell
         simple = (lines.quotes == 0)[rows]
         widths[simple] = lines.count(delimiter)[rows][simple] + 1
     return cells, rows, widths
@@ -197,7 +225,7 @@ def _row_lines(lines: _Lines, delimiter: str, count: int) -> NDArray[numpy.int64
     if len(lines.rows) == count:
         return lines.rows
     # Quotation marks inside of cells that are not quoted mislead the count above; this one takes them one by one.
-    delimiter = " " if delimiter == r"\s+" else delimiter
+    delimiter = " " if delimiter == BLANKS else delimiter
     reader = csv.reader(io.StringIO(lines.content.decode(), newline=""), delimiter=delimiter, skipinitialspace=True)
     begins, line = [], 0
     for row in reader:
@@ -212,7 +240,7 @@ def _find_header(cells: Any, last_comment: str, delimiter: str) -> tuple[tuple[s
     first = [str(cell) for cell in cells.iloc[0]]
     if not all(PLAIN_NUMBER.fullmatch(cell) for cell in first):
         return tuple(first), 1
-    commented = last_comment.split() if delimiter == r"\s+" else last_comment.split(delimiter)
+    commented = last_comment.split() if delimiter == BLANKS else last_comment.split(delimiter)
     if len(commented) == len(first):  # as numpy.savetxt writes it
         return tuple(name.strip() for name in commented), 0
     return tuple(str(number) for number in range(1, len(first) + 1)), 0

@@ -264,6 +264,8 @@ class Compressed:
         x = numpy.concatenate([self.x - origin, nodes.ravel()])
         columns = numpy.concatenate([self.columns, at_nodes.swapaxes(1, 2).reshape(-1, self.columns.shape[1])])
         cells = numpy.concatenate([numpy.full(len(self.x), -1), numpy.repeat(numpy.arange(len(self.keys)), NODES)])
+        if not len(self.x) or not len(self.keys):  # sorted as they are
+            return PseudoSamples(origin, x, columns, cells)
         order = numpy.argsort(x, kind="stable")
         return PseudoSamples(origin, x[order], columns[order], cells[order])
 

@@ -167,7 +167,7 @@ class KernelEstimator(BaseEstimator):
                 float(numpy.average((smoother.samples.centred**2).mean(1), weights=smoother.samples.weights))
             )
             if isinstance(self.bandwidth, str) and self.bandwidth != "silverman":
-                _warn_of_correlation(loss, smoother)
+                _warn_of_correlation(loss, smoother, errors[-1])
         self.loo_error_ = float(numpy.mean(errors))
         variance = float(numpy.mean(variances))
         self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
@@ -211,25 +211,21 @@ class KernelEstimator(BaseEstimator):
             )
         return widths
 
+    def _needs_samples(self) -> str | None:
+        """The parameter, if any, for which sums over cells do not do."""
+        rule = not isinstance(self.bandwidth, str) or self.bandwidth in ("loo", "aicc")
+        right = {
+            "kernel": self.kernel == "gaussian",
+            "adaptive": not self.adaptive,
+            "robust": self.robust == 0,
+            "block": self.block == 0,
+            "periodic": not self.periodic,
+            "bandwidth": rule,
+        }
+        return next((name for name in right if not right[name]), None)
+
     def _fit_merged(self, state: Compressed) -> None:
         """Choose the bandwidth of samples that came in parts."""
-        wrong = [
-            name
-            for name, right in (
-                ("kernel", self.kernel == "gaussian"),
-                ("adaptive", not self.adaptive),
-                ("robust", self.robust == 0),
-                ("block", self.block == 0),
-                ("periodic", not self.periodic),
-                ("bandwidth", self.bandwidth in ("loo", "aicc") or not isinstance(self.bandwidth, str)),
-            )
-            if not right
-        ]
-        if wrong:
-            raise ValueError(
-                f"{wrong[0]}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with "
-                f"a bandwidth that is given, 'loo' or 'aicc'; got {wrong[0]}={getattr(self, wrong[0])!r}"
-            )
         samples = self.samples_ = MergedSamples(state, self.features_)
         if isinstance(self.bandwidth, str):
             widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
@@ -309,7 +305,7 @@ def _bisquare(errors: Array) -> Array:
     return numpy.maximum(weights, 1e-12)  # a sample of weight 0 would have no place in the order of samples
 
 
-def _warn_of_correlation(loss: Loss, smoother: Smoother) -> None:
+def _warn_of_correlation(loss: Loss, smoother: Smoother, error: float) -> None:
     """Of one feature: where a window of few samples explains much that is lost when neighbours are left out too.
 
     Without noise that would be right, but then the error grows with the fourth power of the distance and not slowly.
@@ -318,7 +314,6 @@ def _warn_of_correlation(loss: Loss, smoother: Smoother) -> None:
     if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < 50:
         return
     effective = float(numpy.median(smoother.line_windows(samples.rows.take(samples.choose(200)))[0]))
-    error = loss(smoother.widths)
     if effective > FEW or error == 0:
         return
     blocked = Loss(samples, Weighing(loss.weighing.kernel, block=3), loss.degree, loss.empty)

@@ -10,10 +10,12 @@ from scipy import stats
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import validate_data
 
+from regard.kernel.compressed import Compressed
 from regard.kernel.estimator import KernelEstimator
 from regard.kernel.features import Features, Rows
 from regard.kernel.merged import MergedSamples
 from regard.kernel.parts import compress_part, compress_parts, is_distributed
+from regard.kernel.samples import Samples
 from regard.kernel.smoother import Smoother
 
 __all__ = ["Interval", "KernelRegressor", "PartialDependence"]
@@ -119,24 +121,36 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> KernelRegressor:
-        """Go on from the samples before with these, of one feature; no more is kept of them than some megabytes.
+        """Go on from the samples before with these.
 
-        What is kept are sums over narrow cells (and the samples of cells with few of them), from which the Gaussian
-        kernel is exact to rounding as long as the bandwidth is wider than two cells: the curve is that of `fit` with
-        all samples, copies being counted. `weights`, `window` and `quantile` need the samples themselves.
+        Of one feature under the Gaussian kernel no more is kept than some megabytes: sums over narrow cells, and the
+        samples of cells with few of them, from which sums are exact to rounding as long as the bandwidth is wider than
+        two cells. The curve is that of `fit` with all samples, copies being counted; `weights`, `window` and `quantile`
+        need the samples themselves. Otherwise all samples are kept.
         """
         self.check_parameters()
         before = getattr(self, "samples_", None)
-        first = not isinstance(before, MergedSamples)
-        if first:
-            self.features_ = Features.of(X, "auto", "auto", None)
+        if before is None:
+            self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
         table, y = validate_data(
-            self, self.features_.numbers(X), y, reset=first, dtype=numpy.float64, multi_output=True, y_numeric=True
+            self,
+            self.features_.numbers(X),
+            y,
+            reset=before is None,
+            dtype=numpy.float64,
+            multi_output=True,
+            y_numeric=True,
         )
         values = numpy.asarray(y, dtype=numpy.float64)
         self.one_output_ = values.ndim == 1
-        state = compress_part(table, values)
-        self._fit_merged(before.state.merge(state) if isinstance(before, MergedSamples) else state)
+        rows, values = self.features_.rows(table), values.reshape(len(values), -1)
+        unweighted = before is None or isinstance(before, MergedSamples) or bool((before.weights == 1).all())
+        if self._needs_samples() is None and len(self.features_.kinds) == 1 and unweighted:
+            state = compress_part(rows.points, values)
+            self._fit_merged(state if before is None else _state_of(before).merge(state))
+        else:
+            kept = rows, values, numpy.ones(len(values))
+            self._fit(*(kept if before is None else before.followed_by(*kept)), together=False)
         return self
 
     def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
@@ -150,6 +164,12 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         self.n_features_in_, self.one_output_ = 1, y.ndim == 1
         if columns is not None:
             self.feature_names_in_ = numpy.array([str(name) for name in columns], dtype=object)
+        reason = self._needs_samples()
+        if reason is not None:
+            raise ValueError(
+                f"{reason}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with a "
+                f"bandwidth that is given, 'loo' or 'aicc'; got {reason}={getattr(self, reason)!r}"
+            )
         self._fit_merged(compress_parts(X, y))
         return self
 
@@ -301,6 +321,12 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         if feature in self.features_.categorical:
             raise ValueError(f"feature: expected one that is not a category, got {feature}")
         return self.features_.continuous.index(feature)
+
+
+def _state_of(samples: Samples) -> Compressed:
+    if isinstance(samples, MergedSamples):
+        return samples.state
+    return Compressed.from_samples(samples.rows.points[:, 0], samples.values)
 
 
 def _moved(rows: Rows, index: int, at: Array) -> Rows:

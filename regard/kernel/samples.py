@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy
 from numpy.typing import NDArray
 
+from regard.attention.sorting import sort_numbers
 from regard.attention.sums_1d import Form, Samples1D
 from regard.attention.threads import load_kernels
 from regard.kernel.features import Features, Rows
@@ -81,6 +82,13 @@ class Samples:
     def reweighed(self, factors: Array) -> Samples:
         """The same samples, each of so many times its weight."""
         return self._changed(self.values, self.weights * factors)
+
+    def followed_by(self, rows: Rows, values: Array, weights: Array) -> tuple[Rows, Array, Array]:
+        """The rows of these samples, and after them others."""
+        own = self.rows.take(self.part_of)
+        joined = Rows(*(numpy.concatenate(pair) for pair in zip(own, rows, strict=True)))
+        weighted = numpy.concatenate([self.weights[self.part_of] * self.share, weights])
+        return joined, numpy.concatenate([self.values[self.part_of], values]), weighted
 
     def take(self, chosen: Indices) -> Samples:
         """Some of the samples."""
@@ -372,7 +380,7 @@ def _samples_of(rows: Rows, values: Array, counts: bool, in_order: bool) -> tupl
     Rows of one place are one sample if their values are all the same, unless they are counts.
     """
     place = numpy.column_stack([rows.points, rows.labels])
-    order = numpy.argsort(place[:, 0]) if place.shape[1] == 1 else None
+    order = sort_numbers(place[:, 0])[1] if place.shape[1] == 1 else None
     if order is None or (numpy.diff(place[order, 0]) == 0).any():  # among equals by value
         order = numpy.lexsort([*values.T[::-1], *place.T[::-1]])
     begins = numpy.ones(len(place), dtype=bool)  # where another sample begins

@@ -27,7 +27,7 @@ from regard.kernel.grid_sums import gaussian_sums
 from regard.kernel.kernels_nd import Embedding, KernelND, exponents, monomials
 from regard.kernel.passes_nd import Blocks, Call, Form, Queries, spatial_order
 
-__all__ = ["KernelND", "SamplesND", "exponents", "monomials", "nearest_others", "spatial_order", "sums_nd"]
+__all__ = ["KernelND", "SamplesND", "exponents", "monomials", "nearest_others", "spatial_order"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -188,28 +188,3 @@ def nearest_others(points: Array, queries: Array, left_out: Indices) -> tuple[Ar
     distances, indices = cKDTree(points).query(queries, k=[1, 2])  # infinitely far where there is no second
     second = indices[:, 0] == left_out
     return numpy.where(second, *distances.T[::-1]), numpy.where(second, *indices.T[::-1])
-
-
-def sums_nd(
-    kernel: str,
-    points: Array,
-    columns: Array,
-    queries: Array,
-    left_out: Indices | None = None,
-    estimate: Literal["average", "linear", "slope"] = "average",
-) -> Array:
-    """Sums for points and queries in widths; where left_out[i] ≥ 0, that sample takes no part in sums[i].
-
-    Rows are 1 ("average"); 1, all v_a and all v_a v_b ("linear"); or 1 and the slope by each log width ("slope").
-    """
-    one = numpy.ones(points.shape[1])
-    weigh, left = KernelND(kernel, one, one), numpy.zeros((len(queries), 2), dtype=numpy.int64)
-    if left_out is not None:
-        left = numpy.stack([left_out, left_out + (left_out >= 0)], 1)
-    samples = SamplesND(points, columns)
-    sums = samples.sums(weigh, queries, order=2 if estimate == "linear" else 0, left_out=left)
-    if estimate != "slope":
-        return sums
-    duals, fits = numpy.ones((len(queries), 1)), numpy.zeros((len(queries), 1, columns.shape[1]))
-    doubled = SamplesND(points, numpy.hstack([columns[:, :1], columns]))
-    return numpy.concatenate([sums, doubled.width_slopes(weigh, queries, None, left, duals, fits)], 1)

@@ -19,7 +19,7 @@ from regard.kernel import KernelRegressor
 from regard.view import pictures
 from regard.view.curve_data import Choice, CurveData, choose_columns, prepare
 from regard.view.curve_files import check_files, free_file, write_predictions
-from regard.view.regression import GROUPS, SHOWN, Group, KernelRegressionDisplay, Scales, evenly
+from regard.view.regression import GROUPS, SHOWN, SHOWN_OF_GROUP, Group, KernelRegressionDisplay, Scales, evenly
 from regard.view.regression_curve import Chain, Inputs, curve_along
 
 __all__ = ["CurveFit", "fit_curve"]
@@ -98,6 +98,7 @@ class CurveFit:
         return report | {
             "rows": int(self.data.fitted.sum()),
             "groups": {group.label: group.to_dict(self.data) for group in self.groups},
+            "groups_left_out": len(self.data.groups()) - len(self.groups),
         }
 
 
@@ -131,7 +132,7 @@ def fit_curve(
     the working folder; names that are taken get a number unless `overwrite`. progress: is called with the name of each
     stage. parameters: of KernelRegressor.
     """
-    stem = "regard" if file is None else "stdin" if str(file) == "-" else file.name.split(".")[0] or file.stem
+    stem = _stem(file)
     paths = predictions or Path(f"{stem}-predictions.csv"), picture or Path(f"{stem}-curve.png")
     check_files(*paths)
     if file is None and (x or y is not None or by is not None or weights is not None):
@@ -141,6 +142,8 @@ def fit_curve(
     _model(bandwidth if isinstance(bandwidth, str) else 1.0, parameters).check_parameters()
     progress("reading")
     table = _noisy_curve() if file is None else read_table(file, encoding)
+    if file is None:
+        x, y = table.names[:1], table.names[1]
     names, name_of_y, chosen = choose_columns(table, x, y, (by, weights))
     choice = Choice(names, name_of_y, by, weights, log_x, log_y)
     _check_choice(choice)
@@ -160,6 +163,15 @@ def fit_curve(
 
     files.write(free[0], write_both)
     return CurveFit(file, data, chosen, groups, level, *free, renamed=free != paths)
+
+
+def _stem(file: Path | None) -> str:
+    """The name that the written files begin with."""
+    if file is None:
+        return "regard"
+    if str(file) == "-":
+        return "stdin"
+    return Path(file.stem).stem if file.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip") else file.stem
 
 
 def _noisy_curve() -> Table:
@@ -275,7 +287,7 @@ def _group(data: CurveData, group: GroupFit, level: float | None, index: int, ca
         shift = numpy.array([categories.index(level) for level in own], dtype=numpy.float64) - numpy.arange(len(own))
         curve, x = replace(curve, x=curve.x + shift), x + shift[numpy.round(x).astype(int)]
     y = data.y[group.fitted]
-    chosen = evenly(len(x), SHOWN)
+    chosen = evenly(len(x), SHOWN_OF_GROUP if group.label else SHOWN)
     if data.choice.log_x:
         curve, x = curve.mapped(_power_of_10, _same), 10**x
     if data.choice.log_y:

@@ -24,6 +24,7 @@ Kind = Literal["curve", "window", "weights"]
 KINDS: tuple[Kind, ...] = ("curve", "window", "weights")
 
 SHOWN = 2000  # samples that are drawn, evenly chosen where there are more
+SHOWN_OF_GROUP = 500  # the same for each group
 GROUPS = 12  # that are drawn, the largest where there are more
 
 
@@ -265,5 +266,5 @@ def _group(
     part = Inputs.of(inputs.take(rows))
     x = numpy.arange(len(part.levels(index)), dtype=numpy.float64) if part.categories[index] else None
     curve = curve_along(unwrap("estimator", fitted), part, index, level, x)
-    drawn = evenly(len(rows), SHOWN)
+    drawn = evenly(len(rows), SHOWN_OF_GROUP)
     return Group(str(name), curve, part.positions(index)[drawn], values[rows][drawn], len(rows))

@@ -103,7 +103,19 @@ def test_from_a_millionth_of_a_gap_to_a_billion_ranges(name, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("width", [0.1, 0.9, 4.0, 1e9])
+@pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].compact])
+def test_what_is_just_out_of_reach_leaves_no_trace(name, form):
+    """A sample that weighs 1e10 times as much as those beside it."""
+    random = numpy.random.default_rng(14)
+    x, columns = numpy.append(0, numpy.sort(random.uniform(0.05, 0.45, 97))), random.uniform(0.5, 1, (98, 2))
+    columns[0] *= 1e10
+    queries = numpy.sort(random.uniform(1.001, 1.3, 53))
+    truth = direct_sums(name, x, columns, 1.0, queries, 4, form)
+    assert_exact(Samples1D(x, columns).sums(name, 1.0, queries, 4, form), *truth)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [0.02, 0.1, 0.9, 4.0, 1e9])
 def test_many_queries_in_any_order(width, form, monkeypatch):
     """On a grid of groups, or sorted: near samples and far from them, in clusters much narrower than a group."""
     monkeypatch.setattr(gaussian_1d, "CHUNK", 211)

@@ -14,7 +14,8 @@ from regard.view import machine
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 OPTIONS = {
     "tour": "--code --full --json --language --no-cache --notes --only --out",
-    "curve": "--bandwidth --degree --json --kernel --picture --predictions --x --y",
+    "curve": "--band --bandwidth --block --by --day-first --decimal --degree --encoding --json --kernel --log-x "
+    "--log-y --no-band --overwrite --picture --predictions --robust --rule --weights --x --y",
     "search": "--json --model --top",
     "train": "",
     "translate": "--beam-size --json --max-new-tokens --show",

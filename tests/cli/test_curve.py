@@ -163,7 +163,7 @@ def test_the_same_table_in_other_clothes(folder, capsys, monkeypatch):
     assert main(["curve", "-"]) == 0
     contents = {name: (folder / f"{name}-predictions.csv").read_bytes() for name in ("plain", "packed", "stdin")}
     assert contents["plain"] == contents["packed"] == contents["stdin"]
-    assert "gzip, ';'-separated, UTF-16" in capsys.readouterr().out
+    assert "';'-separated, gzip, UTF-16" in capsys.readouterr().out
 
 
 def test_groups_have_a_curve_each(folder, capsys):
@@ -189,6 +189,15 @@ def test_groups_have_a_curve_each(folder, capsys):
     assert main(["curve", "sales.csv", "--by", "Filiale", "--overwrite"]) == 0
     count = ((number % 3 != 0) & (number % 50 != 7)).sum()
     assert f"groups            Süd   {count} rows, bandwidth " in capsys.readouterr().out
+
+
+def test_a_group_of_one_row_has_no_curve(folder, capsys):
+    rows = "".join(f"{x},{x * x},{'abc'[x % 2]}\n" for x in range(20))
+    (folder / "squares.v2.csv").write_text(f"x,y,kind\n{rows}20,400,c\n")
+    assert main("curve squares.v2.csv --x x --y y --by kind --bandwidth 2 --no-band".split()) == 0  # noqa: SIM905
+    assert "1 groups of fewer than two rows have no curve" in capsys.readouterr().out
+    rows = read(folder / "squares.v2-predictions.csv")[1:]
+    assert [row[4] == "" for row in rows] == [False] * 20 + [True]
 
 
 def test_a_second_run_overwrites_nothing_unless_asked(folder, capsys):

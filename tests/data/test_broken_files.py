@@ -14,10 +14,12 @@ import numpy
 import pytest
 from PIL import Image
 
+from regard.data.columns import text_column, understand
 from regard.data.image_files import FORMATS, ImageError, read_image
 from regard.data.images import read_images
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
+from regard.data.table_files import read_table
 from regard.data.tables import TableError
 from regard.data.texts import TextError, read_documents
 
@@ -32,6 +34,11 @@ LABELS = numpy.arange(7, dtype=numpy.uint8) % 3
 def csv_file():
     quoted = ('"{}",{}\n'.format(text.replace('"', '""'), label) for text, label in LABELLED)
     return "".join(chain(["text,label\n"], quoted)).encode()
+
+
+def sales_file():
+    rows = [f'{day:02d}.03.2019;"shop; {day % 3}";1.{day:03d},5{day % 10} €' for day in range(1, 30)]
+    return "\r\n".join(["# exported", "date;shop;amount", *rows, "30.03.2019;süd;-"]).encode("cp1252")
 
 
 def npz_file():
@@ -67,6 +74,11 @@ def read_parallel(path: Path):
     return read_pairs(path, other)
 
 
+def read_sales(path: Path):
+    table = read_table(path)
+    return understand(table, ["date", "amount"], numbers=["amount"]), text_column(table, "shop")
+
+
 FILES = {
     "pairs.tsv": ("Go.\tVa !\n\nI am here.\tJe suis là.\r\nBye\t再见\n".encode(), read_pairs),
     "one.txt": ("un\ndeux\r\ntroisième 三\n".encode(), read_parallel),
@@ -77,6 +89,8 @@ FILES = {
         "\n".join(json.dumps({"text": text, "label": label}) for text, label in LABELLED).encode(),
         read_labelled,
     ),
+    "sales.csv": (sales_file(), read_sales),
+    "sales.csv.gz": (gzip.compress(sales_file()), read_sales),
     "set.npz": (npz_file(), read_images),
     "train-images-idx3-ubyte": (idx_file(), read_idx),
     "train-images-idx3-ubyte.gz": (gzip.compress(idx_file()), read_idx),

@@ -39,6 +39,8 @@ TEXTS = {
     "comments": "# by a program\na,b\n1,2\n# more\n3,4\n",
     "a commented header": "# by a program\n# a b\n1 2\n3 4\n",
     "Excel's first line": "sep=;\na;b\n1;2\n3;4\n",
+    "a title": "Sales of the year\n\na;b\n1;2\n3;4\n",
+    "a title with separators": "Sales of the year,\nby shop,\na,b\n1,2\n3,4\n",
     "separators at the ends": "a,b\n1,2,\n3,4,\n",
     "separators at all ends": "a,b,,\n1,2,,\n3,4,,\n",
 }
@@ -91,6 +93,16 @@ def test_encodings_of_old(write, codec, name, said):
     table = read_table(path, codec if codec == "gb18030" else None)
     assert table.names == (name, "b")
     assert said in table.form
+
+
+def test_workbooks_are_refused(write):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in ("xl/workbook.xml", "xl/worksheets/sheet1.xml"):
+            archive.writestr(name, "<xml/>")
+    for content in (stream.getvalue(), b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
+        with pytest.raises(TableError, match="is a workbook of Excel; save it as CSV"):
+            read_table(write("data.xlsx", content))
 
 
 def test_stdin(monkeypatch):
@@ -246,6 +258,12 @@ def test_lines_and_cells_are_those_of_the_file(write):
     ]
 
 
+def test_a_column_without_values(write):
+    for text in ("a,b\n1,\n2,-\n", "a,b\n,\n,NA\n"):
+        column = columns(write("data.csv", text), ["b"])["b"]
+        assert (column.kind, values(column)) == ("numbers", [None, None])
+
+
 def test_a_table_without_a_header(write):
     table = read_table(write("data.csv", "1,2\n3,4\n"))
     assert (table.names, len(table)) == (("1", "2"), 2)
@@ -269,6 +287,7 @@ BAD = {
     "infinity": ("a,b\n1,inf\n", r"data.csv: line 2, column 'b': expected a finite number, got infinity"),
     "no rows": ("a,b\n", r"data.csv: no rows below the header"),
     "nothing": ("", r"data.csv: is empty"),
+    "comments": ("# nothing\n# else\n", r"data.csv: is empty but for comments"),
 }
 
 

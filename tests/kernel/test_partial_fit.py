@@ -55,16 +55,23 @@ def test_what_needs_the_samples_says_so(method):
         getattr(model, method)(AT)
 
 
-@pytest.mark.parametrize("parameters", [{"kernel": "tricube"}, {"robust": 2}, {"bandwidth": "one_se"}, {"block": 3}])
-def test_what_parts_cannot_do_is_refused_by_name(parameters):
-    (name,) = parameters
-    with pytest.raises(ValueError, match=f"{name}: a fit in parts knows only the Gaussian"):
-        in_chunks(*curve(301), **parameters)
+@pytest.mark.parametrize("parameters", [{"kernel": "tricube"}, {"robust": 2}, {"bandwidth": "one_se"}, {"degree": 1}])
+@pytest.mark.parametrize("features", [1, 2])
+def test_what_sums_cannot_do_keeps_the_samples(features, parameters):
+    X, y = curve(301, features)
+    model, whole = in_chunks(X, y, **parameters), KernelRegressor(**parameters).fit(X, y)
+    numpy.testing.assert_allclose(model.bandwidth_, whole.bandwidth_, rtol=1e-3)
+    model, whole = (
+        in_chunks(X, y, **parameters | {"bandwidth": 0.7}),
+        KernelRegressor(**parameters | {"bandwidth": 0.7}),
+    )
+    numpy.testing.assert_allclose(model.predict(X), whole.fit(X, y).predict(X), rtol=1e-7)
 
 
-def test_several_features_do_not_come_in_parts():
-    with pytest.raises(ValueError, match="X: expected one feature, got 2"):
-        in_chunks(*curve(301, features=2))
+def test_a_fit_can_be_gone_on_from():
+    X, y = curve(301)
+    model = KernelRegressor(bandwidth=0.3).fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+    numpy.testing.assert_allclose(model.predict(AT), KernelRegressor(bandwidth=0.3).fit(X, y).predict(AT), rtol=1e-9)
 
 
 def test_a_bandwidth_narrower_than_the_cells_is_warned_of(monkeypatch):
@@ -92,5 +99,9 @@ def test_a_dask_collection_stays_where_it_is(monkeypatch):
     assert models[0].feature_names_in_.tolist() == ["x"]
     with pytest.raises(ValueError, match="sample_weight: a fit in parts knows none"):
         KernelRegressor().fit(table[["x"]], table["y"], numpy.ones(2_003))
+    with pytest.raises(ValueError, match="kernel: a fit in parts knows only the Gaussian"):
+        KernelRegressor("tricube").fit(table[["x"]], table["y"])
+    with pytest.raises(ValueError, match="X: expected one feature, got 2"):
+        KernelRegressor().fit(table[["x", "y"]], table["y"])
     with pytest.raises(TypeError, match="y: expected a Dask"):
         KernelRegressor().fit(table[["x"]], y)

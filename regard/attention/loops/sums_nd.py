@@ -18,7 +18,6 @@ from regard.attention.loops.blocks_nd import (
     TILE,
     Block,
     Blocks,
-    Fits,
     Monomials,
     Queries,
     Tables,
@@ -26,12 +25,12 @@ from regard.attention.loops.blocks_nd import (
     add_averages,
     add_rows,
     add_single,
-    add_slopes,
     exponents_in,
     gather,
     multiply,
     omit,
 )
+from regard.attention.loops.slopes_nd import Fits, add_slopes
 from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel
 
 __all__ = [
