@@ -11,7 +11,7 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs experiments architectures faults constraints clean
+.PHONY: help tour test weights browser check fix bench docs experiments architectures tables faults constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ experiments: $(VENV)/.installed ## real data, real results, some hours: what is 
 
 architectures: $(VENV)/.installed ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/seeing.md
 	@$(BIN)/python -m experiments.architectures --no-cache
+
+tables: $(VENV)/.installed-bench ## kernel regression and its peers on eight real tables, minutes; into docs/kernel-regression.md
+	@$(BIN)/python -m experiments.tables
 
 faults: $(VENV)/.installed ## the long campaigns of injected faults
 	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults

@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 import numpy
+import pandas
 import pytest
 
+from regard import KernelRegressor
 from regard.cli import main
+from regard.kernel.estimator import BandwidthWarning
 from regard.tour.words import TERMS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,14 +60,17 @@ def test_the_glossary_has_the_terms_of_the_tour():
 
 
 def test_what_the_kernel_page_says_of_its_data():
-    """About one week, and the trend of half a century."""
+    """A week or two by plain leave-one-out, with a warning, and the trend of half a century."""
     page = next(page for page in PAGES if page.name == "kernel-regression.md").read_text(encoding="utf-8")
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]:
         exec(compile(block, "kernel-regression.md", "exec"), scope)
-    assert "about one week" in page
-    assert 0.7 < 52 * scope["model"].bandwidth_[0] < 1.3
-    assert numpy.all(numpy.abs(scope["trend"].predict([[1960.0], [2000.0]]) - [316.5, 369]) < 1)
+    assert "a window of a week or two and warn of\nit" in page
+    with pytest.warns(BandwidthWarning, match="block"):
+        plain = KernelRegressor().fit(scope["weeks"], scope["parts"])
+    assert round(plain.bandwidth_[0] / 7) in (1, 2)
+    days = pandas.DataFrame({"week": pandas.to_datetime(["1960-01-01", "2000-01-01"])})
+    assert numpy.all(numpy.abs(scope["trend"].predict(days) - [316.5, 369]) < 1)
 
 
 def test_the_commands_of_the_kernel_page_run(tmp_path, monkeypatch, capsys):
