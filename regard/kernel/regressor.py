@@ -180,13 +180,17 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """The curve at each row of X, maybe a memory map larger than memory; if asked, with its standard error."""
+        """The curve at each row of X, maybe a memory map larger than memory; if asked, with its standard error.
+
+        For X of float32, several features are summed in float32 where that is faster.
+        """
         if is_distributed(X):
             predictions: Array = self._predict_distributed(X)
             return predictions
         heights, deviations = [], []
+        single = getattr(X, "dtype", None) == numpy.float32  # then its digits are all that is asked for
         for _, queries in self._by_parts(X):
-            heights.append(numpy.hstack([smoother.predict(queries) for smoother in self.smoothers_]))
+            heights.append(numpy.hstack([smoother.predict(queries, single=single) for smoother in self.smoothers_]))
             if return_std:
                 deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
         predictions = self._shaped(numpy.concatenate(heights))
