@@ -144,7 +144,9 @@ def corrected_aic(loss: Loss, widths: Array) -> float:
 
 def _corrected_aic(mean_square: float, share: float, count: float) -> float:
     remains = 1 - share - 2 / count
-    return math.log(max(mean_square, 1e-300)) + (1 + share) / remains if remains > 0 else math.inf
+    if remains <= 0:  # as many degrees of freedom as samples: worse the more, and finite for whoever takes differences
+        return 1e6 * (1 - remains)
+    return math.log(max(mean_square, 1e-300)) + (1 + share) / remains
 
 
 CRITERIA: dict[str, Callable[[Loss, Array], float]] = {"loo": leave_one_out, "aicc": corrected_aic}
@@ -169,11 +171,13 @@ def choose_widths(loss: Loss, rule: str) -> Array:
 
 def smoothest(loss: Loss, widths: Array) -> Array:
     """The widest, all widths by one factor, whose error is within a standard error of the least."""
-    squares = numpy.square(loss.errors(widths)).mean(1)
+    errors = loss.errors(widths)
+    scale = float(numpy.abs(errors).max()) or 1.0  # squares of squares would be too large for large values
+    squares = numpy.square(errors / scale).mean(1)
     weights = loss.samples.weights[loss.chosen]
     least = float(numpy.average(squares, weights=weights))
     variance = float(numpy.average((squares - least) ** 2, weights=weights))
-    bound = least + math.sqrt(variance * float((weights**2).sum())) / float(weights.sum())
+    bound = scale**2 * (least + math.sqrt(variance * float((weights**2).sum())) / float(weights.sum()))
     low, high = 0.0, math.log(64)
     bounds = Space.of(loss.samples, loss.weighing)
     for _ in range(8):
@@ -270,9 +274,11 @@ def _from_scratch(loss: Loss) -> Array:
 def descend(loss: Loss, widths: Array, steps: int = 60) -> Array:
     """Down the gradient from these widths; where the criterion has none that is known, each width in turn."""
     space = Space.of(loss.samples, loss.weighing)
+    free = space.free
+    if not len(free):
+        return widths
     if loss.weighing.kernel in WITHOUT_SLOPE:
         return _coordinate_descent(loss, widths, space)
-    free = space.free
 
     def at(logs: Array) -> Array:
         changed = widths.copy()

@@ -88,8 +88,9 @@ class Smoother:
             self.weighing, self.widths, queries, 2 * degree, "squared", columns=self.samples.squared_weights[:, None]
         )
         factors = fit.variance_factors(squares, self.features, degree)
-        factors[~(fit.duals[:, 0] > -numpy.inf)] = numpy.inf
-        return numpy.sqrt(factors)[:, None] * self.noise.deviation(queries)
+        deviations = numpy.sqrt(factors)[:, None] * self.noise.deviation(queries)
+        deviations[numpy.isnan(fit.duals[:, 0])] = numpy.inf
+        return deviations
 
     def interval(self, queries: Rows, level: float, prediction: bool) -> tuple[Array, Array]:
         """The ends (n, outputs) of a band for the curve, or of intervals for new values.

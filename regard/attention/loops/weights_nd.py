@@ -66,7 +66,7 @@ SINGLE_ONE, S1, S2, S3, S4, S5 = (numpy.float32(c) for c in _power_of_two(5))  #
 MAGIC, SINGLE_MAGIC = 1.5 * 2.0**52, numpy.float32(1.5 * 2.0**23)
 # 2^LOWEST is a normal number; exponents below count as this one.
 LOWEST, SINGLE_LOWEST = -1020.0, numpy.float32(-125)
-HIGHEST = 1000.0
+HIGHEST = 64.0  # relative to the nearest sample exponents are hardly positive, but for rounding
 SHIFT = numpy.int32(23)
 
 
