@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 import tracemalloc
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from unittest.mock import patch
 
 import numpy
 import torch
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.gaussian import keops_or_formula
 from benchmarks.measure import Row, compare, duration
 from regard import KernelRegressor
+from regard.kernel import bandwidth
 from regard.kernel.sums_nd import KernelND, SamplesND
 from regard.measure import Work, median_seconds
 
@@ -23,6 +26,7 @@ Array = NDArray[numpy.float64]
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of changes to come in its random numbers
     from statsmodels.nonparametric.kernel_regression import KernelReg
+    from statsmodels.nonparametric.smoothers_lowess import lowess
 
 
 def curve(n: int, features: int = 1, seed: int = 0) -> tuple[Array, Array]:
@@ -55,14 +59,17 @@ def rows(tiny: bool = False) -> Iterator[Row]:
         1,
     )
     yield _bandwidth(tiny)
-    yield from _against_keops(tiny, features=1, at_least=500)
-    yield from _against_keops(tiny, features=3, at_least=5)
+    yield from _against_keops(tiny, features=1, at_least=(500, 500))
+    yield from _against_keops(tiny, features=3, at_least=(5, 10))
     yield _three_features_statsmodels(tiny)
     yield _million(tiny)
     yield _million_of_two_features(tiny)
     yield _memory(tiny)
     yield _growth(tiny)
     yield _window(tiny)
+    yield _fit_of_a_million(tiny)
+    yield from _fits_of_several_features(tiny)
+    yield from _curve_with_band(tiny)
 
 
 def _bandwidth(tiny: bool) -> Row:
@@ -84,7 +91,7 @@ def _bandwidth(tiny: bool) -> Row:
     return _row("bandwidth by leave-one-out, n = 2,000", "statsmodels bw='cv_ls'", slow, fast, 300)
 
 
-def _against_keops(tiny: bool, features: int, at_least: float) -> Iterator[Row]:
+def _against_keops(tiny: bool, features: int, at_least: tuple[float, float]) -> Iterator[Row]:
     n, m, repeats = (50, 500, 1) if tiny else (10_000, 100_000, 3)
     against, sums = keops_or_formula(tiny)
     X, y = curve(m, features)
@@ -94,14 +101,15 @@ def _against_keops(tiny: bool, features: int, at_least: float) -> Iterator[Row]:
     tensors = (torch.tensor(queries), torch.tensor(X), torch.tensor(y)[:, None])
     numpy.testing.assert_allclose(model.predict(queries), sums(*tensors, width)[:, 0].numpy(), rtol=1e-7)
     plural = "" if features == 1 else "s"
-    for dtype in (torch.float64, torch.float32):
+    for dtype, bar in zip((torch.float64, torch.float32), at_least, strict=True):
         arguments = [tensor.to(dtype) for tensor in tensors]
+        asked = arguments[0].numpy()
         yield compare(
             f"predict, {features} feature{plural}, Gaussian, 10k × 100k",
             f"{against}, {str(dtype).removeprefix('torch.')}",
             lambda arguments=arguments: sums(*arguments, width),
-            lambda: model.predict(queries),
-            at_least,
+            lambda asked=asked: model.predict(asked),
+            bar,
             repeats,
         )
 
@@ -184,6 +192,49 @@ def _window(tiny: bool) -> Row:
     seconds = median_seconds(lambda: model.window(queries), rounds=1 if tiny else 5)[0]
     text = "window, 1,000 queries on 10⁶ samples, 1 feature"
     return Row(text, "absolute", "", duration(seconds), duration(seconds), "≤ 0.1 s", seconds <= 0.1)
+
+
+def _fit_of_a_million(tiny: bool) -> Row:
+    """Against the same search with a pass over all samples for each bandwidth."""
+    X, y = curve(2_000 if tiny else 1_000_000)
+    seconds, models = [], []
+    for many in (math.inf, bandwidth.MANY):
+        with patch.object(bandwidth, "MANY", many):
+            seconds += median_seconds(lambda: models.append(KernelRegressor().fit(X, y)), rounds=1)
+    exact, ours = models[0], models[-1]
+    numpy.testing.assert_allclose(ours.loo_error_, exact.loo_error_, rtol=1e-6)
+    work = "fit, 1 feature, 10⁶, leave-one-out"
+    return _row(work, "the same search by exact passes", *seconds, at_least=8)
+
+
+def _fits_of_several_features(tiny: bool) -> Iterator[Row]:
+    n = 300 if tiny else 100_000
+    for features, bar in ((2, 1.0), (3, 2.0), (5, 8.0)):
+        X, y = curve(n, features)
+        y += numpy.cos(X[:, 1])
+        seconds = median_seconds(lambda X=X, y=y: KernelRegressor().fit(X, y), rounds=1 if tiny else 3)[0]
+        text = f"fit, {features} features, 10⁵, leave-one-out"
+        yield Row(text, "absolute", "", duration(seconds), duration(seconds), f"≤ {bar:g} s", seconds <= bar)
+
+
+def _curve_with_band(tiny: bool) -> Iterator[Row]:
+    """Bandwidth, curve and band at every sample; theirs with a share of a tenth that is given, without a band."""
+    X, y = curve(300 if tiny else 50_000)
+
+    def ours() -> None:
+        model = KernelRegressor(degree=1).fit(X, y)
+        model.predict(X)
+        model.interval(X)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from fastlowess import Lowess
+    peers: dict[str, tuple[Work, float]] = {
+        "statsmodels lowess": (lambda: lowess(y, X[:, 0], frac=0.1), 100),
+        "fastlowess": (lambda: Lowess(fraction=0.1).fit(X[:, 0], y), 1.0),
+    }
+    for name, (peer, at_least) in peers.items():
+        yield compare("curve with band, 1 feature, 50k", name, peer, ours, at_least, 1 if tiny else 3)
 
 
 def _row(work: str, against: str, slow: float, fast: float, at_least: float) -> Row:

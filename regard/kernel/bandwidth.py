@@ -331,8 +331,8 @@ def _from_scratch(loss: Loss) -> Array:
     """Down from the rule of thumb and from the best of its multiples, then without each feature that says nothing."""
     space = Space.of(loss.samples, loss.weighing)
     start = rule_of_thumb(loss.samples, loss.weighing)
-    factor = _scan(lambda log: loss(space.clip(start * math.exp(log))), math.log(1 / 16), math.log(16))
-    widths = min((descend(loss, at) for at in (start, space.clip(start * factor))), key=loss)
+    multiples = [space.clip(start * 2.0**power) for power in range(-3, 4)]
+    widths = min((descend(loss, at) for at in (start, min(multiples, key=loss))), key=loss)
     least = loss(widths)
     for d in space.free:
         # A search can end in a valley where a feature that says nothing still narrows the window.

@@ -87,7 +87,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     bandwidth_ : ndarray (features,), or (outputs, features) where outputs want different ones
         An uninformative feature gets a very large value, whose size is not meaningful, and a constant one infinity.
     loo_error_ : float
-        The mean squared error when every sample is predicted from the others. (Where that would cost more than 2e9
+        The mean squared error when every sample is predicted from the others. (Where that would cost more than 1e9
         pairs of samples, over as many of them as make so many.)
     loo_score_ : float
         The same as R², the share of the variance that is explained.
@@ -180,13 +180,17 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """The curve at each row of X, maybe a memory map larger than memory; if asked, with its standard error."""
+        """The curve at each row of X, maybe a memory map larger than memory; if asked, with its standard error.
+
+        For X of float32, several features are summed in float32 where that is faster.
+        """
         if is_distributed(X):
             predictions: Array = self._predict_distributed(X)
             return predictions
         heights, deviations = [], []
+        single = getattr(X, "dtype", None) == numpy.float32  # then its digits are all that is asked for
         for _, queries in self._by_parts(X):
-            heights.append(numpy.hstack([smoother.predict(queries) for smoother in self.smoothers_]))
+            heights.append(numpy.hstack([smoother.predict(queries, single=single) for smoother in self.smoothers_]))
             if return_std:
                 deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
         predictions = self._shaped(numpy.concatenate(heights))

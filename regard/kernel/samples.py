@@ -155,8 +155,12 @@ class Samples:
         order: int = 0,
         form: Form = "kernel",
         columns: Array | None = None,
+        single: bool = False,
     ) -> Array:
-        """Sums (n, rows, c) around queries, of these columns or of weights and values (sums_1d.py, sums_nd.py)."""
+        """Sums (n, rows, c) around queries, of these columns or of weights and values (sums_1d.py, sums_nd.py).
+
+        single: float32 will do, where that is faster.
+        """
         if self._fast(weighing):
             return self._line_sums(weighing, widths, queries, order, form, columns)
         cloud = self._cloud if columns is None else SamplesND(self.rows.points, columns, self.codes)
@@ -164,7 +168,16 @@ class Samples:
         scales = self.reaches(widths, queries, None) if weighing.adaptive else None
         if form == "slope":
             raise ValueError("form: expected kernel or squared for several features; width_slopes has the slopes")
-        return cloud.sums(kernel, queries.points, codes, order=order, value_order=order // 2, form=form, scales=scales)
+        return cloud.sums(
+            kernel,
+            queries.points,
+            codes,
+            order=order,
+            value_order=order // 2,
+            form=form,
+            scales=scales,
+            precision="single" if single else "double",
+        )
 
     def sums_of_others(
         self, weighing: Weighing, widths: Array, chosen: Indices, order: int = 0, tolerance: float = 1e-12

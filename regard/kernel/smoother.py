@@ -51,15 +51,18 @@ class Smoother:
         """How many features the local polynomials are of."""
         return len(self.samples.features.continuous)
 
-    def fit(self, queries: Rows, degree: int | None = None) -> LocalFit:
+    def fit(self, queries: Rows, degree: int | None = None, single: bool = False) -> LocalFit:
         """The local polynomials at the queries, of values about their mean."""
         degree = self.degree if degree is None else degree
-        sums = self.samples.sums(self.weighing, self.widths, queries, 2 * degree)
+        sums = self.samples.sums(self.weighing, self.widths, queries, 2 * degree, single=single)
         return fit_locally(sums, self.features, degree)
 
-    def predict(self, queries: Rows, degree: int | None = None) -> Array:
-        """The curve's heights (n, outputs); `empty` says what those with nothing in reach get."""
-        heights = self.fit(queries, degree).heights + self.samples.mean
+    def predict(self, queries: Rows, degree: int | None = None, single: bool = False) -> Array:
+        """The curve's heights (n, outputs); `empty` says what those with nothing in reach get.
+
+        single: float32 will do.
+        """
+        heights = self.fit(queries, degree, single).heights + self.samples.mean
         missing = numpy.flatnonzero(numpy.isnan(heights[:, 0]))
         if len(missing):
             self._refuse_empty(missing[0])

@@ -70,6 +70,14 @@ def test_weights_make_the_prediction(name, features, degree):
     numpy.testing.assert_allclose(weights @ y, model.predict(queries), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("features", [1, 3, 5])
+def test_float32_queries_are_answered_to_their_digits(features):
+    X, y = curve(1_009, features)
+    model = KernelRegressor(bandwidth=0.9).fit(X, y)
+    queries = X[:97].astype(numpy.float32)
+    numpy.testing.assert_allclose(model.predict(queries), model.predict(queries.astype(float)), rtol=1e-4, atol=1e-5)
+
+
 @peer_warns
 @pytest.mark.parametrize("kind", ["lc", "ll"])
 @pytest.mark.parametrize("features", [1, 2])
