@@ -109,7 +109,7 @@ def _scores(outcomes: Figures, models: Sequence[str]) -> list[str]:
     best = shown[max(means, key=lambda model: means[model])]
 
     def cell(model: str) -> str:
-        text = f"{shown[model]} ± {statistics.stdev(splits[model]):.1g}"
+        text = f"{shown[model]} ± {statistics.stdev(splits[model]):.{digits}f}"
         return f"**{text}**" if shown[model] == best else text
 
     return [cell(model) if model in splits else "–" for model in models]
