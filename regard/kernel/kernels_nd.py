@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from regard.attention.kernels import KERNELS
 
-__all__ = ["ROOTS", "Embedding", "KernelND", "exponents", "monomials"]
+__all__ = ["ROOTS", "Embedding", "KernelND", "category_weights", "exponents", "monomials"]
 
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
@@ -147,3 +147,22 @@ class Embedding:
     def _angles(self, x: Array, a: int) -> Array:
         angles: Array = (x[:, a] - self.centre[a]) * (2 * math.pi / self.periods[a])
         return angles
+
+
+def category_weights(kind: str, of_queries: Array, of_samples: Array, width: float) -> tuple[Array, Array]:
+    """The factor of a kernel for each pair of categories, and its derivative by the log of λ.
+
+    Aitchison and Aitken's kernel for unordered categories: 1 − λ for the same, λ / (c − 1) for another of c. Wang and
+    van Ryzin's for ordered ones: 1 − λ for the same, ½ (1 − λ) λ^distance for another. Up to a factor, so that the
+    largest is 1.
+    """
+    apart = numpy.abs(of_queries[:, None] - of_samples[None, :])
+    if kind == "ordered":
+        other = 0.5 * width**apart
+        return numpy.where(apart == 0, 1.0, other), numpy.where(apart == 0, 0.0, apart * other)
+    for_others = width / max(len(of_samples) - 1, 1)
+    largest = max(1 - width, for_others)
+    weights = numpy.where(apart == 0, 1 - width, for_others) / largest
+    # Of for_others / (1 − width): the larger λ, where even that counts more, is refused.
+    slope = for_others / max(1 - width, 1e-12) ** 2
+    return weights, numpy.where(apart == 0, 0.0, slope)

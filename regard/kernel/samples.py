@@ -16,6 +16,7 @@ from regard.attention.sorting import sort_numbers
 from regard.attention.sums_1d import Form, Samples1D
 from regard.attention.threads import load_kernels
 from regard.kernel.features import Features, Rows
+from regard.kernel.kernels_nd import category_weights
 from regard.kernel.sums_nd import KernelND, SamplesND, nearest_others, spatial_order
 
 __all__ = ["Samples", "Weighing", "spread"]
@@ -252,7 +253,7 @@ class Samples:
         for index, feature in enumerate(features.categorical):
             width = 0.0 if weighing.adaptive else float(widths[feature])
             known, code = numpy.unique(queries.labels[:, index], return_inverse=True)
-            table, slope = _category_weights(features.kinds[feature], known, self._labels[index], width)
+            table, slope = category_weights(features.kinds[feature], known, self._labels[index], width)
             tables.append(table)
             slopes.append(slope)
             codes.append(code)
@@ -363,25 +364,6 @@ def _quantiles(points: Array, weights: Array, share: float) -> Array:
         index = numpy.searchsorted(total, share * total[-1])
         quantiles[d] = points[order[min(index, len(order) - 1)], d]
     return quantiles
-
-
-def _category_weights(kind: str, of_queries: Array, of_samples: Array, width: float) -> tuple[Array, Array]:
-    """The factor of a kernel for each pair of categories, and its derivative by the log of λ.
-
-    Aitchison and Aitken's kernel for unordered categories: 1 − λ for the same, λ / (c − 1) for another of c. Wang and
-    van Ryzin's for ordered ones: 1 − λ for the same, ½ (1 − λ) λ^distance for another. Up to a factor, so that the
-    largest is 1.
-    """
-    apart = numpy.abs(of_queries[:, None] - of_samples[None, :])
-    if kind == "ordered":
-        other = 0.5 * width**apart
-        return numpy.where(apart == 0, 1.0, other), numpy.where(apart == 0, 0.0, apart * other)
-    for_others = width / max(len(of_samples) - 1, 1)
-    largest = max(1 - width, for_others)
-    weights = numpy.where(apart == 0, 1 - width, for_others) / largest
-    # Of for_others / (1 − width): the larger λ, where even that counts more, is refused.
-    slope = for_others / max(1 - width, 1e-12) ** 2
-    return weights, numpy.where(apart == 0, 0.0, slope)
 
 
 # --------------------------------------------------------------------------------------------------------------- order

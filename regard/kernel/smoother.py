@@ -20,11 +20,12 @@ from torch import Tensor
 from regard.attention import Kernel, bias
 from regard.attention import weights as attention_weights
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import Loss, constant_features
+from regard.kernel.bandwidth import Loss
 from regard.kernel.features import Rows
 from regard.kernel.local import LocalFit, basis_size, fit_locally, monomials
 from regard.kernel.merged import MergedSamples
 from regard.kernel.samples import Samples, Weighing
+from regard.kernel.widths import constant_features
 
 __all__ = ["Smoother", "parts"]
 

@@ -10,8 +10,9 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
 from regard.kernel import BandwidthWarning
-from regard.kernel.bandwidth import DEVIATION, WITHOUT_SLOPE, Loss, round_widths
+from regard.kernel.bandwidth import Loss
 from regard.kernel.samples import Weighing
+from regard.kernel.widths import DEVIATION, WITHOUT_SLOPE, round_widths
 from tests.kernel.test_regressor import curve, peer_warns
 
 
