@@ -151,7 +151,7 @@ def additive(X: Frame, y: Array, queries: Frame) -> Array:
     """A generalized additive model: a penalized spline of each feature, and a constant for each category."""
     columns = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_include="category")),
-        remainder=SplineTransformer(extrapolation="linear"),
+        remainder=SplineTransformer(knots="quantile"),
     )
     model = make_pipeline(columns, RidgeCV(numpy.logspace(-4, 4, 17)))
     knots = KNOTS_OF_A_CURVE if X.shape[1] == 1 else KNOTS

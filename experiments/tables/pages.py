@@ -32,12 +32,12 @@ CHINESE = {
     "not there": "未安装",
     "inside 95 %, degree 0": "95% 区间内，0 次",
     "inside 95 %, degree 1": "95% 区间内，1 次",
-    "band / spread of y, degree 0": "带宽度 / y 的标准差，0 次",
-    "band / spread of y, degree 1": "带宽度 / y 的标准差，1 次",
-    "Held-out R²: mean ± standard deviation over {splits} splits, the best in bold.": (
+    "band / spread of y, degree 0": "置信带宽度 / y 的标准差，0 次",
+    "band / spread of y, degree 1": "置信带宽度 / y 的标准差，1 次",
+    "Held-out R²: mean ± standard deviation of {splits} splits, best in bold.": (
         "留出数据的 R²：{splits} 次划分的均值 ± 标准差，最好的用粗体。"
     ),
-    "Seconds to fit and predict, the median; “>”: the peer was stopped.": (
+    "Time to fit and predict, the median; “>”: the peer was stopped.": (
         "拟合加预测的时间，取中位数；“>” 表示对比方法被中止。"
     ),
     "Share of held-out values inside the 95 % prediction interval, and mean width of the curve's 95 % band.": (
@@ -74,9 +74,9 @@ def tables(measured: Figures, say: Callable[[str], str]) -> str:
                 [say(word) for word in ("table", "from", "y", "features", "rows")],
                 [_description(name, figures, say) for name, figures in names.items()],
             ),
-            say("Held-out R²: mean ± standard deviation over {splits} splits, the best in bold.").format(**measured),
+            say("Held-out R²: mean ± standard deviation of {splits} splits, best in bold.").format(**measured),
             table(head, scores),
-            say("Seconds to fit and predict, the median; “>”: the peer was stopped."),
+            say("Time to fit and predict, the median; “>”: the peer was stopped."),
             table(head, times),
             say(
                 "Share of held-out values inside the 95 % prediction interval, and mean width of the curve's 95 % band."
@@ -101,11 +101,18 @@ def _description(name: str, figures: Figures, say: Callable[[str], str]) -> list
 
 
 def _scores(outcomes: Figures, models: Sequence[str]) -> list[str]:
-    means = {model: statistics.mean(outcome["r2"]) for model, outcome in outcomes.items() if "r2" in outcome}
-    best = max(means, key=lambda model: means[model])
-    cells = {model: f"{mean:.3f} ± {statistics.stdev(outcomes[model]['r2']):.2f}" for model, mean in means.items()}
-    cells[best] = f"**{cells[best]}**"
-    return [cells.get(model, "–") for model in models]
+    """The best, as far as it is shown, in bold."""
+    splits = {model: outcome["r2"] for model, outcome in outcomes.items() if "r2" in outcome}
+    means = {model: statistics.mean(scores) for model, scores in splits.items()}
+    digits = 3 if max(means.values()) < 0.99 else 4
+    shown = {model: f"{mean:.{digits}f}" for model, mean in means.items()}
+    best = shown[max(means, key=lambda model: means[model])]
+
+    def cell(model: str) -> str:
+        text = f"{shown[model]} ± {statistics.stdev(splits[model]):.{digits}f}"
+        return f"**{text}**" if shown[model] == best else text
+
+    return [cell(model) if model in splits else "–" for model in models]
 
 
 def _times(outcomes: Figures, models: Sequence[str], limit: float) -> list[str]:
