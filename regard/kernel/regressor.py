@@ -199,14 +199,20 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def _predict_distributed(self, X: Any) -> Any:
         """A Dask Series or array of the predictions, part by part, where the parts are."""
         if hasattr(X, "map_partitions"):
-            return X.map_partitions(self.predict, meta=("predicted", "float64"))
+            return X.map_partitions(self._predict_part, meta=("predicted", "float64"))
         return X.map_blocks(self.predict, drop_axis=1, dtype=numpy.float64)
+
+    def _predict_part(self, part: Any) -> Any:
+        import pandas
+
+        return pandas.Series(self.predict(part), index=part.index, name="predicted")
 
     def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
         """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
 
         The curve's band is corrected for its bias: it is that of a local polynomial of a higher degree, and need not be
-        centred on `predict`. Both rest on the leave-one-out errors, whose size may change with X.
+        centred on `predict`, as prediction intervals are. Both rest on the leave-one-out errors, whose size may change
+        with X.
         """
         if not 0 < level < 1:
             raise ValueError(f"level: expected a probability between 0 and 1, got {level!r}")

@@ -98,15 +98,15 @@ class Smoother:
         The band is robust to the bias of the curve: centre and deviation are those of a local polynomial of the next
         even degree, whose bias is of a higher order: Calonico, Cattaneo and Farrell's correction, with one bandwidth.
         """
-        degree = self.degree + 2 - self.degree % 2 if self.features <= 2 else self.degree + 1
-        centre, deviation = self.predict(queries, degree), self.deviations(queries, degree)
         tail = (1 - level) / 2
-        if not prediction:
-            reach = stats.t.ppf(1 - tail, max(self.noise.freedom, 1.0)) * deviation
-            return centre - reach, centre + reach
-        total = numpy.hypot(deviation, self.noise.deviation(queries))
-        low, high = self.noise.quantiles(tail), self.noise.quantiles(1 - tail)
-        return centre + low * total, centre + high * total
+        if prediction:  # about the curve itself, whose errors, bias included, are what the quantiles are of
+            centre = self.predict(queries)
+            total = numpy.hypot(self.deviations(queries), self.noise.deviation(queries))
+            return centre + self.noise.quantiles(tail) * total, centre + self.noise.quantiles(1 - tail) * total
+        degree = self.degree + 2 - self.degree % 2 if self.features <= 2 else self.degree + 1
+        centre = self.predict(queries, degree)
+        reach = stats.t.ppf(1 - tail, max(self.noise.freedom, 1.0)) * self.deviations(queries, degree)
+        return centre - reach, centre + reach
 
     # ----------------------------------------------------------------------------------------------------- derivatives
 

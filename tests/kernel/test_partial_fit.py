@@ -94,6 +94,7 @@ def test_a_dask_collection_stays_where_it_is(monkeypatch):
         predicted = model.predict(queries)
         assert type(predicted).__module__.startswith("dask")
         numpy.testing.assert_allclose(predicted.compute(), model.predict(queries.compute()), rtol=1e-9)
+        assert not hasattr(predicted, "head") or len(predicted.head(3)) == 3
         with pytest.raises(TypeError, match="X: a Dask collection would be pulled into memory"):
             model.interval(queries)
     assert models[0].feature_names_in_.tolist() == ["x"]
