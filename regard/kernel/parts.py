@@ -4,13 +4,7 @@ A Dask DataFrame, Series or array is recognised by the module of its type; dask 
 parts (compressed.py, some megabytes) is merged in pairs on the workers, so whoever asks for it never holds the samples,
 and no worker more than a part and two states.
 
-Any other collection of parts does the same with two public functions. A Ray dataset with columns "x" and "y":
-
-    def compress(batch):
-        return {"state": [pickle.dumps(Compressed.from_samples(batch["x"], batch["y"]))]}
-
-    rows = dataset.map_batches(compress, batch_size=None).take_all()
-    state = merge_all([pickle.loads(row["state"]) for row in rows])
+Any other collection of parts, as a Ray dataset, does the same by `KernelRegressor.partial_fit` on each and `merge`.
 """
 
 from __future__ import annotations

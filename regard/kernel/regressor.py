@@ -8,9 +8,9 @@ import numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from regard.kernel.compressed import Compressed
+from regard.kernel.compressed import Compressed, merge_all
 from regard.kernel.estimator import KernelEstimator
 from regard.kernel.features import Features, Rows
 from regard.kernel.merged import MergedSamples
@@ -151,6 +151,17 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         else:
             kept = rows, values, numpy.ones(len(values))
             self._fit(*(kept if before is None else before.followed_by(*kept)), together=False)
+        return self
+
+    def merge(self, *others: KernelRegressor) -> KernelRegressor:
+        """Go on from the samples of others that were fitted in parts like this one, as on several machines."""
+        check_is_fitted(self)
+        models = (self, *others)
+        if not all(isinstance(model.samples_, MergedSamples) for model in models):
+            raise ValueError(
+                "others: expected regressors that `partial_fit` has fitted to one feature, and so is this one"
+            )
+        self._fit_merged(merge_all([_state_of(model.samples_) for model in models]))
         return self
 
     def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:

@@ -68,6 +68,17 @@ def test_what_sums_cannot_do_keeps_the_samples(features, parameters):
     numpy.testing.assert_allclose(model.predict(X), whole.fit(X, y).predict(X), rtol=1e-7)
 
 
+def test_fits_to_parts_are_merged():
+    X, y = curve(3_001)
+    parts = [KernelRegressor(degree=1).partial_fit(X[part], y[part]) for part in numpy.array_split(range(3_001), 4)]
+    model, whole = parts[2].merge(parts[0], parts[3], parts[1]), KernelRegressor(degree=1).fit(X, y)
+    numpy.testing.assert_allclose(model.bandwidth_, whole.bandwidth_, rtol=1e-3)
+    whole = KernelRegressor(bandwidth=model.bandwidth_, degree=1).fit(X, y)
+    numpy.testing.assert_allclose(model.predict(AT), whole.predict(AT), rtol=1e-7)
+    with pytest.raises(ValueError, match="others: expected regressors that `partial_fit` has fitted"):
+        model.merge(whole)
+
+
 def test_a_fit_can_be_gone_on_from():
     X, y = curve(301)
     model = KernelRegressor(bandwidth=0.3).fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
