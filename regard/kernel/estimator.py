@@ -32,7 +32,8 @@ QUERIES = 1 << 20  # that are answered at once: what they need in memory stays b
 PAIRS = 1e9  # of samples over which `loo_error_` is taken, where errors cost pairs
 NARROWEST = 1e-100  # ranges of the samples
 FEW = 5.0  # effective samples of a window that hardly averages
-CORRELATED, SMOOTH = 1.5, 25.0  # between them the growth of an error is taken for a sign of correlation
+FEWEST = 100  # samples from which on that is no accident
+CORRELATED, SMOOTH = 2.0, 25.0  # between them the growth of an error is taken for a sign of correlation
 
 
 class BandwidthWarning(UserWarning):
@@ -312,7 +313,7 @@ def _warn_of_correlation(loss: Loss, smoother: Smoother, error: float) -> None:
     Without noise that would be right, but then the error grows with the fourth power of the distance and not slowly.
     """
     samples = loss.samples
-    if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < 50:
+    if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < FEWEST:
         return
     effective = float(numpy.median(smoother.line_windows(samples.rows.take(samples.choose(200)))[0]))
     if effective > FEW or error == 0:

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data, parametrize_with_checks
 from statsmodels.nonparametric.kernel_regression import KernelReg
 
 from regard import Kernel, KernelClassifier, KernelRegressor, attend, bias
@@ -168,12 +168,15 @@ def test_a_gaussian_is_never_empty():
         KernelRegressor(),
         KernelRegressor("epanechnikov", "gradient"),
         KernelRegressor("tricube", 2.0, degree=1),
-        KernelRegressor(counts=True),
         KernelClassifier(),
     ],
 )
 def test_scikit_learn_is_content(estimator, check):
     check(estimator)
+
+
+def test_counts_are_repeats_to_scikit_learn():
+    check_sample_weight_equivalence_on_dense_data("KernelRegressor", KernelRegressor(counts=True))
 
 
 def test_in_a_pipeline_in_a_search_after_pickling():
