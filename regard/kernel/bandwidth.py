@@ -30,6 +30,7 @@ LEVELS = (1_500, 12_000)  # samples on which several widths are searched before 
 PAIRS = 5e7  # of samples that a step of the search may look at, where sums cost pairs
 PAIRS_AT_LAST = 1e9  # the same for the few steps on all samples
 MANY = 20_000  # samples of one feature, from which on they are compressed for a search
+MOSTLY = 0.9  # of the samples are no copies: then a search may count the others
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
 
 
@@ -199,7 +200,8 @@ def minimize(loss: Loss) -> Array:
         return _count_neighbours(loss)
     if samples.on_a_line and _can_be_compressed(loss):
         pyramid = Pyramid.from_samples(samples.rows.points[:, 0], samples.centred, _counts(samples))
-        return scan_pyramid(pyramid, loss.criterion, loss.degree)
+        widths = scan_pyramid(pyramid, loss.criterion, loss.degree)
+        return widths if samples.counts or _alike(samples) else _refined(loss, widths)
     if samples.on_a_line:
         # From half the usual gap between neighbours to four times the whole range
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
@@ -244,14 +246,28 @@ def scan_pyramid(pyramid: Pyramid, criterion: str, degree: int) -> Array:
 
 
 def _can_be_compressed(loss: Loss) -> bool:
-    """Whether there are so many samples, each of weight 1 or a count, under the Gaussian, that it pays."""
+    """Whether there are so many samples, almost all of weight 1 or counts, under the Gaussian, that it pays."""
     weights = loss.samples.weights
-    alike = loss.samples.counts or bool((weights == weights[0]).all())
-    return alike and loss.weighing == Weighing() and len(loss.samples) >= MANY
+    few_copies = bool((weights == numpy.floor(weights)).all() and (weights == 1).mean() > MOSTLY)
+    can = loss.samples.counts or _alike(loss.samples) or few_copies
+    return can and loss.weighing == Weighing() and len(loss.samples) >= MANY
+
+
+def _alike(samples: Samples) -> bool:
+    return bool((samples.weights == samples.weights[0]).all())
 
 
 def _counts(samples: Samples) -> Array | None:
-    return samples.weights if samples.counts else None
+    return None if _alike(samples) and not samples.counts else samples.weights
+
+
+def _refined(loss: Loss, widths: Array) -> Array:
+    """By a few passes over the samples themselves: compressed ones count copies, which are left out together here."""
+    log, step = math.log(widths[0]), math.log(2) / 2
+    best = optimize.minimize_scalar(
+        lambda log: loss(numpy.exp([log])), bounds=(log - step, log + step), method="bounded", options={"maxiter": 6}
+    )
+    return round_widths(numpy.exp([best.x]))
 
 
 def _from_scratch(loss: Loss) -> Array:

@@ -150,6 +150,13 @@ def test_copies_of_rows_change_nothing(features):
     assert twice.bandwidth_.tolist() == KernelRegressor().fit(X, y).bandwidth_.tolist()
 
 
+def test_a_few_copies_among_many_samples_change_nothing():
+    X, y = curve(20_011)
+    copied = numpy.vstack([X, X[:300]]), numpy.concatenate([y, y[:300]])
+    one, other = KernelRegressor().fit(X, y), KernelRegressor().fit(*copied)
+    assert other.bandwidth_[0] == pytest.approx(one.bandwidth_[0], rel=0.02)
+
+
 # ----------------------------------------------------------------------------------------------------- other rules
 
 
