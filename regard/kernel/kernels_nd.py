@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy
@@ -15,6 +14,7 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from regard.attention.kernels import KERNELS
+from regard.kernel import local
 
 __all__ = ["ROOTS", "Embedding", "KernelND", "category_weights", "exponents", "monomials"]
 
@@ -84,17 +84,13 @@ class KernelND:
 
 def exponents(features: int, order: int) -> Indices:
     """The monomials up to a total degree, (rows, features): by degree, then (0, 0), (0, 1), … (1, 1), …"""
-    rows = [
-        [chosen.count(a) for a in range(features)]
-        for degree in range(order + 1)
-        for chosen in combinations_with_replacement(range(features), degree)
-    ]
+    rows = [[factors.count(a) for a in range(features)] for factors in local.monomials(features, order)]
     return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), features)
 
 
 def monomials(features: int, order: int) -> tuple[Indices, Indices]:
     """The same as products: row r is row parents[r] times feature[r]; row 0 is 1."""
-    chosen = [c for degree in range(order + 1) for c in combinations_with_replacement(range(features), degree)]
+    chosen = local.monomials(features, order)
     row = {c: r for r, c in enumerate(chosen)}
     parents = numpy.array([0, *(row[c[:-1]] for c in chosen[1:])], dtype=numpy.int64)
     return parents, numpy.array([-1, *(c[-1] for c in chosen[1:])], dtype=numpy.int64)
