@@ -18,7 +18,7 @@ from typing import Any
 from regard.errors import RegardError
 
 __all__ = [
-    *("EMBEDDED", "TASKS", "ImagesOptions", "LanguageOptions", "OptionError", "Options", "TextOptions"),
+    *("BEAM_SIZE", "EMBEDDED", "TASKS", "ImagesOptions", "LanguageOptions", "OptionError", "Options", "TextOptions"),
     *("TranslateOptions", "kind_of", "read_yaml", "resolve"),
 ]
 
@@ -48,6 +48,7 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+BEAM_SIZE = 5  # of translations on the command line and of tests; evaluations on the way are greedy
 TOKENIZERS = ("bpe", "character", "word")
 SCORES = ("additive", "bilinear", "cosine", "dot", "gaussian")
 
