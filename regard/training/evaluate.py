@@ -18,10 +18,13 @@ from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
 from regard.training.folder import has_run, read_options
-from regard.training.options import BEAM_SIZE
+from regard.training.options import TranslateOptions
+from regard.training.processes import World
 from regard.training.task import TaskError, Tokenizers
 
 __all__ = ["evaluate"]
+
+BEAM_SIZE: int = TranslateOptions.beam_size
 
 
 def evaluate(
@@ -74,7 +77,7 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
     if isinstance(model, Translator):
         return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", BEAM_SIZE))
-    metrics: dict[str, Any] = task.evaluate(model, "test")
+    metrics: dict[str, Any] = task.evaluate(model, "test", World())
     return metrics
 
 
