@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "format_metrics", "open_report"]
 
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
@@ -64,17 +65,17 @@ def open_report(unit: str, *, quiet: bool) -> Iterator[Report | None]:
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
-    """Metrics in a line."""
-    texts = [
-        f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in metrics.items() if name != "signature"
-    ]
-    return " · ".join(texts).replace("bleu", "BLEU")
+    """The metrics that are numbers, in a line."""
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    return " · ".join(
+        f"{NAMES.get(name, name.replace('_', ' '))} {_number(name, value)}" for name, value in numbers.items()
+    )
 
 
 def _number(name: str, value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.1f}" if name == "bleu" else f"{value:.1%}" if name == "accuracy" else f"{value:.3f}"
+    return f"{value:.1f}" if name in ("bleu", "chrf") else f"{value:.1%}" if name == "accuracy" else f"{value:.3f}"
 
 
 def _clock(seconds: float) -> str:
