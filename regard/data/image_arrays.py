@@ -34,7 +34,7 @@ from regard.data.image_parts import (
     times,
 )
 
-__all__ = ["IdxImages", "NpzImages", "idx_file"]
+__all__ = ["IdxImages", "NpzImages", "fit_all", "idx_file"]
 
 Array = NDArray[Any]
 MAX_CLASSES = 1 << 16
@@ -77,14 +77,14 @@ class ArrayImages(ImagePart):
         for images in self.rows(max(1, BLOCK_BYTES // math.prod(self.shape[1:]))):
             labels = self.labels[start : start + len(images)]
             start += len(images)
-            yield Block(_fit_all(images.reshape(-1, *self.shape[1:]), shape[1:]), labels, [])
+            yield Block(fit_all(images.reshape(-1, *self.shape[1:]), shape[1:]), labels, [])
 
     @abstractmethod
     def rows(self, count: int) -> Iterator[Array]:
         """All images, `count` at a time."""
 
 
-def _fit_all(images: Array, size: tuple[int, ...]) -> Pixels:
+def fit_all(images: Array, size: tuple[int, ...]) -> Pixels:
     """Pixels (n, channels, *size) of images (n, height, width, channels)."""
     from PIL import Image
 

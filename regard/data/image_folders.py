@@ -1,4 +1,4 @@
-"""Images in a folder for each class: looked through once for what their headers claim, then decoded, by several threads.
+"""Images in a folder for each class: looked through for what their headers claim, then decoded, by several threads.
 
 Pillow lets other threads run while it decodes. A few images are in memory at a time, and the file names of one class.
 """
@@ -21,7 +21,8 @@ import numpy
 
 from regard.data.image_files import ImageError, Pixels, decode, peek, silent
 from regard.data.image_parts import BLOCK_BYTES, Block, ImagePart, Names, Refuse, Shapes, check_names
-from regard.data.store import StoreWriter, prepared
+from regard.data.progress import advance
+from regard.data.store import prepared
 from regard.files import digest
 
 __all__ = ["FolderImages", "folders"]
@@ -42,6 +43,15 @@ class File:
     label: int
     name: str  # with that of its folder
     path: Path
+
+
+@dataclass(frozen=True)
+class State:
+    """What the file system says about files: their names, sizes and times as a SHA-256, the last change, how many."""
+
+    digest: str
+    newest: float  # seconds
+    count: int
 
 
 class FolderImages(ImagePart):
@@ -89,17 +99,18 @@ class FolderImages(ImagePart):
     @cached_property
     def _scanned(self) -> dict[str, Any]:
         """What `_scan` found, now or when the files were as they are."""
-        state, newest = self._state()
-        if newest + SETTLED > time.time():
-            return self._scan()
-        return prepared({"folder of images": state}, lambda _: self._scan()).facts
+        state = self._state()
+        if state.newest + SETTLED > time.time():
+            return self._scan(state.count)
+        return prepared({"folder of images": state.digest}, lambda _: self._scan(state.count)).facts
 
-    def _scan(self) -> dict[str, Any]:
-        """What the headers claim, and the digest of the names and contents of all files."""
+    def _scan(self, count: int) -> dict[str, Any]:
+        """What the headers claim, and the digest of the names and contents of all files, of which there are `count`."""
         total, channels, edges, broken = hashlib.sha256(), 1, Counter[int](), ""
         sizes: list[tuple[int, int]] = []  # the first one, and one that differs
         with silent():
-            for file, (content, header) in in_threads(_look, self.files()):
+            for number, (file, (content, header)) in enumerate(in_threads(_look, self.files()), 1):
+                advance("looking through pictures", number, count)
                 total.update(f"{file.name}\0{content}\0".encode(errors="surrogateescape"))
                 if isinstance(header, ImageError):
                     broken = broken or str(header)
@@ -115,10 +126,11 @@ class FolderImages(ImagePart):
             "digest": total.hexdigest(),
         }
 
-    def _state(self) -> tuple[str, float]:
-        """What the file system says about all files, as a SHA-256, and when the last one of them changed."""
-        total, newest = hashlib.sha256(f"{self.path.resolve()}\0".encode(errors="surrogateescape")), 0.0
+    def _state(self) -> State:
+        """What the file system says about all files."""
+        total, newest, count = hashlib.sha256(f"{self.path.resolve()}\0".encode(errors="surrogateescape")), 0.0, 0
         for file in self.files():
+            count += 1
             try:
                 about = file.path.stat()
             except OSError as error:  # a link that leads nowhere: it is refused when it is decoded
@@ -127,7 +139,7 @@ class FolderImages(ImagePart):
             times = f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
             total.update(f"{file.name}\0{times}\0".encode(errors="surrogateescape"))
             newest = max(newest, about.st_mtime, about.st_ctime)
-        return total.hexdigest(), newest
+        return State(total.hexdigest(), newest, count)
 
 
 def folders(path: Path) -> list[Path]:

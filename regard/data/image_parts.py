@@ -1,4 +1,4 @@
-"""What sets of images have in common before they are decoded: names of classes, what headers claim, blocks of pixels."""
+"""What sets of images have in common: names of classes, what headers claim, pixels a block at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from regard.data.image_files import ImageError, Pixels
 
-__all__ = ["MAX_BYTES", "Block", "ImagePart", "Names", "Refuse", "Shapes", "check_bytes", "check_names", "listed", "times"]
+__all__ = [
+    "MAX_BYTES",
+    "Block",
+    "ImagePart",
+    "Names",
+    "Refuse",
+    "Shapes",
+    "check_bytes",
+    "check_names",
+    "listed",
+    "times",
+]
 
 MAX_BYTES = 4_000_000_000  # that a file may claim, or 16 times what it has: bombs claim a thousand times as much
 RATIO = 16

@@ -65,7 +65,7 @@ class ImageSet:
         return shape
 
     def _check_test(self, shape: tuple[int, int, int], *, scaled: bool) -> None:
-        """A test part has to fit, as far as it is not made to: pictures in files are decoded in any number of channels."""
+        """A test part has to fit, as far as it is not made to: of files, all are decoded with as many channels."""
         if self.test is None:
             return
         got = self.test.shapes
