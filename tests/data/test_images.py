@@ -126,7 +126,9 @@ def test_pictures_of_several_sizes_need_a_size(tmp_path, grey, labels):
     write_folders(tmp_path, grey, labels)
     Image.fromarray(grey[0].T.copy()).save(tmp_path / "dog" / "turned.png")
     Image.fromarray(grey[0, :3]).save(tmp_path / "dog" / "wide.png")
-    with pytest.raises(ImageError, match="have several sizes, such as 7×5 and 5×7: pass --image-size.* --image-size 5"):
+    with pytest.raises(
+        ImageError, match=r"have several sizes, such as 7×5 and 5×7: pass --image-size.* --image-size 5"
+    ):
         read_images(tmp_path)
     assert read_images(tmp_path, size=13).train.pixels.shape == (13, 1, 13, 13)
     with pytest.raises(ImageError, match="--image-size: expected 1 or more, got 0"):
