@@ -65,12 +65,17 @@ class FolderImages(ImagePart):
 
     def files(self) -> Iterator[File]:
         """All files, sorted by class and name."""
+        for label, name in self._names():
+            yield File(label, name, self.path / name)
+
+    def _names(self) -> Iterator[tuple[int, str]]:
+        """The class of each file, and its name with that of its folder."""
         for label, name in enumerate(self.names):
             files = _visible(self.path / name)
             if not files:
                 raise ImageError(f"{self.path / name}: no pictures of this class: add some or delete the folder")
             for file in files:
-                yield File(label, f"{name}/{file.name}", file)
+                yield label, f"{name}/{file}"
 
     @property
     def shapes(self) -> Shapes:
@@ -111,7 +116,7 @@ class FolderImages(ImagePart):
         with silent():
             for number, (file, (content, header)) in enumerate(in_threads(_look, self.files()), 1):
                 advance("looking through pictures", number, count)
-                total.update(f"{file.name}\0{content}\0".encode(errors="surrogateescape"))
+                total.update(f"{file.name}\0{content}\0".encode(errors="surrogatepass"))
                 if isinstance(header, ImageError):
                     broken = broken or str(header)
                     continue
@@ -128,31 +133,32 @@ class FolderImages(ImagePart):
 
     def _state(self) -> State:
         """What the file system says about all files."""
-        total, newest, count = hashlib.sha256(f"{self.path.resolve()}\0".encode(errors="surrogateescape")), 0.0, 0
-        for file in self.files():
+        home = os.path.realpath(self.path)
+        total, newest, count = hashlib.sha256(f"{home}\0".encode(errors="surrogatepass")), 0.0, 0
+        for _, name in self._names():
             count += 1
             try:
-                about = file.path.stat()
+                about = os.stat(f"{home}/{name}")  # a Path for each of a million files would take seconds
             except OSError as error:  # a link that leads nowhere: it is refused when it is decoded
-                total.update(f"{file.name}\0{error.errno}\0".encode(errors="surrogateescape"))
+                total.update(f"{name}\0{error.errno}\0".encode(errors="surrogatepass"))
                 continue
             times = f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
-            total.update(f"{file.name}\0{times}\0".encode(errors="surrogateescape"))
+            total.update(f"{name}\0{times}\0".encode(errors="surrogatepass"))
             newest = max(newest, about.st_mtime, about.st_ctime)
         return State(total.hexdigest(), newest, count)
 
 
 def folders(path: Path) -> list[Path]:
     """The folders in a folder, sorted."""
-    return [folder for folder in _visible(path) if folder.is_dir()]
+    return [path / name for name in _visible(path) if (path / name).is_dir()]
 
 
-def _visible(folder: Path) -> list[Path]:
+def _visible(folder: Path) -> list[str]:
+    """The names of what is in a folder and not hidden, sorted."""
     try:
-        names = sorted(name for name in os.listdir(folder) if name[0] != "." and name.lower() not in HIDDEN)
+        return sorted(name for name in os.listdir(folder) if name[0] != "." and name.lower() not in HIDDEN)
     except OSError as error:
         raise ImageError(f"{folder}: {error.strerror or error}") from error
-    return [folder / name for name in names]
 
 
 def _look(file: File) -> tuple[str, Header | ImageError]:
