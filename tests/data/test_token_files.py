@@ -1,5 +1,6 @@
 """Encoding in parallel gives what encoding each text gives; a tokenizer is trained once, on a sample."""
 
+import os
 import threading
 
 import numpy
@@ -20,8 +21,10 @@ def home(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["bpe", "character", "word"])
 @pytest.mark.parametrize("add_special_tokens", [False, True])
-def test_ids_are_those_of_each_text_by_itself(kind, add_special_tokens):
-    tokenizer = train_tokenizer(TEXTS, kind, 500)
+@pytest.mark.parametrize(("sentences", "processors"), [(True, 2), (False, 2), (False, 7)])
+def test_ids_are_those_of_each_text_by_itself(kind, add_special_tokens, sentences, processors, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)), raising=False)
+    tokenizer = train_tokenizer(TEXTS, kind, 500, sentences=sentences)
     texts = ["", "é 三 🙂", *TEXTS]
     blocks = [texts[start : start + 5] for start in range(0, len(texts), 5)]
     encoded = list(encode_blocks(tokenizer, iter(blocks), add_special_tokens=add_special_tokens))
