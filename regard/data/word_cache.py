@@ -1,11 +1,9 @@
 """Ids of words that were met before: most words of a text were, and looking them up is many times faster than encoding.
 
-Byte pairs are merged within pretokens, which the tokenizer cuts out of the text from left to right. A space that is not
-followed by white space always begins a pretoken, and no pretoken before it depends on what follows. So
-
-    encode("the cat sat") = encode("the") + encode(" cat") + encode(" sat")
-
-and each of these is encoded once. `is_separable` says for which tokenizers this holds.
+Byte pairs are merged within pretokens, which the tokenizer cuts out of the text from left to right. Each is encoded
+once. In lines of ASCII they are found by the tokenizer's own pattern. What is a letter beyond ASCII differs from library
+to library; but everywhere a space that is not followed by white space begins a pretoken, a line end with no white space
+beside it is one, and no pretoken before them depends on what follows. So other lines are cut there and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,13 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["WordCache", "is_separable"]
 
-WORDS = 1 << 18  # that are remembered; then all are forgotten
+WORDS = 1 << 17  # of one generation
 LONG = 40  # characters: longer words seldom come again
-SPACE = re.compile(r" (?=\S)")
+SPACE, LINE_END = re.compile(r" (?=\S)"), re.compile(r"(?<=\S)\n(?=\S)")
+# GPT-2's pattern, for ASCII: contractions, letters, digits, other signs, white space.
+PRETOKENS = re.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\t-\r A-Za-z0-9]+|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
+)
 
 
 class WordCache(dict[str, bytes]):
-    """From a word, without the space before it, to the bytes of its ids.
+    """Encodes texts as its tokenizer does, without special tokens around them: from words to the bytes of their ids.
+
+    When there are WORDS of them they become the older generation: what is met again is taken from it, the rest is
+    forgotten with it.
 
     tokenizer: one that `is_separable`.
     """
@@ -36,27 +41,39 @@ class WordCache(dict[str, bytes]):
     def __init__(self, tokenizer: Tokenizer, dtype: type[numpy.unsignedinteger[Any]]) -> None:
         super().__init__()
         self.tokenizer, self.dtype = tokenizer, dtype
+        self.older: dict[str, bytes] = {}
         tokens = [re.escape(token.content) for token in tokenizer.get_added_tokens_decoder().values()]
         self.added_tokens = re.compile("|".join(tokens) or "(?!)")
 
     def encode(self, text: str) -> NDArray[Any]:
-        """The ids of a text, without special tokens around it."""
+        """The ids of a text."""
         if self.added_tokens.search(text):  # what is before such a token is cut as if the text ended there
-            return numpy.frombuffer(self._ids(text), self.dtype)
-        first, *words = SPACE.split(text)
-        return numpy.frombuffer(self._ids(first) + b"".join(map(self.__getitem__, words)), self.dtype)
+            ids = self[text]
+        elif text.isascii():
+            ids = self._line(text)
+        else:
+            ids = self["\n"].join(map(self._line, LINE_END.split(text)))
+        return numpy.frombuffer(ids, self.dtype)
+
+    def _line(self, text: str) -> bytes:
+        if text.isascii():
+            words = PRETOKENS.findall(text)
+        else:
+            first, *others = SPACE.split(text)
+            words = [first, *(f" {word}" for word in others)]
+        return b"".join(map(self.__getitem__, words))
 
     def __missing__(self, word: str) -> bytes:
-        ids = self._ids(" " + word)
+        ids = self.older.get(word)
+        if ids is None:
+            (encoding,) = self.tokenizer.encode_batch_fast([word], add_special_tokens=False)
+            ids = numpy.array(encoding.ids, dtype=self.dtype).tobytes()
         if len(word) <= LONG:
             if len(self) >= WORDS:
+                self.older = dict(self)
                 self.clear()
             self[word] = ids
         return ids
-
-    def _ids(self, text: str) -> bytes:
-        (encoding,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        return numpy.array(encoding.ids, dtype=self.dtype).tobytes()
 
 
 def is_separable(tokenizer: Tokenizer) -> bool:
