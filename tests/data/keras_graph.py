@@ -15,11 +15,13 @@ def read(description, shards):
     arrays = {}
     for group in model["weightsManifest"]:
         content = b"".join(shards[path] for path in group["paths"])
+        start = 0
         for entry in group["weights"]:
-            size = 4 * int(numpy.prod(entry["shape"]))
-            array = numpy.frombuffer(content[:size], numpy.float32).reshape(entry["shape"])
-            arrays[entry["name"]], content = torch.from_numpy(array.copy()), content[size:]
-        assert not content
+            count = int(numpy.prod(entry["shape"]))
+            array = numpy.frombuffer(content, numpy.float32, count, start).reshape(entry["shape"])
+            arrays[entry["name"]] = torch.from_numpy(array.copy())
+            start += array.nbytes
+        assert start == len(content)
     return model["modelTopology"]["model_config"]["config"]["layers"], arrays
 
 

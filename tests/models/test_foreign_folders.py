@@ -92,6 +92,16 @@ def test_a_config_that_is_a_folder(bert):
     refused(bert, "config.json")
 
 
+def test_a_bert_without_the_files_of_a_sentence_encoder_is_read_as_sentence_transformers_reads_it(bert):
+    from sentence_transformers import SentenceTransformer
+    from transformers import PreTrainedTokenizerFast
+
+    PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<padding>").save_pretrained(bert)
+    texts = ["the cat", "mat"]
+    theirs = SentenceTransformer(str(bert), device="cpu").encode(texts, show_progress_bar=False)
+    torch.testing.assert_close(load(bert).embed(texts), torch.from_numpy(theirs), atol=1e-5, rtol=0)
+
+
 def test_steps_of_a_sentence_encoder_that_are_not_supported(bert):
     (bert / "1_Pooling").mkdir()
     (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
