@@ -64,6 +64,16 @@ def test_frozen_batch_norm_keeps_its_statistics(tmp_path):
         assert torch.equal(tensor, after[name]) == name.startswith(("stem.", "blocks.0.")), name
 
 
+def test_a_resnet_reads_files_in_the_size_of_the_images_that_it_learned_from_last(tmp_path):
+    pictures = tiny.make("images", tmp_path)
+    shared = {name: value for name, value in tiny.options("images").items() if name in (*tiny.PACE, "batch")}
+    first = regard.ResNet((1, 1), 5, width=4, stem="cifar", channels=1, image_size=53)
+    first.save(tmp_path / "first")
+    regard.train("images", pictures, out=tmp_path / "second", **shared, init_from=str(tmp_path / "first"))
+    model = regard.load(tmp_path / "second")
+    assert model.config["image_size"] == [8, 8]
+
+
 def test_without_a_step_everything_that_fits_is_kept(tmp_path):
     texts = tiny.make("text", tmp_path)
     regard.train("text", texts, out=tmp_path / "first", **tiny.options("text"))
