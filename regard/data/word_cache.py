@@ -1,8 +1,8 @@
 """Ids of words that were met before: most words of a text were, and looking them up is many times faster than encoding.
 
 Byte pairs are merged within pretokens, which the tokenizer cuts out of the text from left to right. Each is encoded
-once. In lines of ASCII they are found by the tokenizer's own pattern. What is a letter beyond ASCII differs from library
-to library; but everywhere a space that is not followed by white space begins a pretoken, a line end with no white space
+once. In lines of ASCII they are found by the tokenizer's own pattern. What is a letter beyond ASCII differs between
+libraries; but everywhere a space that is not followed by white space begins a pretoken, a line end with no white space
 beside it is one, and no pretoken before them depends on what follows. So other lines are cut there and nowhere else.
 """
 
