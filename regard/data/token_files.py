@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from regard.data.store import prepared_folder
 from regard.data.tokens import train_tokenizer
+from regard.data.word_cache import WordCache, is_separable
 from regard.files import write
 
 if TYPE_CHECKING:
@@ -42,8 +43,14 @@ def encode_blocks(
 ) -> Iterator[list[Ids]]:
     """The ids of each text of each block, in order; a few blocks are in memory at a time."""
     dtype = ids_dtype(tokenizer.get_vocab_size())
+    # Words are looked up by one thread at a time, in a fifth of the time that it takes to encode them.
+    cache = (
+        WordCache(tokenizer, dtype) if _threads() < 5 and not add_special_tokens and is_separable(tokenizer) else None
+    )
 
     def encode(texts: Sequence[str]) -> list[Ids]:
+        if cache is not None:
+            return [cache.encode(text) for text in texts]
         encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         return [numpy.array(encoding.ids, dtype=dtype) for encoding in encodings]
 
@@ -98,10 +105,14 @@ def _in_thread(work: Callable[[], Result]) -> Result:
     return next(_map_in_threads(lambda _: work(), [None]))
 
 
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _map_in_threads(work: Callable[[Any], Result], items: Iterable[Any]) -> Iterator[Result]:
     """The results in the order of the items, of which at most two for each thread are in memory."""
     tasks: SimpleQueue[tuple[Any, Future[Result]] | None] = SimpleQueue()
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = _threads()
 
     def run() -> None:
         while (task := tasks.get()) is not None:
