@@ -120,10 +120,11 @@ def _train(
         if world.is_first:
             if checkpoint is not None:
                 checkpoints.remove_after(folder / CHECKPOINTS, checkpoint.step)
+            loggers = open_loggers(options, folder, state.step)
             if not has_run(folder):
                 save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
             write_options(folder, name, options)
-            log = stack.enter_context(Log(folder, state.step, open_loggers(options, folder, state.step)))
+            log = stack.enter_context(Log(folder, state.step, loggers))
             if log.missing and report is not None:
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
         run = Run(task, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)
