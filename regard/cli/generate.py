@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from regard.cli.options import input_lines, load_as, model_and_inputs
+from regard.cli.options import input_lines, load_as, model_and_inputs, notes_on_stderr
 
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
@@ -28,17 +29,32 @@ def command(
     from regard.models.language_model import LanguageModel
 
     writer = load_as(model, LanguageModel, "writes: train one with `regard train language`")
+    _refuse_ignored(sampling["temperature"])
     choice = Sampling(**sampling)
-    for prompt in input_lines(inputs):
+    for number, prompt in input_lines(inputs):
         text = ""
-        if not as_json:
-            print(prompt, end="", flush=True)
-        for piece in writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=choice):
+        if inputs or prompt.strip():  # a blank line of stdin stays one
+            pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=choice)
+            with notes_on_stderr():
+                text = next(pieces, "")
             if not as_json:
-                print(piece, end="", flush=True)
-            text += piece
-        print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) if as_json else "", flush=True)
+                print(prompt + text, end="", flush=True)
+            for piece in pieces:
+                if not as_json:
+                    print(piece, end="", flush=True)
+                text += piece
+        record = {"line": number, "prompt": prompt, "text": text}
+        print(json.dumps(record, ensure_ascii=False) if as_json else "", flush=True)
         if show and (prompt + text).strip():
             from regard.view.look import look, print_attention
 
             print_attention(look(writer, prompt + text), file=sys.stderr)
+
+
+def _refuse_ignored(temperature: float) -> None:
+    """Refuse what would change nothing."""
+    given = click.get_current_context().get_parameter_source
+    for name in ("top_k", "top_p", "seed"):
+        if temperature == 0 and given(name) is ParameterSource.COMMANDLINE:
+            flag = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{flag}: means nothing at temperature 0; give --temperature as well")

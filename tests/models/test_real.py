@@ -17,6 +17,7 @@ def required(there: bool, what: str) -> None:
     assert there, f"{what} is not installed"
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::regard.models.texts.CutWarning")  # one of the texts is cut
 TEXTS = [
     "The cat is on the mat.",
     "Ein Satz auf Deutsch, mit Umlauten: Äpfel und Öl.",
