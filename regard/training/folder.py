@@ -133,12 +133,14 @@ class Log:
                 if isinstance(value, float) and name != "seconds":
                     self.events.add_scalar(name, value, record["step"])
 
-    def flush(self) -> None:
-        """Write the lines that were added."""
+    def flush(self, *, sync: bool = False) -> None:
+        """Write the lines that were added; sync=True: force them to disk, where they survive a power cut."""
         if self.buffer:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(self.buffer))
             self.buffer.clear()
+        if sync:
+            files.sync(self.path)
 
     def __enter__(self) -> Log:
         return self

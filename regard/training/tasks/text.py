@@ -19,7 +19,9 @@ from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model
 from regard.models.texts import CutWarning, encode_with_warning, padded
+from regard.training.defaults import complete
 from regard.training.options import TextOptions
+from regard.training.processes import World
 from regard.training.task import (
     Batch,
     Goal,
@@ -46,14 +48,15 @@ class TextTask(Task):
     options: TextOptions
     goal: ClassVar[Goal] = Goal("accuracy", higher_is_better=True)
 
-    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+    def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
+        rows = rows[share]
         ids, lengths = padded([self.train[row] for row in rows])
         return Batch((ids, lengths), self.classes[list(rows)], lengths)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model.class_logits(*batch.inputs), batch.targets, self.options.label_smoothing)
 
-    def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
+    def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CutWarning)  # max_length says so, and so do the notes
             return evaluate(model, self.parts.validation if part == "validation" else self.parts.test)
@@ -83,6 +86,7 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     train = balanced_subset(parts.train, options.examples, lambda example: example.label)
     labels = class_names([example.label for example in examples], [example.label for example in train], options.data)
     texts = [example.text for example in train]
+    options = complete(options, examples=len(train), text_bytes=sum(map(len, texts)))
     model = _build_model(options, texts, labels, tokenizers)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CutWarning)
