@@ -118,8 +118,15 @@ def _build_model(options: TextOptions, texts: list[str], labels: list[str], toke
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size)
     torch.manual_seed(options.seed)
-    model = Encoder(
-        tokenizer.get_vocab_size(),
+    model = new_model(options, tokenizer.get_vocab_size(), labels)
+    model.tokenizer = tokenizer
+    return model
+
+
+def new_model(options: TextOptions, vocab_size: int, labels: list[str]) -> Encoder:
+    """The model that complete options describe, untrained."""
+    return Encoder(
+        vocab_size,
         options.size,
         options.layers,
         options.heads,
@@ -129,5 +136,3 @@ def _build_model(options: TextOptions, texts: list[str], labels: list[str], toke
         classes=len(labels),
         labels=labels,
     )
-    model.tokenizer = tokenizer
-    return model
