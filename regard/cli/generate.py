@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from regard.cli.options import input_lines, load_as, model_and_inputs, notes_on_stderr
+from regard.cli.options import input_lines, load_as, model_and_inputs, notes_on_stderr, refuse_ignored
 
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
@@ -25,11 +24,12 @@ def command(
     model: Path, inputs: Sequence[str], show: bool, as_json: bool, max_new_tokens: int, **sampling: Any
 ) -> None:
     """Let a language model continue prompts, or the lines of stdin."""
+    if sampling["temperature"] == 0:
+        refuse_ignored(("top_k", "top_p", "seed"), "at temperature 0, which takes the likeliest token")
     from regard.models.generation import Sampling
     from regard.models.language_model import LanguageModel
 
     writer = load_as(model, LanguageModel, "writes: train one with `regard train language`")
-    _refuse_ignored(sampling["temperature"])
     choice = Sampling(**sampling)
     for number, prompt in input_lines(inputs):
         text = ""
@@ -49,12 +49,3 @@ def command(
             from regard.view.look import look, print_attention
 
             print_attention(look(writer, prompt + text), file=sys.stderr)
-
-
-def _refuse_ignored(temperature: float) -> None:
-    """Refuse what would change nothing."""
-    given = click.get_current_context().get_parameter_source
-    for name in ("top_k", "top_p", "seed"):
-        if temperature == 0 and given(name) is ParameterSource.COMMANDLINE:
-            flag = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{flag}: means nothing at temperature 0; give --temperature as well")

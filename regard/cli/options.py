@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from regard.models.model import Model
 
-__all__ = ["PATH", "input_batches", "input_lines", "json_flag", "load_as", "model_and_inputs", "notes_on_stderr"]
+__all__ = [
+    "PATH",
+    "input_batches",
+    "input_lines",
+    "json_flag",
+    "load_as",
+    "model_and_inputs",
+    "notes_on_stderr",
+    "refuse_ignored",
+]
 
 PATH = click.Path(path_type=Path)
 BATCH = 64  # lines of stdin that are read before the model runs on them
@@ -49,6 +59,15 @@ def load_as(folder: Path, kind: type[AnyModel], purpose: str) -> AnyModel:
     if not isinstance(model, kind):
         raise click.UsageError(f"{folder}: expected a model that {purpose}; got a {type(model).__name__}")
     return model
+
+
+def refuse_ignored(names: Collection[str], where: str) -> None:
+    """Refuse those of these parameters that were given; `where` says in what case they mean nothing."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]}: means nothing {where}")
 
 
 @contextmanager
