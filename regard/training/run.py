@@ -34,6 +34,7 @@ from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
 from regard.training.processes import World, join
 from regard.training.report import open_report
+from regard.training.shapes import check_shapes
 from regard.training.signals import Signals
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import prepare
@@ -85,6 +86,7 @@ def train(
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and was_launched_by(folder, launch):
         resume = True  # torchrun starts the same command again when one of its processes has died
     chosen = _options(task, given, folder, resume=resume)
+    check_shapes(chosen)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     else:  # the number of threads changes the last bits of results, so a run keeps it
