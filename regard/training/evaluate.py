@@ -80,7 +80,7 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     return metrics
 
 
-def _images(folder: Path, model: ImageClassifier, data: Path) -> StoredImages:
+def _images(folder: Path, model: ImageClassifier, data: Path, on_error: str = "stop") -> StoredImages:
     """The images of other data, for the test if files say which, in the size that the model reads or was trained on."""
     images, size = find_images(data), model.config.get("image_size")
     if size is None:  # a ResNet reads any size
@@ -92,7 +92,7 @@ def _images(folder: Path, model: ImageClassifier, data: Path) -> StoredImages:
         height, width = (size, size) if isinstance(size, int) else size
         shape = (model.config["channels"], height, width)
     store = store_images(images, shape)
-    skipped_images(store, "stop")
+    skipped_images(store, on_error)
     return stored_part(store, "train" if images.test is None else "test")
 
 
