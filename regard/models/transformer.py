@@ -78,11 +78,11 @@ class Transformer(Translator):
     source_vocab_size · target_vocab_size · size: of the vectors · layers · heads · ffn_size: of the feed-forward nets,
     4 · size unless given · decoder_layers, decoder_heads, decoder_ffn_size: as the encoder's unless given ·
     max_positions: positions that it can read · positions: learned, none, sinusoidal or sinusoidal_halves · score: dot,
-    additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · epsilon: of the
-    norms · pre_norm: norms before the parts of a block, not after · dropout · share_embeddings: one embedding for
-    source and target · tie_embeddings: the target's embedding is also the output layer · scale_embeddings: by √size ·
-    output_bias: of the logits · bos: id of the token that begins a target · eos: of the one that ends it · forbidden:
-    ids that are never generated.
+    additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or, gated, swiglu, geglu,
+    geglu_tanh · epsilon: of the norms · pre_norm: norms before the parts of a block, not after · dropout ·
+    share_embeddings: one embedding for source and target · tie_embeddings: the target's embedding is also the output
+    layer · scale_embeddings: by √size · output_bias: of the logits · bos: id of the token that begins a target · eos:
+    of the one that ends it · forbidden: ids that are never generated.
 
     >>> import regard, torch
     >>> model = regard.Transformer(source_vocab_size=31, target_vocab_size=37, size=16, layers=2, heads=4)

@@ -8,9 +8,10 @@ from torch import nn
 
 from regard import attend, causal, keep, lengths, segments
 from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Recurrent, SequenceInfo
-from regard.models.block import ACTIVATIONS, RMSNorm
+from regard.models.block import ACTIVATIONS, GATED
 from regard.models.decode_kernels import FEW, LARGE, Linear
 from regard.models.multihead import SCORES
+from regard.models.norms import RMSNorm
 from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary_table, sinusoidal
 
 BATCH, N, M = 3, 7, 11
@@ -163,14 +164,14 @@ def test_learned_positions_end():
 # --------------------------------------------------------------------------------------- feed-forward, norms, few rows
 
 
-@pytest.mark.parametrize("activation", [*ACTIVATIONS, "swiglu"])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATED])
 @pytest.mark.parametrize("bias", [True, False])
 def test_feed_forward(activation, bias):
     layer, rows = FeedForward(12, 19, activation, bias=bias), torch.randn(BATCH, N, 12)
     inner = rows @ layer.in_proj.weight.T + (layer.in_proj.bias if bias else 0)
-    if activation == "swiglu":
-        gate, rest = inner[..., :19], inner[..., 19:]
-        inner = gate * torch.sigmoid(gate) * rest
+    if activation in GATED:
+        plain = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}[activation]
+        inner = ACTIVATIONS[plain](inner[..., :19]) * inner[..., 19:]
     else:
         inner = ACTIVATIONS[activation](inner)
     expected = inner @ layer.out_proj.weight.T + (layer.out_proj.bias if bias else 0)
