@@ -59,8 +59,9 @@ class Rule:
 
     def join(self, parts: list[Tensor]) -> Tensor:
         """The tensor, from its parts."""
-        parts = [part.t() if self.transposed else part[self.skipped :] for part in parts]
-        return torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+        parts = [part.t() if self.transposed else part for part in parts]
+        tensor = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+        return tensor[self.skipped :].contiguous() if self.skipped else tensor
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """The way back; there is none for rows that were skipped."""

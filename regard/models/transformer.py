@@ -81,8 +81,8 @@ class Transformer(Translator):
     additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or, gated, swiglu, geglu,
     geglu_tanh · epsilon: of the norms · pre_norm: norms before the parts of a block, not after · dropout ·
     share_embeddings: one embedding for source and target · tie_embeddings: the target's embedding is also the output
-    layer · scale_embeddings: by √size · output_bias: of the logits · bos: id of the token that begins a target · eos:
-    of the one that ends it · forbidden: ids that are never generated.
+    layer · scale_embeddings: by √size · output_bias: of the logits · bos: id of the token that begins a target, which
+    `generate` needs · eos: of the one that ends it · forbidden: ids that are never generated.
 
     >>> import regard, torch
     >>> model = regard.Transformer(source_vocab_size=31, target_vocab_size=37, size=16, layers=2, heads=4)
@@ -114,8 +114,8 @@ class Transformer(Translator):
         tie_embeddings: bool = True,
         scale_embeddings: bool = True,
         output_bias: bool = False,
-        bos: int = 1,
-        eos: int = 2,
+        bos: int | None = 1,
+        eos: int | None = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
         super().__init__(locals())

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.models import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
+from regard.models.huggingface import ARCHITECTURES
 from tests.models import hugging
 from tests.models.cases import edit, refused, shaken, word_tokenizer
 
@@ -71,6 +72,26 @@ def test_a_config_of_gpt2_that_does_not_fit(gpt2, changes, message):
 def test_a_config_of_bert_that_does_not_fit(bert, changes, message):
     edit(bert / "config.json", **changes)
     refused(bert, message)
+
+
+@pytest.mark.parametrize(("ids", "expected"), [(-1, None), (31, None), ([99, 30, 7], 30), ([], None), (30, 30)])
+def test_marks_are_in_the_vocabulary(gpt2, ids, expected):
+    edit(gpt2 / "config.json", bos_token_id=ids, eos_token_id=ids)
+    assert [load(gpt2).config[name] for name in ("bos", "eos")] == [expected, expected]
+
+
+def test_marks_of_a_translator_are_in_the_vocabulary(tmp_path):
+    hugging.marian("plain").save_pretrained(tmp_path)
+    edit(tmp_path / "config.json", decoder_start_token_id=58_100, eos_token_id=-1, pad_token_id=58_100)
+    model = load(tmp_path)
+    assert [model.config[name] for name in ("bos", "eos", "forbidden")] == [None, None, []]
+    with pytest.raises(ValueError, match="bos"):
+        model.generate(torch.randint(31, (3, 13)))
+
+
+def test_the_families_that_are_read_are_named(gpt2):
+    edit(gpt2 / "config.json", model_type="gpt5")
+    refused(gpt2, "gpt5 … only " + ", ".join(ARCHITECTURES))
 
 
 @pytest.mark.parametrize("kind", ["llama3", "linear"])
@@ -191,7 +212,9 @@ def test_an_oversized_header(gpt2):
 # -------------------------------------------------------------------------------------------------------------- exports
 
 
-@pytest.mark.parametrize("make", [lambda: Encoder(31, 24, 1, 4), lambda: ResNet([1], 5), lambda: Seq2Seq(31, 29)])
+@pytest.mark.parametrize(
+    "make", [lambda: Encoder(31, 24, 1, 4, epsilon=1e-5), lambda: ResNet([1], 5), lambda: Seq2Seq(31, 29)]
+)
 def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
     with pytest.raises(FolderError, match=r"transformers|Hugging Face"):
         make().export(tmp_path)
