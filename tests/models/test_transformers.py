@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard import capture
 from tests.models import hugging
 
 LENGTHS = torch.tensor([13, 1, 7, 3, 12])
@@ -79,6 +80,8 @@ def test_language_models(make, name, ids, tmp_path):
     theirs = make(name)
     ours = hugging.twin(theirs, tmp_path / "theirs")
     again = hugging.back(ours, type(theirs), tmp_path / "ours")
+    is_llama = name == "no-window" and make is hugging.mistral
+    assert again.config.architectures == ["LlamaForCausalLM" if is_llama else type(theirs).__name__]
     for peer in (theirs, again):
         same(ours(ids, LENGTHS)[REAL], peer(ids, attention_mask=REAL.long()).logits[REAL])
         same(ours(ids), peer(ids).logits)
@@ -100,6 +103,18 @@ def test_prompts_of_different_lengths(make, ids, tmp_path):
     options = {"max_new_tokens": 17, "do_sample": False, "pad_token_id": end}
     greedy = theirs.generate(left, attention_mask=REAL.flip(1).long(), **options)[:, 13:]
     assert generated(ours, ids, LENGTHS) == trimmed(greedy, end)
+
+
+@pytest.mark.parametrize("make", LANGUAGE_MODELS)
+def test_captured_weights_are_theirs(make, ids, tmp_path):
+    theirs = make(next(iter(LANGUAGE_MODELS[make])))
+    ours = hugging.twin(theirs, tmp_path)
+    theirs.set_attn_implementation("eager")
+    with capture(ours) as seen:
+        ours(ids)
+    assert [layer.name for layer in seen] == [f"blocks.{number}.mixer" for number in range(ours.config["layers"])]
+    for layer, weights in zip(seen, theirs(ids, output_attentions=True).attentions, strict=True):
+        same(layer.weights, weights)
 
 
 @pytest.mark.parametrize("make", LANGUAGE_MODELS)

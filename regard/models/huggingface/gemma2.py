@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from regard.arguments import check_positive
 from regard.models.huggingface import llama
 from regard.models.huggingface.configs import check_exportable
 from regard.models.huggingface.llama import ACTIVATION, MODEL, NAMES, PREFIX, is_ignored
@@ -40,7 +41,7 @@ def read_entries(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kv_heads": config.get("num_key_value_heads", 4),
         "head_size": config.get("head_dim", 256),
-        "score_scale": float(config.get("query_pre_attn_scalar", 256)) ** -0.5,
+        "score_scale": check_positive("query_pre_attn_scalar", config.get("query_pre_attn_scalar", 256)) ** -0.5,
         "score_softcap": config["attn_logit_softcapping"],
         "logit_softcap": config["final_logit_softcapping"],
         "activation": "geglu_tanh",
