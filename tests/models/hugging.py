@@ -175,6 +175,20 @@ def marian(name):
     return transformers.MarianMTModel(transformers.MarianConfig(**sizes | heads | marks | rest | MARIANS[name]))
 
 
+T5S = {
+    "first": {},
+    "gated": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1},
+    "silu": {"feed_forward_proj": "gated-silu", "layer_norm_epsilon": 1e-3},
+}
+
+
+def t5(name):
+    sizes = {"vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 19, "num_layers": 2, "num_heads": 3}
+    rest = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 11}
+    marks = {"pad_token_id": 30, "eos_token_id": 0, "decoder_start_token_id": 30}
+    return shake(transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes | rest | marks | T5S[name])))
+
+
 def twin(theirs, folder):
     """The same model, read from the folder that `transformers` writes."""
     theirs.eval().save_pretrained(folder)

@@ -34,7 +34,7 @@ def first(make):
 def rewrite(folder, change):
     state = load_file(folder / "model.safetensors")
     change(state)
-    save_file(state, folder / "model.safetensors")
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
 
 
 # -------------------------------------------------------------------------------------------------------------- configs
@@ -140,6 +140,22 @@ def test_what_a_config_leaves_out_is_their_default(name, tmp_path):
     assert value(load(tmp_path).config) == getattr(type(theirs.config)(), entry)
 
 
+def test_a_t5_with_an_output_layer(tmp_path):
+    theirs = hugging.t5("first")
+    theirs.save_pretrained(tmp_path / "theirs")
+    output = torch.randn(31, 12)
+    rewrite(tmp_path / "theirs", lambda state: state.update({"lm_head.weight": output}))
+    edit(tmp_path / "theirs" / "config.json", tie_word_embeddings=False, scale_decoder_outputs=...)
+    ours, source, target = load(tmp_path / "theirs"), torch.randint(31, (3, 13)), torch.randint(31, (3, 7))
+    ours.export(tmp_path / "ours")
+    assert torch.equal(ours.output.weight, output)
+    with torch.no_grad():
+        for folder in ("theirs", "ours"):
+            peer = type(theirs).from_pretrained(tmp_path / folder).eval()
+            expected = peer(source, decoder_input_ids=target).logits
+            torch.testing.assert_close(ours(source, target), expected, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [
@@ -159,6 +175,9 @@ def test_what_a_config_leaves_out_is_their_default(name, tmp_path):
         (hugging.roberta, {"pad_token_id": 0}, "pad_token_id … 0"),
         (hugging.roberta, {"max_position_embeddings": 2}, "max_positions … 0"),
         (hugging.roberta, {"architectures": ["RobertaForTokenClassification"]}, "RobertaForTokenClassification"),
+        (hugging.t5, {"feed_forward_proj": "gated-relu"}, "feed_forward_proj … gated-relu … gated-gelu"),
+        (hugging.t5, {"is_encoder_decoder": False}, "is_encoder_decoder … False"),
+        (hugging.t5, {"relative_attention_num_buckets": 2}, "buckets … 2"),
         (hugging.distilbert, {"sinusoidal_pos_embds": True}, "sinusoidal_pos_embds … True"),
         (hugging.distilbert, {"architectures": ["DistilBertForQuestionAnswering"]}, "DistilBertForQuestionAnswering"),
     ],

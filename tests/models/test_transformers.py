@@ -146,16 +146,20 @@ def test_vit(name, tmp_path):
     same(ours.resize((24, 16))(larger), theirs(larger, interpolate_pos_encoding=True).logits)
 
 
-@pytest.mark.parametrize("name", hugging.MARIANS)
-def test_marian(name, ids, tmp_path):
-    theirs = hugging.marian(name)
+TRANSLATORS = {hugging.marian: hugging.MARIANS, hugging.t5: hugging.T5S}
+
+
+@pytest.mark.parametrize(("make", "name"), [(make, name) for make, names in TRANSLATORS.items() for name in names])
+def test_translators(make, name, ids, tmp_path):
+    theirs = make(name)
     ours = hugging.twin(theirs, tmp_path / "theirs")
     again = hugging.back(ours, type(theirs), tmp_path / "ours")
     target = torch.randint(0, 30, (5, 7))
     mask = {"attention_mask": REAL.long()}
     for peer in (theirs, again):
         same(ours(ids, target, LENGTHS), peer(ids, decoder_input_ids=target, **mask).logits)
-    options = {"max_new_tokens": 17, "do_sample": False, "bad_words_ids": [[30]], "forced_eos_token_id": None}
+    forbidden = [[token] for token in ours.config["forbidden"]] or None
+    options = {"max_new_tokens": 17, "do_sample": False, "bad_words_ids": forbidden, "forced_eos_token_id": None}
     greedy = theirs.generate(ids, **mask, **options)[:, 1:]
     assert generated(ours, ids, LENGTHS) == trimmed(greedy, 0)
     for penalty in (1.0, 0.3):

@@ -46,6 +46,7 @@ ARCHITECTURES = (
     "qwen2",
     "qwen3",
     "roberta",
+    "t5",
     "vit",
 )
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
