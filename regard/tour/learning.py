@@ -1,12 +1,13 @@
 """The smallest training loop there is, for sections that teach a small model a small task."""
 
 from collections.abc import Callable
-from itertools import chain, count, islice
+from itertools import islice
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from regard.data.batches import Position
 from regard.models.model import Model
 from regard.training.task import Task
 
@@ -15,12 +16,11 @@ Module = TypeVar("Module", bound=nn.Module)
 
 def fit_task(task: Task, *, steps: int, learning_rate: float, seed: int) -> Model:
     """Train the model of a task of `regard train`: the same batches and the same loss, without checkpoints."""
-    epochs = chain.from_iterable(map(task.batches.epoch, count()))
-    batches = list(islice(epochs, steps))
+    batches = [rows for rows, _ in islice(task.batches.following(Position()), steps)]
     generator = torch.Generator().manual_seed(seed)
 
     def loss(step: int) -> Tensor:
-        batch = task.batch(batches[step], generator)
+        batch = task.batch(batches[step], slice(None), generator)
         return task.loss(task.model, batch) / batch.count
 
     return train(task.model, loss, steps=steps, learning_rate=learning_rate)

@@ -18,9 +18,13 @@ from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
 from regard.training.folder import has_run, read_options
+from regard.training.options import TranslateOptions
+from regard.training.processes import World
 from regard.training.task import TaskError, Tokenizers
 
 __all__ = ["evaluate"]
+
+BEAM_SIZE: int = TranslateOptions.beam_size
 
 
 def evaluate(
@@ -37,7 +41,7 @@ def evaluate(
     data: a file or a folder, as for `regard train`; None for the test part of the data that it was trained on.
     target: the target's text file, if data is the source's (translators).
     text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
-    beam_size: hypotheses of the beam search (translators); 1 unless given.
+    beam_size: hypotheses of the beam search (translators); 5 unless given.
     """
     folder = Path(folder)
     model: Any = load(folder)
@@ -50,7 +54,7 @@ def evaluate(
     if isinstance(model, Translator):
         _refuse_others(folder, data, options, ("target", "beam_size"))
         pairs = read_pairs(data, None if target is None else Path(target))
-        return tasks.translate.evaluate(model, pairs, beam_size=options.get("beam_size", 1))
+        return tasks.translate.evaluate(model, pairs, beam_size=options.get("beam_size", BEAM_SIZE))
     if isinstance(model, TextClassifier) and model.config["classes"]:
         _refuse_others(folder, data, options, ("text", "label"))
         return tasks.text.evaluate(model, read_labelled(data, **options))
@@ -72,8 +76,8 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
     task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
     if isinstance(model, Translator):
-        return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", 1))
-    metrics: dict[str, Any] = task.evaluate(model, "test")
+        return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", BEAM_SIZE))
+    metrics: dict[str, Any] = task.evaluate(model, "test", World())
     return metrics
 
 

@@ -13,25 +13,35 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from regard.data.batches import Position
 from regard.errors import RegardError
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
+from regard.training.adapters import add_adapters, merge_adapters
+from regard.training.average import Average
+from regard.training.best import save_best
+from regard.training.feed import StepData, random_seed, step_data
 from regard.training.folder import CHECKPOINTS, Log, manifest_digest
 from regard.training.options import Options
 from regard.training.processes import World
 from regard.training.report import Report
+from regard.training.schedule import learning_rate, read_plan
 from regard.training.signals import Signals, Stopped
-from regard.training.task import Batch, LossModule, Task
-from regard.training.transfer import freeze, parameter_groups
+from regard.training.task import LossModule, Task
+from regard.training.transfer import checkpoint_blocks, freeze, parameter_groups
 from regard.training.widths import head_widths
 
-__all__ = ["Diverged", "Run", "State", "end_conditions", "learning_rate"]
+__all__ = ["Diverged", "Run", "State", "end_conditions"]
+
+OVERTIME = 1.2  # a run whose steps became slow ends after so many times its minutes, wherever its plan is
 
 
 class Diverged(RegardError, ValueError):
@@ -46,9 +56,11 @@ class State:
 
     step: int = 0
     epoch: int = 0
-    batches_done: int = 0  # of this epoch
+    window: int = 0  # of this epoch
+    batch: int = 0  # of this window
     tokens: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of steps
+    elapsed: float = 0.0  # seconds, with evaluations and checkpoints
     best: float | None = None  # the task's goal, of the best model so far
     best_step: int = 0
     best_manifest: str = ""  # the SHA-256 of its manifest: is it still the model in the folder?
@@ -62,7 +74,6 @@ class Run:
     def __init__(
         self,
         task: Task,
-        options: Options,
         folder: Path,
         world: World,
         signals: Signals,
@@ -74,25 +85,32 @@ class Run:
     ) -> None:
         """Prepare model and optimizer.
 
-        task, options: what is trained, and how.
+        task: what is trained, and how.
         folder: where the best model and the checkpoints go.
         world: this process among the others. signals: looked at between two steps.
         state, checkpoint: where the run starts; a new one has no checkpoint.
         log, report: for the first process; others have none.
         """
-        self.task, self.options, self.folder, self.world, self.signals = task, options, folder, world, signals
+        self.task, self.options, self.folder, self.world, self.signals = task, task.options, folder, world, signals
         self.state, self.log, self.report = state, log, report
-        self.epoch = task.batches.epoch(state.epoch)
+        self.plan = world.broadcast(read_plan(folder, self.options, state.step))
         self.model = task.model.to(world.device)
         module = LossModule(self.model, task)
         self._freeze_unused(module)
-        freeze(self.model, options)
+        freeze(self.model, self.options)
+        if self.options.lora:
+            add_adapters(self.model, self.options.lora)
+        if self.options.checkpoint_activations:
+            checkpoint_blocks(self.model)
         _set_train_mode(self.model)
         # DDP and FSDP2 have to know which parameters are frozen, and FSDP2 replaces parameters: so the model is wrapped
         # here, after freezing and before the optimizer.
-        self.module = world.wrap(module, shard=options.shard)
-        groups = parameter_groups(self.model, options)
-        self.optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
+        if self.options.compile:
+            module.compile(dynamic=True)
+        self.module = world.wrap(module, shard=self.options.shard)
+        groups = parameter_groups(self.model, self.options)
+        self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
+        self.average = Average(self.model, self.options.average)
         if checkpoint is not None:
             checkpoints.restore(checkpoint, self._tensors())
             for moments in self.optimizer.state.values():
@@ -101,48 +119,65 @@ class Run:
     def train(self) -> State:
         """Train to the end; Stopped if a signal came, Diverged if the loss is NaN."""
         state, options, world = self.state, self.options, self.world
+        steps = step_data(self.task, world, state.step, Position(state.epoch, state.window, state.batch))
+        if state.finished and state.best is None:  # its best model was lost
+            self._evaluate()
         while not state.finished:
             (stopped,) = world.all_reduce(float(self.signals.caught > 0))
             if stopped:
                 self._save()
                 text = f"stopped at step {state.step:,}; everything is saved: go on with --resume"
                 raise Stopped(self.signals.caught or signal.SIGTERM, text)
-            start = time.monotonic()
-            loss, norm, tokens = self._step()
-            state.seconds += time.monotonic() - start
-            if self.log is not None:
-                self.log.add(step=state.step, loss=loss, norm=norm, tokens=tokens, seconds=round(state.seconds, 3))
-            if self.report is not None:
-                self.report.step(state.step, loss, state.tokens / max(state.seconds, 1e-9))
-            late = options.minutes is not None and state.seconds > 60 * options.minutes
-            (late_processes,) = world.all_reduce(float(late))
-            state.finished = bool(late_processes) or state.step >= options.steps
+            with self._clock():
+                self._step(next(steps))
+            state.finished = self._is_over()
             # The best model is saved before the checkpoint that refers to it.
             if state.finished or state.step % options.evaluate_every == 0:
-                self._evaluate()
+                with self._clock():
+                    self._evaluate()
                 state.finished |= 0 < options.patience <= state.evaluations_since_best
             if state.finished or state.step % options.save_every == 0:
-                self._save()
+                with self._clock():
+                    self._save()
         return state
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.state.elapsed += time.monotonic() - start
+
+    def _is_over(self) -> bool:
+        """Whether the last step is done; the plan of a run of some minutes is revised now and then."""
+        state, plan = self.state, self.plan
+        if plan.is_due(state.step):
+            if self.world.is_first:
+                plan.revise(state.step, state.elapsed, self.options.steps)
+                plan.write(self.folder)
+            self.plan = plan = self.world.broadcast(plan)
+        late = plan.minutes is not None and state.elapsed > OVERTIME * 60 * plan.minutes
+        (late_processes,) = self.world.all_reduce(float(late))
+        return bool(late_processes) or (plan.steps is not None and state.step >= plan.steps)
 
     # ------------------------------------------------------------------------------------------------------- one step
 
-    def _step(self) -> tuple[float, float, int]:
-        """Update the weights once; return the loss, the norm of the gradient, and the number of tokens."""
-        state, options, world = self.state, self.options, self.world
-        generator = torch.Generator().manual_seed(_seed(options.seed, state.step, 0))
-        torch.manual_seed(_seed(options.seed, state.step, world.rank) + 1)  # for dropout
-        shards = [self._shard(rows, generator) for rows in self._next_batches()]
+    def _step(self, data: StepData) -> None:
+        """Update the weights once."""
+        state, options, world, start = self.state, self.options, self.world, time.monotonic()
+        torch.manual_seed(random_seed(options.seed, state.step, world.rank) + 1)  # for dropout
+        shares = data.shares
         count, tokens = world.all_reduce(
-            float(sum(batch.count for batch, counts in shards if counts)),
-            float(sum(batch.tokens for batch, counts in shards if counts)),
+            float(sum(share.batch.count for share in shares if share.counts)),
+            float(sum(share.batch.tokens for share in shares if share.counts)),
         )
         # DDP and FSDP2 average the gradients of the processes, but the loss is a mean over all targets, wherever they
         # are: hence the factor world.size.
         total = 0.0
-        for number, (batch, counts) in enumerate(shards):
-            with world.no_sync(self.module, skip=number < len(shards) - 1):
-                loss: Tensor = self.module(batch) * (world.size / count if counts else 0.0)
+        for number, share in enumerate(shares):
+            with world.no_sync(self.module, skip=number < len(shares) - 1):
+                with self._precision():
+                    losses: Tensor = self.module(share.batch.to(world.device))
+                loss = losses * (world.size / count if share.counts else 0.0)
                 loss.backward()
             total += float(loss.detach())
         (total,) = world.all_reduce(total / world.size)
@@ -154,48 +189,47 @@ class Run:
             )
         state.step += 1
         state.tokens += int(tokens)
-        rate = learning_rate(state.step, options)
+        state.epoch, state.window, state.batch = data.after.epoch, data.after.window, data.after.batch
+        rate = learning_rate(state.step, options, self.plan)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return total, norm, int(tokens)
+        self.average.update(state.step)
+        state.seconds += time.monotonic() - start
+        self._record(total, norm, int(tokens), rate)
 
-    def _next_batches(self) -> list[list[int]]:
-        """The rows of each batch of the next step."""
-        state, batches = self.state, []
-        for _ in range(self.options.accumulate):
-            if state.batches_done == len(self.epoch):
-                state.epoch, state.batches_done = state.epoch + 1, 0
-                self.epoch = self.task.batches.epoch(state.epoch)
-            batches.append(self.epoch[state.batches_done])
-            state.batches_done += 1
-        return batches
+    def _record(self, loss: float, norm: float, tokens: int, rate: float) -> None:
+        state = self.state
+        if self.log is not None:
+            seconds = round(state.seconds, 3)
+            self.log.add(step=state.step, loss=loss, norm=norm, rate=rate, tokens=tokens, seconds=seconds)
+        if self.report is not None:
+            self.report.step(state.step, self.plan.steps, loss, state.tokens / max(state.seconds, 1e-9))
 
-    def _shard(self, rows: list[int], generator: torch.Generator) -> tuple[Batch, bool]:
-        """This process's rows of a batch, and True; if there are none for it, an example that does not count.
-
-        Every process makes the whole batch, so that its randomness does not depend on the number of processes.
-        """
-        world, batch = self.world, self.task.batch(rows, generator)
-        if world.rank < len(rows):
-            return batch.shard(world.rank, world.size).to(world.device), True
-        return batch.shard(0, len(rows)).to(world.device), False
+    def _precision(self) -> torch.autocast:
+        """Within this block products are of bfloat16 numbers, if that is wanted."""
+        return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.options.precision == "bf16")
 
     # ----------------------------------------------------------------------------------------- evaluations, checkpoints
 
     def _evaluate(self) -> None:
-        """Evaluate in the first process, and save the model there if it is the best so far."""
+        """Evaluate, each process a share, and save the model if it is the best so far."""
+        with self.average.in_place():
+            self._evaluate_weights()
+
+    def _evaluate_weights(self) -> None:
         task, state, world = self.task, self.state, self.world
-        gathered = world.gather(self.model) if self.options.shard else None
-        outcome = None
+        model = self.model
+        if self.options.shard or self.options.lora:
+            model = _copy(model, merge_adapters(world.gather(model)))
+        metrics = task.evaluate(model, "validation", world)
+        value, outcome = metrics[task.goal.name], None
         if world.is_first:
-            model = self.model if gathered is None else _copy(self.model, gathered)
-            metrics, samples = task.evaluate(model, "validation"), task.samples(model)
-            value = metrics[task.goal.name]
+            samples = task.samples(model)
             is_best = task.goal.improves(value, state.best)
             if is_best:
-                model.save(self.folder)
+                save_best(model, self.folder)
             outcome = value, is_best, manifest_digest(self.folder)
             if self.log is not None:
                 widths = {"widths": head_widths(task, model)} if self.options.widths else {}
@@ -213,7 +247,7 @@ class Run:
     def _save(self) -> None:
         """Save a checkpoint, unless this step has one."""
         if self.log is not None:
-            self.log.flush()
+            self.log.flush(sync=True)
         home, step = self.folder / CHECKPOINTS, self.state.step
         content = {
             **asdict(self.state),
@@ -235,11 +269,11 @@ class Run:
                     moments[moment] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 tensors[f"{moment}.{name}"] = moments[moment]
             moments.setdefault("step", torch.zeros((), device=parameter.device))
-        return tensors
+        return tensors | {f"average.{name}": tensor for name, tensor in self.average.tensors.items()}
 
     def _freeze_unused(self, module: LossModule) -> None:
         """Freeze what the task does not use, such as another head: DDP would wait for its gradient forever."""
-        batch = self.task.batch(self.epoch[0][:1], torch.Generator()).to(self.world.device)
+        batch = self.task.batch([0], slice(None), torch.Generator()).to(self.world.device)
         with evaluation(module):  # so that batch norm does not learn from it
             module(batch).backward()
         for parameter in module.parameters():
@@ -256,31 +290,14 @@ def _set_train_mode(model: Model) -> None:
 
 
 def _copy(model: Model, state: dict[str, Tensor]) -> Model:
-    """A model that is not sharded, with these tensors."""
+    """A model like this one, in one piece and without adapters, with these tensors."""
     copy = type(model)(**model.config)
     copy.load_state_dict(state)
+    copy.to(next(iter(state.values())).device)
     copy.tokenizer, copy.target_tokenizer = model.tokenizer, model.target_tokenizer
     return copy
-
-
-def _seed(seed: int, step: int, rank: int) -> int:
-    """Seeds far apart for neighbouring steps and ranks."""
-    return (seed * 1_000_003 + step * 7_919 + rank * 104_729 + 12_345) * 2 % (1 << 62)
 
 
 def end_conditions(options: Options) -> list[float | None]:
     """The options that decide when a run ends: a finished run goes on if they were changed."""
     return [options.steps, options.minutes, options.patience]
-
-
-def learning_rate(step: int, options: Options) -> float:
-    """The rate of a step, counted from 1: a linear warm-up, then constant, a cosine to 0, or 1 / √step."""
-    peak, warmup = options.learning_rate, options.warmup
-    if step < warmup:
-        return peak * step / warmup
-    if options.schedule == "constant":
-        return peak
-    if options.schedule == "inverse-root":
-        return peak * math.sqrt(max(warmup, 1) / max(step, 1))
-    done = (step - warmup) / max(options.steps - warmup, 1)
-    return peak * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))

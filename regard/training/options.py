@@ -19,7 +19,7 @@ from regard.errors import RegardError
 
 __all__ = [
     *("EMBEDDED", "TASKS", "ImagesOptions", "LanguageOptions", "OptionError", "Options", "TextOptions"),
-    *("TranslateOptions", "kind_of", "read_yaml", "resolve"),
+    *("TranslateOptions", "applies", "kind_of", "read_yaml", "resolve"),
 ]
 
 
@@ -35,51 +35,69 @@ def option(
     shape: bool = False,
     mutable: bool = False,
     only: str | None = None,
+    basic: bool = False,
 ) -> Any:
     """A dataclass field with what a flag needs, in `field.metadata`:
 
+    default: None for what follows from the data (defaults.py): such an option has a type that None does not fit.
     help: the text of --help, without the default.
     choices: the values that are accepted; empty for any value of the field's type (see `kind_of`).
     shape: whether it decides the model's shape; then it cannot be given together with init_from.
     mutable: whether it may change when a run is resumed.
     only: the one kind of model (the option `model`) that it applies to; None for all.
+    basic: whether --help shows it; --help-all shows the others as well.
     """
-    metadata = {"help": text, "choices": choices, "shape": shape, "mutable": mutable, "only": only}
+    metadata = {"help": text, "choices": choices, "shape": shape, "mutable": mutable, "only": only, "basic": basic}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 TOKENIZERS = ("bpe", "character", "word")
 SCORES = ("additive", "bilinear", "cosine", "dot", "gaussian")
+SCHEDULES = ("constant", "cosine", "inverse-root", "linear")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of every task."""
 
-    steps: int = option(2_000, "number of optimizer steps", mutable=True)
+    steps: int = option(None, "number of optimizer steps", mutable=True, basic=True)
     minutes: float | None = option(
-        None, "stop after this many minutes of training, evaluations not counted", mutable=True
+        None, "end after this many minutes; the learning rate is planned for them", mutable=True, basic=True
     )
-    batch: int = option(4_096, "number of tokens in a batch, padding included")
+    batch: int = option(None, "number of tokens in a batch, padding included", basic=True)
     accumulate: int = option(1, "number of batches for each optimizer step")
-    learning_rate: float = option(1e-3, "peak of the learning rate, after the warm-up")
-    warmup: int = option(100, "number of steps in which the learning rate grows from 0")
-    schedule: str = option("cosine", "learning-rate schedule after the warm-up", ("constant", "cosine", "inverse-root"))
+    learning_rate: float = option(None, "peak of the learning rate, after the warm-up", basic=True)
+    warmup: int = option(None, "number of steps in which the learning rate grows from 0")
+    schedule: str = option("cosine", "learning-rate schedule after the warm-up", SCHEDULES)
     weight_decay: float = option(0.01, "weight decay of matrices, per step and learning rate")
     clip: float = option(1.0, "maximum norm of the gradient; 0: no clipping")
+    average: float = option(
+        0.0, "decay of a moving average of the weights, which is what is evaluated and saved; 0: none"
+    )
     label_smoothing: float = option(0.0, "share of each target that is spread over all classes")
-    dropout: float = option(0.1, "probability of dropout")
-    evaluate_every: int = option(250, "number of steps between evaluations", mutable=True)
-    save_every: int = option(250, "number of steps between checkpoints", mutable=True)
-    patience: int = option(0, "stop after this many evaluations without a better one; 0: never", mutable=True)
-    seed: int = option(0, "random seed")
+    dropout: float = option(None, "probability of dropout")
+    evaluate_every: int = option(None, "number of steps between evaluations", mutable=True)
+    save_every: int = option(None, "number of steps between checkpoints", mutable=True)
+    patience: int = option(10, "stop after this many evaluations without a better one; 0: never", mutable=True)
+    seed: int = option(0, "random seed", basic=True)
+    on_error: str = option("stop", "what to do about rows or images that cannot be read", ("stop", "skip"), basic=True)
     threads: int = option(0, "number of threads of this process; 0: PyTorch's choice", mutable=True)
+    workers: int = option(0, "number of processes that prepare batches ahead", mutable=True)
     device: str = option("cpu", "device to compute on: cpu, cuda …", mutable=True)
+    precision: str = option("float32", "numbers in products: float32, or bf16 (autocast)", ("float32", "bf16"))
+    compile: bool = option(False, "compile the model (torch.compile)", mutable=True)
+    checkpoint_activations: bool = option(
+        False, "compute the activations of blocks again in the backward pass: less memory, more time", mutable=True
+    )
     shard: bool = option(False, "split the model over the processes (FSDP2) instead of copying it (DDP)", mutable=True)
-    init_from: str | None = option(None, "model folder to start from, with its weights and tokenizer", mutable=True)
+    init_from: str | None = option(
+        None, "model folder to start from, with its weights and tokenizer", mutable=True, basic=True
+    )
+    lora: int = option(0, "rank of low-rank adapters (LoRA) that are trained instead of the weights; 0: none")
     freeze: str | None = option(None, "layers that are not trained: prefixes of their names, joined by commas")
     layer_decay: float = option(1.0, "factor of the learning rate for each layer further from the output")
     tensorboard: bool = option(False, "write events for TensorBoard as well", mutable=True)
+    wandb: str | None = option(None, "project of Weights & Biases to log to as well", mutable=True)
     widths: bool = option(False, "log the effective width of each head at each evaluation", mutable=True)
 
 
@@ -87,62 +105,64 @@ class Options:
 class TranslateOptions(Options):
     """`regard train translate`: from sentences and their translations."""
 
-    data: str | None = option(None, "TSV file, or the source's text file; default: an embedded grammar", mutable=True)
-    target: str | None = option(None, "text file with the translation of each line of the source's file", mutable=True)
-    language: str = option("fr", "target language of the embedded grammar", ("fr", "zh"))
-    model: str = option("rnn", "kind of model", ("rnn", "transformer"), shape=True)
+    data: str | None = option(
+        None, "TSV file, or the source's text file; default: an embedded grammar", mutable=True, basic=True
+    )
+    target: str | None = option(
+        None, "text file with the translation of each line of the source's file", mutable=True, basic=True
+    )
+    language: str = option("fr", "target language of the embedded grammar", ("fr", "zh"), basic=True)
+    model: str = option("rnn", "kind of model", ("rnn", "transformer"), shape=True, basic=True)
     attention: str | None = option(
-        "additive", "score of the attention, or none", (*SCORES, "none"), shape=True, only="rnn"
+        "additive", "score of the attention, or none", (*SCORES, "none"), shape=True, only="rnn", basic=True
     )
     cell: str = option("gru", "kind of recurrent cell", ("gru", "lstm"), shape=True, only="rnn")
-    size: int = option(256, "size of the word vectors, and of the Transformer's layers", shape=True)
-    hidden_size: int = option(512, "size of the hidden states", shape=True, only="rnn")
-    layers: int = option(1, "number of layers of the encoder, and of the decoder", shape=True)
-    heads: int = option(4, "number of heads", shape=True, only="transformer")
+    size: int = option(None, "size of the word vectors, and of the Transformer's layers", shape=True, basic=True)
+    hidden_size: int = option(None, "size of the hidden states", shape=True, only="rnn")
+    layers: int = option(None, "number of layers of the encoder, and of the decoder", shape=True, basic=True)
+    heads: int = option(None, "number of heads", shape=True, only="transformer")
     tokenizer: str = option("bpe", "kind of tokens", TOKENIZERS, shape=True)
-    vocab_size: int = option(8_000, "maximum number of tokens", shape=True)
+    vocab_size: int = option(None, "maximum number of tokens", shape=True)
     lowercase: bool = option(False, "lowercase the source", shape=True)
     max_length: int = option(64, "maximum number of tokens of a sentence; longer pairs are left out")
-    learning_rate: float = option(1e-3, "peak of the learning rate, after the warm-up")
     label_smoothing: float = option(0.1, "share of each target that is spread over all words")
-    dropout: float = option(0.2, "probability of dropout")
     evaluate_pairs: int = option(500, "number of sentences translated at each evaluation; 0: all", mutable=True)
+    beam_size: int = option(5, "hypotheses of the beam search of the test at the end", mutable=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageOptions(Options):
     """`regard train language`: from text."""
 
-    data: str | None = option(None, "text file, or a folder of them; default: Python's own manual", mutable=True)
-    model: str = option("causal", "predict the next word, or masked words", ("causal", "masked"), shape=True)
-    size: int = option(192, "size of the layers", shape=True)
-    layers: int = option(4, "number of layers", shape=True)
-    heads: int = option(6, "number of heads", shape=True)
-    context: int = option(128, "number of tokens that the model sees at once", shape=True)
+    data: str | None = option(
+        None, "text file, or a folder of them; default: Python's own manual", mutable=True, basic=True
+    )
+    model: str = option(
+        "causal", "predict the next word, or masked words", ("causal", "masked"), shape=True, basic=True
+    )
+    size: int = option(None, "size of the layers", shape=True, basic=True)
+    layers: int = option(None, "number of layers", shape=True, basic=True)
+    heads: int = option(None, "number of heads", shape=True)
+    context: int = option(None, "number of tokens that the model sees at once", shape=True, basic=True)
     positions: str = option("learned", "kind of position encoding", ("learned", "none", "sinusoidal"), shape=True)
-    tokenizer: str = option("bpe", "kind of tokens", TOKENIZERS, shape=True)
-    vocab_size: int = option(4_096, "maximum number of tokens", shape=True)
-    steps: int = option(1_000, "number of optimizer steps", mutable=True)
-    dropout: float = option(0.0, "probability of dropout; it makes attention slower")
+    tokenizer: str = option("bpe", "kind of tokens", TOKENIZERS, shape=True, basic=True)
+    vocab_size: int = option(None, "maximum number of tokens", shape=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
     """`regard train text`: from texts with classes."""
 
-    data: str | None = option(None, "CSV, TSV or JSONL file", mutable=True)
-    text: str = option("text", "name of the column with the texts")
-    label: str = option("label", "name of the column with the classes")
+    data: str | None = option(None, "CSV, TSV or JSONL file", mutable=True, basic=True)
+    text: str = option("text", "name of the column with the texts", basic=True)
+    label: str = option("label", "name of the column with the classes", basic=True)
     examples: int = option(0, "number of examples to train on; 0: all")
-    size: int = option(128, "size of the layers", shape=True)
-    layers: int = option(2, "number of layers", shape=True)
-    heads: int = option(4, "number of heads", shape=True)
+    size: int = option(None, "size of the layers", shape=True, basic=True)
+    layers: int = option(None, "number of layers", shape=True, basic=True)
+    heads: int = option(None, "number of heads", shape=True)
     tokenizer: str = option("bpe", "kind of tokens", TOKENIZERS, shape=True)
-    vocab_size: int = option(4_096, "maximum number of tokens", shape=True)
-    max_length: int = option(128, "maximum number of tokens of a text; longer texts are cut")
-    steps: int = option(600, "number of optimizer steps", mutable=True)
-    learning_rate: float = option(5e-4, "peak of the learning rate, after the warm-up")
-    evaluate_every: int = option(100, "number of steps between evaluations", mutable=True)
+    vocab_size: int = option(None, "maximum number of tokens", shape=True)
+    max_length: int = option(128, "maximum number of tokens of a text; longer texts are cut", basic=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,20 +170,20 @@ class ImagesOptions(Options):
     """`regard train images`: from images with classes."""
 
     data: str | None = option(
-        None, "folder with a folder for each class, idx files, or npz; default: digits", mutable=True
+        None, "folder with a folder for each class, idx files, or npz; default: digits", mutable=True, basic=True
     )
-    model: str = option("vit", "kind of model", ("resnet", "vit"), shape=True)
-    image_size: int = option(0, "edge in pixels to which images are scaled; 0: as they are", shape=True)
-    patch_size: int = option(4, "edge of a patch in pixels", shape=True, only="vit")
-    size: int = option(192, "size of the layers", shape=True, only="vit")
-    layers: int = option(6, "number of layers", shape=True, only="vit")
-    heads: int = option(6, "number of heads", shape=True, only="vit")
+    model: str = option("vit", "kind of model", ("resnet", "vit"), shape=True, basic=True)
+    image_size: int = option(None, "edge in pixels to which images are scaled; 0: as they are", shape=True, basic=True)
+    patch_size: int = option(None, "edge of a patch in pixels", shape=True, only="vit", basic=True)
+    size: int = option(None, "size of the layers", shape=True, only="vit")
+    layers: int = option(None, "number of layers", shape=True, only="vit")
+    heads: int = option(None, "number of heads", shape=True, only="vit")
     depths: str = option("3,3,3", "number of blocks of each stage", shape=True, only="resnet")
-    width: int = option(16, "number of channels of the first stage", shape=True, only="resnet")
+    width: int = option(None, "number of channels of the first stage", shape=True, only="resnet")
     examples: int = option(0, "number of examples to train on; 0: all")
     augment: bool = option(True, "shift the training images a little")
     flip: bool = option(False, "mirror half of the training images")
-    batch: int = option(128, "number of images in a batch")
+    batch: int = option(None, "number of images in a batch", basic=True)
     weight_decay: float = option(0.05, "weight decay of matrices, per step and learning rate")
 
 
@@ -194,7 +214,7 @@ EMBEDDED: dict[str, dict[str, Any]] = {
 }
 
 POSITIVE = ("steps", "batch", "accumulate", "learning_rate", "evaluate_every", "save_every", "layer_decay", "minutes")
-SHARES = ("label_smoothing", "dropout")
+SHARES = ("label_smoothing", "dropout", "average")
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -229,7 +249,7 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
     choices = field.metadata["choices"]
     if choices and value is not None and value not in choices:
         raise OptionError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}")
-    if optional and value in (None, "none"):
+    if (optional and value in (None, "none")) or (value is None and field.default is None):
         return None
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -250,13 +270,19 @@ def _check_range(field: dataclasses.Field[Any], value: Any) -> None:
         raise OptionError(f"{field.name}: expected a share below 1, got {value}")
 
 
+def applies(options: Options, name: str) -> bool:
+    """Whether an option means anything for the kind of model that the options name."""
+    return options.__dataclass_fields__[name].metadata["only"] in (None, getattr(options, "model", None))
+
+
 def _check_applicable(options: Options, given: Mapping[str, Any], defaults: Options) -> None:
     """Refuse what was given and would be ignored."""
-    for field in dataclasses.fields(options):
-        only, model = field.metadata["only"], getattr(options, "model", None)
-        changed = field.name in given and getattr(options, field.name) != getattr(defaults, field.name)
-        if only not in (None, model) and changed:
-            raise OptionError(f"{field.name}: applies to model {only} only, and this model is {model}")
+    for name in given:
+        if not applies(options, name) and getattr(options, name) != getattr(defaults, name):
+            only = options.__dataclass_fields__[name].metadata["only"]
+            raise OptionError(
+                f"{name}: applies to model {only} only, and this model is {getattr(options, 'model', None)}"
+            )
     if (
         isinstance(options, TranslateOptions)
         and options.data is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -20,12 +20,15 @@ from torch.distributed.tensor import DTensor
 
 from regard.models.model import Model
 from regard.training.options import OptionError
-from regard.training.task import LossModule
+
+if TYPE_CHECKING:
+    from regard.training.task import LossModule
 
 __all__ = ["World", "join"]
 
+Item = TypeVar("Item")
 CPU = torch.device("cpu")
-TIMEOUT = timedelta(hours=2)  # while the first process evaluates, the others wait
+TIMEOUT = timedelta(hours=2)  # while the first process prepares the data or saves a model, the others wait
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,18 @@ class World:
         values = [value]
         distributed.broadcast_object_list(values, src=0)
         return values[0]
+
+    def share(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Those of the items that this process works on."""
+        return items[self.rank :: self.size]
+
+    def collect(self, results: list[Item]) -> list[Item]:
+        """The results of all items, in their order, of the results that each process has for its share."""
+        if not self.is_distributed:
+            return results
+        shares: list[Any] = [None] * self.size
+        distributed.all_gather_object(shares, results)
+        return [shares[index % self.size][index // self.size] for index in range(sum(map(len, shares)))]
 
     def wrap(self, module: LossModule, *, shard: bool) -> nn.Module:
         """The module that all processes train together: as it is, in DDP, or sharded by FSDP2."""
@@ -98,14 +113,13 @@ class World:
             torch._foreach_mul_(local, max_norm / norm)
         return norm
 
-    def gather(self, model: Model) -> dict[str, Tensor] | None:
-        """The state dict of a sharded model in one piece, on the CPU; None in all processes but the first."""
+    def gather(self, model: Model) -> dict[str, Tensor]:
+        """The state dict of a sharded model in one piece, in every process."""
         state = {}
         for name, tensor in model.state_dict().items():
             full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor  # every process takes part
-            if self.is_first:
-                state[name] = full.detach().clone().cpu()
-        return state if self.is_first else None
+            state[name] = full.detach().clone()
+        return state
 
 
 @contextmanager

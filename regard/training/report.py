@@ -18,24 +18,27 @@ INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
 class Report:
-    """Reports the `steps` of a run, with its speed in `unit`/s: on the bar, or in lines where there is no terminal."""
+    """Reports the steps of a run, with its speed in `unit`/s: on the bar, or in lines where there is no terminal."""
 
-    def __init__(self, steps: int, unit: str, bar: ProgressBar) -> None:
-        self.steps, self.unit, self.bar = steps, unit, bar
+    def __init__(self, unit: str, bar: ProgressBar) -> None:
+        self.unit, self.bar = unit, bar
         self.start = self.last = time.monotonic()
         self.first_step: int | None = None
         self.loss: float | None = None
 
-    def step(self, step: int, loss: float, speed: float) -> None:
-        """After each step. The loss shown is a running mean."""
+    def step(self, step: int, steps: int | None, loss: float, speed: float) -> None:
+        """After each step; of `steps`, if that is known. The loss shown is a running mean."""
         self.loss = loss if self.loss is None else 0.95 * self.loss + 0.05 * loss
         self.first_step = step - 1 if self.first_step is None else self.first_step
         text, now = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s", time.monotonic()
-        self.bar.update(step, self.steps, text)
+        self.bar.update(step, steps or step, text)
         if not self.bar.is_terminal and now - self.last >= INTERVAL:
             self.last = now
-            left = (now - self.start) / (step - self.first_step) * (self.steps - step)
-            self.write(f"step {step:,} of {self.steps:,} · {text} · {_clock(left)} left")
+            if steps is None:
+                self.write(f"step {step:,} · {text}")
+                return
+            left = (now - self.start) / (step - self.first_step) * (steps - step)
+            self.write(f"step {step:,} of {steps:,} · {text} · {_clock(left)} left")
 
     def evaluation(self, step: int, metrics: Mapping[str, Any], samples: list[Sample], *, is_best: bool) -> None:
         """After each evaluation."""
@@ -49,16 +52,15 @@ class Report:
 
 
 @contextmanager
-def open_report(steps: int, done: int, unit: str, *, quiet: bool) -> Iterator[Report | None]:
-    """A report for the time of a run of which some steps are done; None if it is to be quiet."""
+def open_report(unit: str, *, quiet: bool) -> Iterator[Report | None]:
+    """A report for the time of a run; None if it is to be quiet."""
     if quiet:
         yield None
         return
     from regard.progress import ProgressBar
 
     with ProgressBar() as bar:
-        bar.update(done, steps)
-        yield Report(steps, unit, bar)
+        yield Report(unit, bar)
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:

@@ -15,9 +15,12 @@ from torch.nn import functional
 from regard.data.batches import Batches
 from regard.errors import RegardError
 from regard.models.model import Model, evaluation
+from regard.training.options import Options
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from regard.training.processes import World
 
 __all__ = [
     *("IGNORE_INDEX", "Batch", "Goal", "LossModule", "Sample", "Task", "TaskError", "Tokenizers"),
@@ -74,11 +77,6 @@ class Batch:
         inputs = tuple(value.to(device) if isinstance(value, Tensor) else value for value in self.inputs)
         return Batch(inputs, self.targets.to(device), self.sizes)
 
-    def shard(self, rank: int, world_size: int) -> Batch:
-        """The rows of one of several processes."""
-        inputs = tuple(value[rank::world_size] for value in self.inputs)
-        return Batch(inputs, self.targets[rank::world_size], self.sizes[rank::world_size])
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -94,6 +92,7 @@ class Task(ABC):
     """A task with its data, and an untrained model for it."""
 
     model: Model
+    options: Options  # all of them: what was not given follows from the data
     batches: Batches  # of the training part
     fingerprint: str  # of the data: a run is resumed with the same data only
     notes: list[str] = field(default_factory=list)  # what the user should know about the data
@@ -101,16 +100,20 @@ class Task(ABC):
     unit: ClassVar[str] = "tokens"
 
     @abstractmethod
-    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
-        """Examples of the training part; all their randomness (augmentation, masks) comes from the generator."""
+    def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
+        """Of a batch of these examples of the training part, the share of one process.
+
+        All randomness (augmentation, masks) comes from the generator, and is drawn for the whole batch: so it does not
+        depend on the number of processes. Only the share is read and made into tensors.
+        """
 
     @abstractmethod
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The sum of the losses of all targets of a batch."""
 
     @abstractmethod
-    def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
-        """The metrics of a model; the goal is among them."""
+    def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
+        """The metrics of a model, the goal among them: every process computes a share, and all get the result."""
 
     @abstractmethod
     def samples(self, model: Any) -> list[Sample]:
@@ -140,15 +143,21 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0)
     )
 
 
-def total_loss(model: Model, batches: Iterable[Batch], logits: Callable[[Batch], Tensor]) -> tuple[float, int]:
-    """The sum of the losses of all targets, in evaluation mode and without label smoothing, and how many count."""
+def total_loss(
+    model: Model, batches: Iterable[Batch], logits: Callable[[Batch], Tensor], world: World
+) -> tuple[float, int]:
+    """The sum of the losses of all targets, in evaluation mode and without label smoothing, and how many count.
+
+    batches: this process's share of them; the sums are those of all processes.
+    """
     total, count, device = 0.0, 0, next(model.parameters()).device
     with torch.no_grad(), evaluation(model):
         for batch in batches:
             on_device = batch.to(device)
             total += float(cross_entropy(logits(on_device), on_device.targets))
             count += batch.count
-    return total, count
+    total, counted = world.all_reduce(total, float(count))
+    return total, int(counted)
 
 
 def fingerprint(*parts: str | Tensor) -> str:

@@ -26,6 +26,6 @@ def head_widths(task: Task, model: Model) -> dict[str, list[float]]:
 
     device = next(model.parameters()).device
     with torch.no_grad(), evaluation(model), observe(Recorder(model, record)):
-        for row in task.batches.epoch(0)[0][:EXAMPLES]:
-            task.loss(model, task.batch([row], torch.Generator().manual_seed(0)).to(device))
+        for row in next(iter(task.batches.epoch(0)))[:EXAMPLES]:
+            task.loss(model, task.batch([row], slice(None), torch.Generator().manual_seed(0)).to(device))
     return {name: [round(width, 4) for width in torch.stack(means).mean(0).tolist()] for name, means in widths.items()}

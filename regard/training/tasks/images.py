@@ -19,7 +19,9 @@ from regard.models.classifier import ImageClassifier
 from regard.models.model import Model
 from regard.models.resnet import ResNet
 from regard.models.vision import ViT
+from regard.training.defaults import complete
 from regard.training.options import ImagesOptions
+from regard.training.processes import World
 from regard.training.task import (
     Batch,
     Goal,
@@ -49,19 +51,19 @@ class ImagesTask(Task):
     goal: ClassVar[Goal] = Goal("accuracy", higher_is_better=True)
     unit: ClassVar[str] = "images"
 
-    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+    def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
         pixels = self.train.pixels[list(rows)]
         if self.options.augment:
             pixels = _shift(pixels, generator)
         if self.options.flip:
             flipped = torch.rand(len(pixels), generator=generator) < 0.5
             pixels = torch.where(flipped[:, None, None, None], pixels.flip(3), pixels)
-        return Batch((pixels,), self.train.labels[list(rows)], [1] * len(rows))
+        return Batch((pixels[share],), self.train.labels[list(rows)][share], [1] * len(rows[share]))
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model(model.preprocess(*batch.inputs)), batch.targets, self.options.label_smoothing)
 
-    def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
+    def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         return evaluate(model, self.validation if part == "validation" else self.test)
 
     def samples(self, model: Any) -> list[Sample]:
@@ -95,6 +97,7 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
     """Read the images, build the model."""
     data = digits() if options.data is None else read_images(Path(options.data), options.image_size or None)
     train, validation, test = _split(data, options)
+    options = complete(options, examples=len(train.pixels), edge=min(train.pixels.shape[2:]))
     model = _build_model(options, train)
     return ImagesTask(
         model=model,

@@ -20,7 +20,9 @@ from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
 from regard.models.texts import plain
+from regard.training.defaults import complete
 from regard.training.options import LanguageOptions
+from regard.training.processes import World
 from regard.training.task import (
     IGNORE_INDEX,
     Batch,
@@ -68,17 +70,17 @@ class LanguageTask(Task):
         """Tokens of a row."""
         return min(self.options.context, int(self.model.config["max_positions"]))
 
-    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+    def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
         # Each batch shifts its rows a little, so that rows do not always begin with the same words.
         shift = int(torch.randint(self.context, (), generator=generator))
-        return _cut(self.model, self.train, rows, self.context, generator, shift=shift)
+        return _cut(self.model, self.train, rows[share], self.context, generator, shift=shift)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(_logits(model, batch), batch.targets, self.options.label_smoothing)
 
-    def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
+    def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         ids = self.validation if part == "validation" else self.test
-        return _evaluate_ids(model, ids, self.context, self.sizes[part])
+        return _evaluate_ids(model, ids, self.context, self.sizes[part], world)
 
     def samples(self, model: Any) -> list[Sample]:
         if not isinstance(model, LanguageModel):
@@ -99,10 +101,10 @@ def evaluate(model: Encoder | LanguageModel, documents: Sequence[str]) -> dict[s
     if len(ids) < 2:
         raise TaskError("too little text to evaluate on: expected two tokens or more")
     size = sum(len(document.encode()) for document in documents)
-    return _evaluate_ids(model, ids, min(MAX_CONTEXT, int(model.config["max_positions"])), size)
+    return _evaluate_ids(model, ids, min(MAX_CONTEXT, int(model.config["max_positions"])), size, World())
 
 
-def _evaluate_ids(model: Any, ids: Tensor, context: int, size: int) -> dict[str, Any]:
+def _evaluate_ids(model: Any, ids: Tensor, context: int, size: int, world: World) -> dict[str, Any]:
     """The metrics of a text with these ids and this many bytes."""
     generator = torch.Generator().manual_seed(0)  # the same tokens are masked every time
     rows = range(math.ceil((len(ids) - 1) / context))
@@ -111,7 +113,7 @@ def _evaluate_ids(model: Any, ids: Tensor, context: int, size: int) -> dict[str,
         _cut(model, ids, rows[start : start + batch_size], context, generator, count_once=True)
         for start in range(0, len(rows), batch_size)
     )
-    total, count = total_loss(model, batches, lambda batch: _logits(model, batch))
+    total, count = total_loss(model, batches, lambda batch: _logits(model, batch), world)
     metrics = {"perplexity": math.exp(min(total / count, 700))}
     if isinstance(model, LanguageModel):
         metrics["bits_per_byte"] = total / math.log(2) / size
@@ -175,6 +177,8 @@ def prepare(options: LanguageOptions, tokenizers: Tokenizers) -> LanguageTask:
     documents = topics() if options.data is None else read_documents(Path(options.data))
     passages = [passage for document in documents for passage in _passages(document)]
     parts = split(passages, lambda passage: passage.text)
+    size = sum(len(passage.text) for passage in parts.train)
+    options = complete(options, examples=len(parts.train), text_bytes=size, tokens=size // 3)
     model = _build_model(options, [passage.text for passage in parts.train], tokenizers)
     train, validation, test = (_encode(model, part) for part in (parts.train, parts.validation, parts.test))
     if min(len(train), len(validation), len(test)) < 2:

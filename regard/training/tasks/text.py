@@ -18,7 +18,9 @@ from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model
 from regard.models.texts import encode, padded
+from regard.training.defaults import complete
 from regard.training.options import TextOptions
+from regard.training.processes import World
 from regard.training.task import (
     Batch,
     Goal,
@@ -45,14 +47,15 @@ class TextTask(Task):
     options: TextOptions
     goal: ClassVar[Goal] = Goal("accuracy", higher_is_better=True)
 
-    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
+    def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
+        rows = rows[share]
         ids, lengths = padded([self.train[row] for row in rows])
         return Batch((ids, lengths), self.classes[list(rows)], lengths)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model.class_logits(*batch.inputs), batch.targets, self.options.label_smoothing)
 
-    def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
+    def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         return evaluate(model, self.parts.validation if part == "validation" else self.parts.test)
 
     def samples(self, model: Any) -> list[Sample]:
@@ -78,6 +81,7 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     train = balanced_subset(parts.train, options.examples, lambda example: example.label)
     labels = class_names([example.label for example in examples], [example.label for example in train], options.data)
     texts = [example.text for example in train]
+    options = complete(options, examples=len(train), text_bytes=sum(map(len, texts)))
     model = _build_model(options, texts, labels, tokenizers)
     ids = encode(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
     classes = torch.tensor([labels.index(example.label) for example in train])

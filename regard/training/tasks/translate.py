@@ -21,8 +21,10 @@ from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
 from regard.models.translator import Translator
+from regard.training.defaults import complete
 from regard.training.metrics import alignment_error_rate, bleu
 from regard.training.options import TranslateOptions
+from regard.training.processes import World
 from regard.training.task import (
     IGNORE_INDEX,
     Batch,
@@ -68,27 +70,27 @@ class TranslateTask(Task):
     options: TranslateOptions
     goal: ClassVar[Goal] = Goal("bleu", higher_is_better=True)
 
-    def batch(self, rows: Sequence[int], generator: torch.Generator) -> Batch:
-        return _collate(self.model, [self.train[row] for row in rows])
+    def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
+        return _collate(self.model, [self.train[row] for row in rows[share]])
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model(*batch.inputs), batch.targets, self.options.label_smoothing)
 
-    def evaluate(self, model: Any, part: Literal["validation", "test"]) -> dict[str, Any]:
+    def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         if part == "test":
-            return evaluate(model, self.parts.test)
+            return evaluate(model, self.parts.test, beam_size=self.options.beam_size)
         pairs = self.parts.validation[: self.options.evaluate_pairs or None]
-        return {"perplexity": self._perplexity(model), **evaluate(model, pairs)}
+        return {"perplexity": self._perplexity(model, world), **evaluate(model, pairs)}
 
     def samples(self, model: Any) -> list[Sample]:
         pairs = self.parts.validation[:SAMPLES]
         outputs = translate_all(model, [pair.source for pair in pairs])
         return [Sample(pair.source, pair.target, output) for pair, output in zip(pairs, outputs, strict=True)]
 
-    def _perplexity(self, model: Any) -> float:
+    def _perplexity(self, model: Any, world: World) -> float:
         epoch = Batches([pair.lengths for pair in self.validation], self.options.batch, 0).epoch(0)
         batches = (_collate(model, [self.validation[row] for row in rows]) for rows in epoch)
-        total, count = total_loss(model, batches, lambda batch: model(*batch.inputs))
+        total, count = total_loss(model, batches, lambda batch: model(*batch.inputs), world)
         return math.exp(min(total / count, 700))
 
 
@@ -122,6 +124,8 @@ def evaluate(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[s
 def prepare(options: TranslateOptions, tokenizers: Tokenizers) -> TranslateTask:
     """Read the pairs, train the tokenizers, build the model."""
     parts = _read(options)
+    text_bytes = sum(len(pair.source) + len(pair.target) for pair in parts.train)
+    options = complete(options, examples=len(parts.train), text_bytes=text_bytes)
     model = _build_model(options, parts.train, tokenizers)
     train, too_long = _encode(model, parts.train, options)
     validation, _ = _encode(model, parts.validation, options)

@@ -1,0 +1,207 @@
+"""Data that were prepared once, in files that are read a few rows at a time: no process holds them in memory.
+
+    cache/prepared/KEY/    store.json           columns, and facts about the data
+                           NAME.values          the values of a column, end to end
+                           NAME.offsets         of a ragged column: where each row begins, and the end of the last one
+
+The key is made of the content of the user's files and of everything else that the rows depend on. A folder is complete
+or not there: a preparation that was killed leaves nothing that anybody would read.
+
+Every read maps its file and lets go of it: mapped pages count as resident, and a long run would map the whole corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy
+from filelock import FileLock
+from numpy.typing import DTypeLike, NDArray
+
+from regard.data.fetching import cache
+from regard.errors import RegardError
+from regard.files import new_folder
+
+__all__ = ["Column", "Ragged", "Store", "StoreError", "StoreWriter", "prepared"]
+
+Array = NDArray[Any]
+STORE = "store.json"
+FORMAT = 1  # a store of another format is made anew
+
+
+class StoreError(RegardError, ValueError):
+    """A store that is not whole."""
+
+
+def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str, Any]]) -> Store:
+    """The store of a key; it is built if it is not there, by one process while others wait for it.
+
+    key: everything that the rows depend on, as JSON can write it.
+    build: fills a writer, and returns facts about the data.
+    """
+    name = hashlib.sha256(json.dumps({"format": FORMAT, **key}, sort_keys=True).encode()).hexdigest()[:32]
+    folder = cache() / "prepared" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f".{name}.lock")):
+        try:
+            return Store(folder)
+        except StoreError:
+            _remove_remains(folder)
+        with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
+            writer.finish(build(writer))
+    return Store(folder)
+
+
+def _remove_remains(folder: Path) -> None:
+    """Remove a store that is damaged, and what killed preparations of it left behind."""
+    for remains in (folder, *folder.parent.glob(f".*-{folder.name}")):
+        shutil.rmtree(remains, ignore_errors=True)
+
+
+class Column:
+    """Rows of one shape."""
+
+    def __init__(self, path: Path, dtype: DTypeLike, rows: int, shape: Sequence[int] = ()) -> None:
+        self.path, self.dtype, self.rows, self.shape = path, numpy.dtype(dtype), rows, tuple(shape)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def take(self, rows: Sequence[int] | Array) -> Array:
+        """Rows, by their numbers: (len(rows), *shape)."""
+        return numpy.asarray(self._map()[numpy.asarray(rows, dtype=numpy.int64)])
+
+    def between(self, start: int, stop: int) -> Array:
+        """The rows from `start` up to `stop`."""
+        return numpy.array(self._map()[start:stop])
+
+    def windows(self, starts: Sequence[int] | Array, length: int) -> Array:
+        """`length` rows from each start on: (len(starts), length, *shape)."""
+        values = self._map()
+        return numpy.stack([values[start : start + length] for start in numpy.asarray(starts).tolist()])
+
+    def _map(self) -> Array:
+        if not self.rows:
+            return numpy.empty((0, *self.shape), self.dtype)
+        return numpy.memmap(self.path, self.dtype, "r", shape=(self.rows, *self.shape))
+
+
+class Ragged:
+    """Rows of different lengths."""
+
+    def __init__(self, values: Column, offsets: Column) -> None:
+        self.values, self.offsets = values, offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def take(self, rows: Sequence[int] | Array) -> list[Array]:
+        """Rows, by their numbers."""
+        rows = numpy.asarray(rows, dtype=numpy.int64)
+        starts, stops = self.offsets.take(rows).tolist(), self.offsets.take(rows + 1).tolist()
+        values = self.values._map()
+        return [numpy.array(values[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+
+    def texts(self, rows: Sequence[int] | Array) -> list[str]:
+        """The texts that rows of bytes hold."""
+        return [row.tobytes().decode(errors="surrogatepass") for row in self.take(rows)]
+
+
+class Store:
+    """What was prepared: columns by name, and facts."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open a folder; StoreError if it is not whole."""
+        self.folder = folder
+        try:
+            content = json.loads((folder / STORE).read_text(encoding="utf-8"))
+            self.facts: dict[str, Any] = content["facts"]
+            self.columns: dict[str, dict[str, Any]] = content["columns"]
+            for name, column in self.columns.items():
+                if (folder / name).stat().st_size != column["bytes"]:
+                    raise StoreError(f"{folder / name}: is not whole")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{folder}: is not whole: {error}") from error
+
+    def __reduce__(self) -> tuple[type[Store], tuple[Path]]:
+        return Store, (self.folder,)
+
+    def column(self, name: str) -> Column:
+        """The rows of one shape that were written as `name`."""
+        return self._column(f"{name}.values")
+
+    def ragged(self, name: str) -> Ragged:
+        """The rows of different lengths that were written as `name`."""
+        return Ragged(self._column(f"{name}.values"), self._column(f"{name}.offsets"))
+
+    def _column(self, name: str) -> Column:
+        about = self.columns[name]
+        return Column(self.folder / name, about["dtype"], about["rows"], about["shape"])
+
+    @property
+    def key(self) -> str:
+        """What the data are, in 32 letters."""
+        return self.folder.name
+
+
+class StoreWriter:
+    """Writes a store, a block of rows at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, IO[bytes]] = {}
+        self.columns: dict[str, dict[str, Any]] = {}
+
+    def column(self, name: str, rows: Array) -> None:
+        """Add rows of one shape, (n, *shape); a column begins with its first block."""
+        self._write(f"{name}.values", rows)
+
+    def ragged(self, name: str, values: Array, lengths: Sequence[int] | Array) -> None:
+        """Add rows of these lengths, whose values stand end to end."""
+        before = self.columns.get(f"{name}.values", {"rows": 0})["rows"]
+        offsets = before + numpy.cumsum(numpy.asarray(lengths, dtype=numpy.int64))
+        self._write(f"{name}.values", values)
+        if f"{name}.offsets" not in self.columns:
+            offsets = numpy.concatenate([numpy.zeros(1, numpy.int64), offsets])
+        self._write(f"{name}.offsets", offsets)
+
+    def texts(self, name: str, texts: Sequence[str]) -> None:
+        """Add texts to a ragged column of bytes."""
+        contents = [text.encode(errors="surrogatepass") for text in texts]
+        self.ragged(name, numpy.frombuffer(b"".join(contents), numpy.uint8), [len(content) for content in contents])
+
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Write store.json, without which a folder is no store."""
+        self._close()
+        content = {"facts": dict(facts), "columns": self.columns}
+        (self.folder / STORE).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+
+    def _write(self, name: str, rows: Array) -> None:
+        rows = numpy.ascontiguousarray(rows)
+        about = self.columns.setdefault(
+            name, {"dtype": rows.dtype.str, "shape": list(rows.shape[1:]), "rows": 0, "bytes": 0}
+        )
+        if (about["dtype"], about["shape"]) != (rows.dtype.str, list(rows.shape[1:])):
+            raise ValueError(
+                f"{name}: expected rows of {about['dtype']} {about['shape']}, got {rows.dtype} {rows.shape[1:]}"
+            )
+        if name not in self.files:
+            self.files[name] = (self.folder / name).open("wb")
+        self.files[name].write(rows.data.cast("B") if rows.size else b"")
+        about["rows"] += len(rows)
+        about["bytes"] += rows.nbytes
+
+    def _close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
