@@ -100,6 +100,8 @@ def train(
 def _train(
     name: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
 ) -> Trained:
+    if world.is_first:
+        remove_remains(folder)
     checkpoint, tokenizers, damages = _resume(folder) if resume and world.is_first else (None, None, [])
     checkpoint, tokenizers = world.broadcast(checkpoint), world.broadcast(tokenizers)
     task = prepare(name, options, tokenizers)
@@ -199,7 +201,6 @@ def _resume(folder: Path) -> tuple[checkpoints.Checkpoint | None, Tokenizers | N
 
     Tokenizers that are lost are trained again, on the same texts.
     """
-    remove_remains(folder)
     model, loss = repair_best(folder)
     checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS)
     step = 0 if checkpoint is None else checkpoint.step

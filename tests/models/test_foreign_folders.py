@@ -9,9 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.models import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
-from regard.models.huggingface import ARCHITECTURES
 from tests.models import hugging
-from tests.models.cases import check_message, edit, refused, shaken, word_tokenizer
+from tests.models.cases import edit, refused, rewrite, shaken, word_tokenizer
 
 
 @pytest.fixture
@@ -24,17 +23,6 @@ def gpt2(tmp_path):
 def bert(tmp_path):
     hugging.bert("words").save_pretrained(tmp_path / "bert")
     return tmp_path / "bert"
-
-
-def first(make):
-    """The first model of a family."""
-    return make(next(iter(getattr(hugging, f"{make.__name__.upper()}S"))))
-
-
-def rewrite(folder, change):
-    state = load_file(folder / "model.safetensors")
-    change(state)
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
 
 
 # -------------------------------------------------------------------------------------------------------------- configs
@@ -79,115 +67,6 @@ def test_a_config_of_bert_that_does_not_fit(bert, changes, message):
     refused(bert, message)
 
 
-@pytest.mark.parametrize(("ids", "expected"), [(-1, None), (31, None), ([99, 30, 7], 30), ([], None), (30, 30)])
-def test_marks_are_in_the_vocabulary(gpt2, ids, expected):
-    edit(gpt2 / "config.json", bos_token_id=ids, eos_token_id=ids)
-    assert [load(gpt2).config[name] for name in ("bos", "eos")] == [expected, expected]
-
-
-def test_marks_of_a_translator_are_in_the_vocabulary(tmp_path):
-    hugging.marian("plain").save_pretrained(tmp_path)
-    edit(tmp_path / "config.json", decoder_start_token_id=58_100, eos_token_id=-1, pad_token_id=58_100)
-    model = load(tmp_path)
-    assert [model.config[name] for name in ("bos", "eos", "forbidden")] == [None, None, []]
-    with pytest.raises(ValueError, match="bos"):
-        model.generate(torch.randint(31, (3, 13)))
-
-
-def test_the_families_that_are_read_are_named(gpt2):
-    edit(gpt2 / "config.json", model_type="gpt5")
-    refused(gpt2, "gpt5 … only " + ", ".join(ARCHITECTURES))
-
-
-OLD = {  # what configs said before there were layer_types and rope_parameters
-    "qwen2": (hugging.qwen2, {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
-    "gemma2": (hugging.gemma2, {"sliding_window": 3}),
-    "gemma3": (hugging.gemma3, {"sliding_window": 5, "sliding_window_pattern": 2, "rope_local_base_freq": 50.0}),
-    "gemma3-defaults": (hugging.gemma3, {}),
-}
-
-
-@pytest.mark.parametrize("name", OLD)
-def test_older_configs(name, tmp_path):
-    make, entries = OLD[name]
-    theirs = first(make)
-    theirs.save_pretrained(tmp_path)
-    theta = {} if name == "gemma3-defaults" else {"rope_theta": 700.0}
-    edit(tmp_path / "config.json", layer_types=..., rope_parameters=..., **entries, **theta)
-    ids = torch.randint(31, (3, 13))
-    with torch.no_grad():
-        expected = type(theirs).from_pretrained(tmp_path).eval()(ids).logits
-        torch.testing.assert_close(load(tmp_path)(ids), expected, atol=1e-4, rtol=1e-4)
-
-
-MISSING = {
-    "mistral": (hugging.mistral, "sliding_window", lambda ours: ours["window"]),
-    "gemma2-window": (hugging.gemma2, "sliding_window", lambda ours: ours["window"][0]),
-    "gemma2-score": (hugging.gemma2, "attn_logit_softcapping", lambda ours: ours["score_softcap"]),
-    "gemma2-logits": (hugging.gemma2, "final_logit_softcapping", lambda ours: ours["logit_softcap"]),
-    "gemma3-window": (hugging.gemma3, "sliding_window", lambda ours: ours["window"][0]),
-    "gemma3-logits": (hugging.gemma3, "final_logit_softcapping", lambda ours: ours["logit_softcap"]),
-    "gemma3-scale": (hugging.gemma3, "query_pre_attn_scalar", lambda ours: ours["score_scale"] ** -2),
-}
-
-
-@pytest.mark.parametrize("name", MISSING)
-def test_what_a_config_leaves_out_is_their_default(name, tmp_path):
-    make, entry, value = MISSING[name]
-    theirs = first(make)
-    theirs.save_pretrained(tmp_path)
-    edit(tmp_path / "config.json", **{entry: ...})
-    assert value(load(tmp_path).config) == getattr(type(theirs.config)(), entry)
-
-
-def test_a_t5_with_an_output_layer(tmp_path):
-    theirs = hugging.t5("first")
-    theirs.save_pretrained(tmp_path / "theirs")
-    output = torch.randn(31, 12)
-    rewrite(tmp_path / "theirs", lambda state: state.update({"lm_head.weight": output}))
-    edit(tmp_path / "theirs" / "config.json", tie_word_embeddings=False, scale_decoder_outputs=...)
-    ours, source, target = load(tmp_path / "theirs"), torch.randint(31, (3, 13)), torch.randint(31, (3, 7))
-    ours.export(tmp_path / "ours")
-    assert torch.equal(ours.output.weight, output)
-    with torch.no_grad():
-        for folder in ("theirs", "ours"):
-            peer = type(theirs).from_pretrained(tmp_path / folder).eval()
-            expected = peer(source, decoder_input_ids=target).logits
-            torch.testing.assert_close(ours(source, target), expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("make", "changes", "message"),
-    [
-        (hugging.gemma2, {"layer_types": ["chunked_attention"] * 3}, "layer_types … chunked_attention … sliding"),
-        (hugging.gemma2, {"layer_types": ["full_attention"] * 2 + ["sliding_attention"] * 2}, "window … 3 layers … 4"),
-        (hugging.gemma2, {"layer_types": 3}, "config.json"),
-        (hugging.gemma2, {"use_bidirectional_attention": True}, "use_bidirectional_attention … True"),
-        (hugging.gemma2, {"hidden_activation": "gelu"}, "hidden_activation … gelu"),
-        (hugging.gemma2, {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar … 0"),
-        (hugging.gemma2, {"num_hidden_layers": 10**9}, "layers … 1000000000"),
-        (hugging.gemma3, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping … 50"),
-        (hugging.gemma3, {"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "rope_type … linear"),
-        (hugging.qwen3, {"sliding_window": 0, "use_sliding_window": True, "max_window_layers": "1"}, "config.json"),
-        (hugging.qwen3, {"sliding_window": 0, "use_sliding_window": True, "max_window_layers": 1}, "window … 0"),
-        (hugging.mistral, {"sliding_window": "4"}, "window … str"),
-        (hugging.roberta, {"hidden_act": "relu"}, "hidden_act … relu … masked"),
-        (hugging.roberta, {"pad_token_id": 0}, "pad_token_id … 0"),
-        (hugging.roberta, {"max_position_embeddings": 2}, "max_positions … 0"),
-        (hugging.roberta, {"architectures": ["RobertaForTokenClassification"]}, "RobertaForTokenClassification"),
-        (hugging.t5, {"feed_forward_proj": "gated-relu"}, "feed_forward_proj … gated-relu … gated-gelu"),
-        (hugging.t5, {"is_encoder_decoder": False}, "is_encoder_decoder … False"),
-        (hugging.t5, {"relative_attention_num_buckets": 2}, "buckets … 2"),
-        (hugging.distilbert, {"sinusoidal_pos_embds": True}, "sinusoidal_pos_embds … True"),
-        (hugging.distilbert, {"architectures": ["DistilBertForQuestionAnswering"]}, "DistilBertForQuestionAnswering"),
-    ],
-)
-def test_configs_of_more_families_that_do_not_fit(make, changes, message, tmp_path):
-    first(make).save_pretrained(tmp_path)
-    edit(tmp_path / "config.json", **{"layer_types": None} | changes)
-    refused(tmp_path, message)
-
-
 @pytest.mark.parametrize("kind", ["llama3", "linear"])
 def test_rotary_positions_that_are_not_supported(kind, tmp_path):
     hugging.llama("heads").save_pretrained(tmp_path)
@@ -205,6 +84,16 @@ def test_a_config_that_is_a_folder(bert):
     (bert / "config.json").unlink()
     (bert / "config.json").mkdir()
     refused(bert, "config.json")
+
+
+def test_a_bert_without_the_files_of_a_sentence_encoder_is_read_as_sentence_transformers_reads_it(bert):
+    from sentence_transformers import SentenceTransformer
+    from transformers import PreTrainedTokenizerFast
+
+    PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<padding>").save_pretrained(bert)
+    texts = ["the cat", "mat"]
+    theirs = SentenceTransformer(str(bert), device="cpu").encode(texts, show_progress_bar=False)
+    torch.testing.assert_close(load(bert).embed(texts), torch.from_numpy(theirs), atol=1e-5, rtol=0)
 
 
 def test_steps_of_a_sentence_encoder_that_are_not_supported(bert):
@@ -303,11 +192,100 @@ def test_an_oversized_header(gpt2):
     refused(gpt2, "model.safetensors")
 
 
+# --------------------------------------------------------------------------------------------------------------- images
+
+
+@pytest.fixture
+def resnet(tmp_path):
+    hugging.resnet("basic").save_pretrained(tmp_path / "resnet")
+    return tmp_path / "resnet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer_type": "dense"}, "layer_type … dense … bottleneck"),
+        ({"hidden_sizes": [7, 15]}, "hidden_sizes [7, 15] … [7, 14]"),
+        ({"downsample_in_first_stage": True}, "downsample_in_first_stage … True"),
+        ({"hidden_act": "gelu"}, "hidden_act … gelu"),
+        ({"depths": ...}, "depths … missing"),
+        ({"depths": 3}, "int"),
+        ({"depths": [1] * 5_000}, "layers … 5000"),
+        ({"depths": [10**9, 1]}, "layers … 1000000001"),
+        ({"depths": [2, 2]}, "encoder.stages.1.layers.1. … missing"),
+        ({"depths": [1, 1]}, "encoder.stages.0.layers.1. … no place"),
+    ],
+)
+def test_a_config_of_a_resnet_that_does_not_fit(resnet, changes, message):
+    edit(resnet / "config.json", **changes)
+    refused(resnet, f"resnet … {message}")
+
+
+def test_a_resnet_without_its_classifier(tmp_path):
+    hugging.resnet("basic").resnet.save_pretrained(tmp_path)
+    refused(tmp_path, "no classifier")
+
+
+NORMAL = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.1]}
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "numbers"),
+    [
+        ({"size": {"shortest_edge": 53}}, [53, 53], ([0.4, 0.5, 0.6], [0.2, 0.3, 0.1])),
+        ({"size": {"height": 47, "width": 53}}, [47, 53], ([0.4, 0.5, 0.6], [0.2, 0.3, 0.1])),
+        ({"size": 53, "do_normalize": False}, [53, 53], ([0.0], [1.0])),
+        ({"do_resize": False}, None, ([0.4, 0.5, 0.6], [0.2, 0.3, 0.1])),
+    ],
+)
+def test_images_are_prepared_as_the_folder_says(resnet, tmp_path, file, size, numbers):
+    (resnet / "preprocessor_config.json").write_text(json.dumps(NORMAL | file))
+    model = load(resnet)
+    assert model.config["image_size"] == size
+    assert (model.config["mean"], model.config["deviation"]) == numbers
+    model.export(tmp_path / "again")
+    again = load(tmp_path / "again")
+    assert again.config["image_size"] == size
+    image = torch.randint(0, 256, (2, 3, 31, 37), dtype=torch.uint8)
+    torch.testing.assert_close(again.preprocess(image), model.preprocess(image))
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ({"rescale_factor": 1.0}, "divided by 255"),
+        ({"do_rescale": False}, "divided by 255"),
+        ({"rescale_factor": "x"}, "divided by 255"),
+        ({"size": {}}, "height … missing"),
+        ({"size": [1, 2, 3]}, "image_size … [1, 2, 3]"),
+        ({"size": 53, "image_std": [0.2, 0.0, 0.1]}, "deviation … 0.0"),
+        ({"size": 53, "image_mean": [0.2, 0.3]}, "mean … 3 channels … [0.2, 0.3]"),
+        ({"size": 53, "image_mean": 0.5}, "mean … numbers … 0.5"),
+        ({"size": 53, "image_mean": ["a", "b", "c"]}, "mean … numbers … a"),
+        ({"size": "x"}, "image_size … x"),
+        ({}, "size … missing"),
+        ({"size": 53, "image_std": ...}, "image_std … missing"),
+    ],
+)
+def test_how_images_are_prepared_is_checked(resnet, file, message):
+    entries = {name: value for name, value in (NORMAL | file).items() if value is not ...}
+    (resnet / "preprocessor_config.json").write_text(json.dumps(entries))
+    refused(resnet, f"preprocessor_config.json … {message}")
+
+
+def test_a_vit_takes_its_mean_from_the_folder_and_its_size_from_the_config(tmp_path):
+    hugging.vit("class").save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(NORMAL | {"size": 53}))
+    model = load(tmp_path)
+    assert (model.config["mean"], model.config["image_size"]) == ([0.4, 0.5, 0.6], 12)
+
+
 # -------------------------------------------------------------------------------------------------------------- exports
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Encoder(31, 24, 1, 4, epsilon=1e-5), lambda: ResNet([1], 5), lambda: Seq2Seq(31, 29)]
+    "make",
+    [lambda: Encoder(31, 24, 1, 4, epsilon=1e-5), lambda: ResNet([1], 5, stem="cifar"), lambda: Seq2Seq(31, 29)],
 )
 def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
     with pytest.raises(FolderError, match=r"transformers|Hugging Face"):
@@ -324,35 +302,6 @@ def test_an_encoder_is_exported_with_how_it_pools(tmp_path):
     model.tokenizer = None
     model.export(tmp_path)
     assert load(tmp_path).tokenizer is None
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window": [2, 3]}, "mistral has no window=[2, 3]"),
-        ({"rotary_base": [10.0, 1e4]}, "llama has no rotary_base=[10.0, 10000.0]"),
-        ({"output_norms": True}, "gemma2 has no scale_embeddings=False"),
-        (
-            {"output_norms": True, "scale_embeddings": True, "activation": "geglu_tanh", "score_scale": 0.9},
-            "gemma2 has no score_scale=0.9",
-        ),
-        (
-            {
-                "output_norms": True,
-                "scale_embeddings": True,
-                "activation": "geglu_tanh",
-                "qk_norm": True,
-                "rotary_base": [10.0, 1e4],
-            },
-            "gemma3_text has no rotary_base=[10.0, 10000.0]",
-        ),
-    ],
-)
-def test_what_no_family_has_is_not_exported(options, message, tmp_path):
-    form = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False, "attention_bias": False}
-    with pytest.raises(FolderError) as raised:
-        LanguageModel(31, 24, 2, 4, **form | options).export(tmp_path)
-    check_message(str(raised.value), message)
 
 
 def test_a_llama_with_the_usual_biases_is_exported(tmp_path):

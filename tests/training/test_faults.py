@@ -144,7 +144,9 @@ def test_a_full_disk_is_one_line_and_costs_nothing(untouched, tmp_path, what):
 
     first = tiny.run(tiny.command(TASK, data, out, steps=3))
     assert first.returncode == 0, first.stderr
-    files = [*out.glob("checkpoints/*/*"), out / "model.safetensors", out / "manifest.json"]
+    files = [*out.glob("checkpoints/step-*/*")]
+    if what == "model":
+        files += [out / "model.safetensors", out / "manifest.json"]
     contents = {path: path.read_bytes() for path in files}
     full = tiny.run([*arguments, "--resume"], preexec_fn=limit_file_size)
     assert full.returncode == 1
@@ -224,7 +226,8 @@ def test_damaged_files_are_restored_or_named_and_the_run_goes_on(untouched, tmp_
         regard.train(TASK, data, out=out, resume=True, quiet=False)
         message = capsys.readouterr().err
         assert message.count("restored from its copy") == (names != ["log.jsonl"]), message
-        assert message.count("are missing there; the run goes on") == ("log.jsonl" in names), message
+        if how != "cut":  # half of the lines may be all that the newest checkpoint needs
+            assert message.count("are missing there; the run goes on") == ("log.jsonl" in names), message
         losses, evaluations, weights = tiny.outcome(out)
         if "log.jsonl" not in names:
             assert (losses, evaluations) == tiny.outcome(expected)[:2]
@@ -252,8 +255,7 @@ def test_a_best_model_that_is_lost_with_its_copy_costs_one_evaluation(untouched,
 
 def test_killed_saves_leave_nothing_behind(untouched, tmp_path):
     """After the next start there is no file that a run without kills does not have."""
-    data, expected = untouched
-    out = tmp_path / "run"
+    out, expected = tmp_path / "run", untouched[1]
     check_killed(untouched, out, [12, 27, 35])
     names = [{str(path.relative_to(home)) for path in home.rglob("*")} for home in (out, expected)]
     assert names[0] == names[1]

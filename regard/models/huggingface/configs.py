@@ -92,10 +92,13 @@ def export_config(architecture: Any, arguments: Config) -> dict[str, Any]:
 
 def _resolve(arguments: Config) -> dict[str, Any]:
     """The arguments, with what those that are not given stand for, and one value where all layers have the same."""
-    values = {**arguments, "ffn_size": arguments["ffn_size"] or 4 * arguments["size"]}
+    values = dict(arguments)
+    if "ffn_size" in arguments:
+        values["ffn_size"] = arguments["ffn_size"] or 4 * arguments["size"]
+    if "head_size" in arguments:
+        values["head_size"] = arguments["head_size"] or arguments["size"] // arguments["heads"]
     if "kv_heads" in arguments:
         values["kv_heads"] = arguments["kv_heads"] or arguments["heads"]
-        values["head_size"] = arguments["head_size"] or arguments["size"] // arguments["heads"]
         for name, otherwise in (("attention_bias", "bias"), ("attention_output_bias", "attention_bias")):
             values[name] = values[otherwise] if arguments[name] is None else arguments[name]
         values |= {name: same_in_all(arguments[name]) for name in ("rotary_base", "window")}

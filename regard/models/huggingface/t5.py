@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from regard.models.block import Block
 from regard.models.huggingface.configs import check_exportable, linear
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Rule, UnsupportedError
@@ -67,25 +68,26 @@ def tensor_rules(model: Model) -> dict[str, Rule]:
         rules |= {f"{side}_relative.weight": Rule((first,))}
         rules |= {f"{side}_norm.weight": Rule((f"{side}.final_layer_norm.weight",))}
         for number in range(count or arguments["layers"]):
-            rules |= _block_rules(arguments, f"{side}_blocks.{number}", f"{side}.block.{number}.layer", side)
+            block: Block = getattr(model, f"{side}_blocks")[number]
+            rules |= _block_rules(block, f"{side}_blocks.{number}", f"{side}.block.{number}.layer")
     return rules
 
 
-def _block_rules(arguments: Mapping[str, Any], ours: str, theirs: str, side: str) -> dict[str, Rule]:
-    width, ffn_size = arguments["heads"] * arguments["head_size"], arguments["ffn_size"]
-    attentions = {"mixer": "SelfAttention"} | ({"cross": "EncDecAttention"} if side == "decoder" else {})
+def _block_rules(block: Block, ours: str, theirs: str) -> dict[str, Rule]:
+    ffn_size = block.feed_forward.out_proj.in_features
+    attentions = {"mixer": "SelfAttention"} | ({} if block.cross is None else {"cross": "EncDecAttention"})
     rules: dict[str, Rule] = {}
     for number, (our_name, their_name) in enumerate(attentions.items()):
         qkv = [f"{theirs}.{number}.{their_name}.{name}" for name in "qkv"]
-        rules |= linear(f"{ours}.{our_name}.in_proj.0", *qkv, heights=(width, width, width))
+        rules |= linear(f"{ours}.{our_name}.in_proj.0", *qkv, heights=getattr(block, our_name).widths)
         rules |= linear(f"{ours}.{our_name}.out_proj", f"{theirs}.{number}.{their_name}.o")
         rules |= linear(f"{ours}.{our_name}_norm", f"{theirs}.{number}.layer_norm")
     last = f"{theirs}.{len(attentions)}"
     gated = [f"{last}.DenseReluDense.wi_0", f"{last}.DenseReluDense.wi_1"]
-    if arguments["activation"] == "relu":
-        rules |= linear(f"{ours}.feed_forward.in_proj", f"{last}.DenseReluDense.wi")
-    else:
+    if block.feed_forward.gated:
         rules |= linear(f"{ours}.feed_forward.in_proj", *gated, heights=(ffn_size, ffn_size))
+    else:
+        rules |= linear(f"{ours}.feed_forward.in_proj", f"{last}.DenseReluDense.wi")
     rules |= linear(f"{ours}.feed_forward.out_proj", f"{last}.DenseReluDense.wo")
     return rules | linear(f"{ours}.feed_forward_norm", f"{last}.layer_norm")
 
