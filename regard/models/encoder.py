@@ -21,7 +21,7 @@ from regard.models.classifier import TextClassifier, check_labels, pool
 from regard.models.model import evaluated
 from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions
-from regard.models.texts import encode, group_by_length, group_neighbours
+from regard.models.texts import encode_with_warning, group_by_length, group_neighbours
 
 __all__ = ["Encoder"]
 
@@ -165,11 +165,12 @@ class Encoder(TextClassifier):
         """One vector per text, (texts, size); a single text gives (size,). `progress` is called with counts of texts.
 
         Texts go through the model in order of length and without padding; a text's vector does not depend on the
-        others. Texts are cut at `max_length` tokens (or `max_positions`).
+        others. Texts are cut at `max_length` tokens (or `max_positions`), with a CutWarning.
         """
         if isinstance(texts, str):
             return self.embed([texts], progress=progress)[0]
-        ids = encode(self.need_tokenizer(), texts, self.config["max_length"] or self.config["max_positions"])
+        limit = self.config["max_length"] or self.config["max_positions"]
+        ids = encode_with_warning(self.need_tokenizer(), texts, limit)
         vectors = self.token_embedding.weight.new_empty(len(ids), self.token_embedding.embedding_dim)
         for chosen, batch, lengths in group_by_length(ids, TOKENS):
             vectors[chosen] = pool(self.config["pooling"], self(batch.to(self.device), lengths), lengths)

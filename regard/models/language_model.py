@@ -7,6 +7,7 @@ Shapes: ids (batch, n) · rows (batch, n, size) · logits (batch, n, vocabulary)
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
@@ -31,7 +32,7 @@ from regard.attention import Mask, alibi, bias, causal, keep
 from regard.attention import window as sliding_window
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
-from regard.models.cache import Cache
+from regard.models.cache import Cache, Context
 from regard.models.classifier import TextClassifier, check_labels, pool
 from regard.models.decode_kernels import product
 from regard.models.generation import GenerativeModel, Sampling, check_sampling, sample
@@ -46,7 +47,7 @@ from regard.models.positions import (
     count_positions,
     rotary_table,
 )
-from regard.models.texts import decode_continuation, encode
+from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
 
 __all__ = ["LanguageModel"]
 
@@ -207,14 +208,35 @@ class LanguageModel(TextClassifier, GenerativeModel):
 
     # --------------------------------------------------------------------------------------------------- generation
 
-    def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Cache]:
-        rows, cache = self.extend(ids, None, lengths)
-        last = torch.full((len(ids),), ids.shape[1]) if lengths is None else torch.as_tensor(lengths)
-        return self.predict(rows[torch.arange(len(ids)), last.to(ids.device) - 1]), cache
+    def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Context]:
+        check_ids("ids", ids, self.token_embedding.num_embeddings)
+        batch, n = ids.shape
+        counts = [n] * batch if lengths is None else check_lengths("lengths", lengths, batch, n).tolist()
+        limit = int(self.config["max_positions"])
+        if max(counts, default=0) > limit:
+            warn_of_cuts("prompt", counts, batch, limit, "end")
+            ends = [row[max(0, count - limit) : count] for row, count in zip(ids.tolist(), counts, strict=True)]
+            cut, counts = padded(ends)
+            ids = cut.to(ids.device)
+        rows, cache = self.extend(ids, None, counts)
+        last = torch.tensor(counts, dtype=torch.long, device=ids.device) - 1
+        return self.predict(rows[torch.arange(batch), last]), Context.of(ids, counts, limit, cache)
 
-    def step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
-        rows, cache = self.extend(ids, state)
-        return self.predict(rows[:, -1]), cache
+    def step(self, ids: Tensor, state: Context) -> tuple[Tensor, Context]:
+        context = state.append(ids)
+        fitting = context.fitting()
+        if len(fitting) == len(ids):
+            rows, cache = self.extend(ids, context.cache)
+            return self.predict(rows[:, -1]), dataclasses.replace(context, cache=cache)
+        full = sorted(set(range(len(ids))) - set(fitting))
+        read = self.extend(context.ids[full])[0][:, -1]  # (full, size)
+        rows = read.new_empty(len(ids), read.shape[-1])
+        rows[full] = read
+        if fitting:
+            read, cache = self.extend(ids[fitting], context.cache)
+            rows[fitting] = read[:, -1]
+            context = dataclasses.replace(context, cache=cache)
+        return self.predict(rows), context
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         bos = self.config["bos"]
@@ -223,9 +245,6 @@ class LanguageModel(TextClassifier, GenerativeModel):
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
         return decode_continuation(self.need_tokenizer(), prompt, ids)
 
-    def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
-        return min(max_new_tokens, int(self.config["max_positions"]) - prompt_length + 1)  # the last is not read again
-
     @torch.no_grad()
     def stream(self, prompt: str, *, max_new_tokens: int = 128, sampling: Sampling | None = None) -> Iterator[str]:
         """The same as `generate` for one text, piece by piece as it is generated."""
@@ -233,7 +252,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
             raise TypeError(f"prompt: expected one text, got {type(prompt).__name__}")
         check_sampling(sampling, beam_size=1)
         (before,) = self.encode_prompts([prompt])
-        eos, limit = self.config["eos"], self.token_limit(len(before), max_new_tokens)
+        eos, limit = self.config["eos"], self.token_limit(max_new_tokens)
         generated: list[int] = []
         shown = ""
         with evaluation(self):

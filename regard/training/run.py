@@ -34,6 +34,7 @@ from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
 from regard.training.processes import World, join
 from regard.training.report import open_report
+from regard.training.shapes import check_shapes
 from regard.training.signals import Signals
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import prepare
@@ -85,6 +86,7 @@ def train(
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and was_launched_by(folder, launch):
         resume = True  # torchrun starts the same command again when one of its processes has died
     chosen = _options(task, given, folder, resume=resume)
+    check_shapes(chosen)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     else:  # the number of threads changes the last bits of results, so a run keeps it
@@ -120,10 +122,11 @@ def _train(
         if world.is_first:
             if checkpoint is not None:
                 checkpoints.remove_after(folder / CHECKPOINTS, checkpoint.step)
+            loggers = open_loggers(options, folder, state.step)
             if not has_run(folder):
                 save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
             write_options(folder, name, options)
-            log = stack.enter_context(Log(folder, state.step, open_loggers(options, folder, state.step)))
+            log = stack.enter_context(Log(folder, state.step, loggers))
             if log.missing and report is not None:
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
         run = Run(task, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)

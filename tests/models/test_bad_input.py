@@ -17,6 +17,7 @@ from regard.models import (
     Transformer,
     ViT,
 )
+from regard.models.texts import CutWarning
 from tests.models.cases import check_message, word_tokenizer
 
 IDS = torch.randint(31, (3, 13))
@@ -184,8 +185,16 @@ def test_pooling_is_over_the_words_of_each_text_alone(pooling):
 
 def test_texts_longer_than_the_model_are_cut():
     model = with_tokenizer(encoder()).eval()
-    long = " ".join(["cat"] * 40)
-    assert torch.equal(model.embed(long), model.embed(" ".join(["cat"] * 17)))
+    long, short = " ".join(["cat"] * 40), " ".join(["cat"] * 17)
+    expected = model.embed(short)
+    for texts, message in {
+        (long,): "cut from 40 to 17",
+        (short, long, short): "1 of 3 cut from up to 40 to 17",
+    }.items():
+        with pytest.warns(CutWarning, match=f"texts: {message} tokens") as caught:
+            vectors = model.embed(texts)
+        assert len(caught) == 1
+        torch.testing.assert_close(vectors, expected.expand_as(vectors))
 
 
 def test_an_empty_text_has_no_vector_where_nothing_marks_its_ends():

@@ -162,6 +162,12 @@ def _build_model(options: ImagesOptions, train: LabelledImages) -> Model:
                 model.resize([height, width])
         return model
     torch.manual_seed(options.seed)
+    return new_model(options, (channels, height, width), classes, **head)
+
+
+def new_model(options: ImagesOptions, shape: tuple[int, int, int], classes: int, **head: Any) -> Model:
+    """The model that complete options describe for images of a shape (channels, height, width), untrained."""
+    channels, height, width = shape
     if options.model == "resnet":
         stem = "cifar" if max(height, width) <= 64 else "imagenet"
         depths = _depths(options.depths)

@@ -236,16 +236,18 @@ def _build_model(options: LanguageOptions, texts: list[str], tokenizers: Tokeniz
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size, append_eos=False, sentences=False)
     torch.manual_seed(options.seed)
-    vocab_size = tokenizer.get_vocab_size()
+    model = new_model(options, tokenizer.get_vocab_size())
+    model.tokenizer = tokenizer
+    return model
+
+
+def new_model(options: LanguageOptions, vocab_size: int) -> Model:
+    """The model that complete options describe, untrained."""
     shape: dict[str, Any] = {
         "max_positions": options.context,
         "positions": options.positions,
         "dropout": options.dropout,
     }
-    model: Model
     if options.model == "causal":
-        model = LanguageModel(vocab_size, options.size, options.layers, options.heads, eos=EOS, **shape)
-    else:
-        model = Encoder(vocab_size, options.size, options.layers, options.heads, mlm_head=True, pre_norm=True, **shape)
-    model.tokenizer = tokenizer
-    return model
+        return LanguageModel(vocab_size, options.size, options.layers, options.heads, eos=EOS, **shape)
+    return Encoder(vocab_size, options.size, options.layers, options.heads, mlm_head=True, pre_norm=True, **shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from regard.data.tokens import train_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model
-from regard.models.texts import encode, padded
+from regard.models.texts import CutWarning, encode_with_warning, padded
 from regard.training.defaults import complete
 from regard.training.options import TextOptions
 from regard.training.processes import World
@@ -56,11 +57,15 @@ class TextTask(Task):
         return cross_entropy(model.class_logits(*batch.inputs), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
-        return evaluate(model, self.parts.validation if part == "validation" else self.parts.test)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CutWarning)  # max_length says so, and so do the notes
+            return evaluate(model, self.parts.validation if part == "validation" else self.parts.test)
 
     def samples(self, model: Any) -> list[Sample]:
         examples = self.parts.validation[:SAMPLES]
-        labels = model.classify([example.text for example in examples])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CutWarning)
+            labels = model.classify([example.text for example in examples])
         return [
             Sample(example.text, example.label, str(label)) for example, label in zip(examples, labels, strict=True)
         ]
@@ -83,7 +88,10 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     texts = [example.text for example in train]
     options = complete(options, examples=len(train), text_bytes=sum(map(len, texts)))
     model = _build_model(options, texts, labels, tokenizers)
-    ids = encode(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CutWarning)
+        limit = min(options.max_length, int(model.config["max_positions"]))
+        ids = encode_with_warning(model.need_tokenizer(), texts, limit)
     classes = torch.tensor([labels.index(example.label) for example in train])
     return TextTask(
         model=model,
@@ -91,7 +99,8 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
         fingerprint=fingerprint(str(ids), classes),
         notes=[
             f"{len(train):,} texts of {len(labels)} classes to train on, "
-            f"{len(parts.validation):,} for validation, {len(parts.test):,} for the test"
+            f"{len(parts.validation):,} for validation, {len(parts.test):,} for the test",
+            *(str(warning.message) for warning in caught),
         ],
         train=ids,
         classes=classes,
@@ -109,8 +118,15 @@ def _build_model(options: TextOptions, texts: list[str], labels: list[str], toke
     if tokenizer is None:
         tokenizer = train_tokenizer(texts, options.tokenizer, options.vocab_size)
     torch.manual_seed(options.seed)
-    model = Encoder(
-        tokenizer.get_vocab_size(),
+    model = new_model(options, tokenizer.get_vocab_size(), labels)
+    model.tokenizer = tokenizer
+    return model
+
+
+def new_model(options: TextOptions, vocab_size: int, labels: list[str]) -> Encoder:
+    """The model that complete options describe, untrained."""
+    return Encoder(
+        vocab_size,
         options.size,
         options.layers,
         options.heads,
@@ -120,5 +136,3 @@ def _build_model(options: TextOptions, texts: list[str], labels: list[str], toke
         classes=len(labels),
         labels=labels,
     )
-    model.tokenizer = tokenizer
-    return model

@@ -166,10 +166,16 @@ def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Token
     source, target = _tokenizers(options, pairs, tokenizers)
     vocab_sizes = source.get_vocab_size(), (target or source).get_vocab_size()
     torch.manual_seed(options.seed)
+    model = new_model(options, vocab_sizes, share_embeddings=target is None)
+    model.tokenizer, model.target_tokenizer = source, target
+    return model
+
+
+def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_embeddings: bool) -> Translator:
+    """The model that complete options describe, untrained."""
     marks: dict[str, Any] = {"bos": BOS, "eos": EOS, "forbidden": [PAD, BOS, UNK]}
-    model: Translator
     if options.model == "rnn":
-        model = Seq2Seq(
+        return Seq2Seq(
             *vocab_sizes,
             options.size,
             options.hidden_size,
@@ -179,20 +185,17 @@ def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Token
             dropout=options.dropout,
             **marks,
         )
-    else:
-        model = Transformer(
-            *vocab_sizes,
-            options.size,
-            options.layers,
-            options.heads,
-            max_positions=max(256, options.max_length + 2),
-            pre_norm=True,
-            dropout=options.dropout,
-            share_embeddings=target is None,
-            **marks,
-        )
-    model.tokenizer, model.target_tokenizer = source, target
-    return model
+    return Transformer(
+        *vocab_sizes,
+        options.size,
+        options.layers,
+        options.heads,
+        max_positions=max(256, options.max_length + 2),
+        pre_norm=True,
+        dropout=options.dropout,
+        share_embeddings=share_embeddings,
+        **marks,
+    )
 
 
 def _tokenizers(
