@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from regard.cli.options import PATH, json_flag
+from regard.training.options import TranslateOptions
 
 
 @click.command("evaluate", epilog="Example: regard evaluate regard-translate")
@@ -16,7 +17,9 @@ from regard.cli.options import PATH, json_flag
 @click.argument("target", type=PATH, required=False, help="Text file with the translations, for a translator.")
 @click.option("--text", metavar="COL", help="Column of the texts; default: text.")
 @click.option("--label", metavar="COL", help="Column of the classes; default: label.")
-@click.option("--beam-size", metavar="N", type=int, help="Beam size, for a translator; default: 1.")
+@click.option(
+    "--beam-size", metavar="N", type=int, help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}."
+)
 @json_flag
 def command(
     model: Path,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from regard.cli.options import input_batches, load_as, model_and_inputs, notes_on_stderr
+from regard.training.options import TranslateOptions
 
 if TYPE_CHECKING:
     from regard.models.translator import Translator
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.command("translate", epilog='Example: regard translate regard-translate "the cat is on the mat"')
 @model_and_inputs("TEXT")
-@click.option("--beam-size", metavar="N", type=int, default=1, help="Beam size; 1 is greedy search.")
+@click.option(
+    "--beam-size", metavar="N", type=int, default=TranslateOptions.beam_size, help="Beam size; 1 is greedy search."
+)
 @click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Maximum number of tokens of a translation.")
 def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **options: Any) -> None:
     """Translate texts, or the lines of stdin."""

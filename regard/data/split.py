@@ -6,6 +6,7 @@ So equal contents are never in two parts, and nothing changes its part when the 
 from __future__ import annotations
 
 import hashlib
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from typing import Generic, Literal, TypeVar
 
 from regard.errors import RegardError
 
-__all__ = ["Part", "Parts", "SplitError", "part", "split"]
+__all__ = ["Part", "Parts", "SplitError", "Splitter", "part", "split"]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
+FEW = 64  # contents of each part that a Splitter holds
 
 
 class SplitError(RegardError, ValueError):
@@ -54,6 +56,43 @@ def split(
     for digest, item in hashed:
         getattr(parts, part_of[digest]).append(item)
     return parts
+
+
+class Splitter:
+    """`split` for more contents than fit in memory: `add` each of them, then ask for the part of each.
+
+    validation, test: as in `split`, whose promises hold: equal contents are together, and no part is empty.
+    """
+
+    def __init__(self, validation: float = 0.05, test: float = 0.05) -> None:
+        _check(validation, test)
+        self.validation, self.test = validation, test
+        self._smallest: dict[Part, list[bytes]] = {"train": [], "validation": [], "test": []}
+        self._moved: dict[bytes, Part] | None = None
+
+    def add(self, content: str | bytes) -> Part:
+        """Take note of a content, and say which part it will be in, unless that of another one would be empty."""
+        digest = _digest(content)
+        name = _part(digest, self.validation, self.test)
+        smallest = self._smallest[name]
+        if (len(smallest) < FEW or digest < smallest[-1]) and digest not in smallest:
+            insort(smallest, digest)
+            del smallest[FEW:]
+        self._moved = None
+        return name
+
+    def part(self, content: str | bytes) -> Part:
+        """The part of a content, when all have been added."""
+        if self._moved is None:
+            self._moved = self._fill()
+        digest = _digest(content)
+        return self._moved.get(digest) or _part(digest, self.validation, self.test)
+
+    def _fill(self) -> dict[bytes, Part]:
+        """Contents that are moved. If a part is empty, there are either few contents, or a few of each part will do."""
+        before = {digest: name for name, digests in self._smallest.items() for digest in digests}
+        after = _fill_empty(dict(before), self.validation, self.test)
+        return {digest: name for digest, name in after.items() if name != before[digest]}
 
 
 def _check(validation: float, test: float) -> None:

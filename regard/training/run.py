@@ -33,7 +33,7 @@ from regard.training.loggers import open_loggers
 from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
 from regard.training.processes import World, join
-from regard.training.report import open_report
+from regard.training.report import open_report, preparation_shown
 from regard.training.shapes import check_shapes
 from regard.training.signals import Signals
 from regard.training.task import Task, Tokenizers
@@ -106,14 +106,14 @@ def _train(
         remove_remains(folder)
     checkpoint, tokenizers, damages = _resume(folder) if resume and world.is_first else (None, None, [])
     checkpoint, tokenizers = world.broadcast(checkpoint), world.broadcast(tokenizers)
-    task = prepare(name, options, tokenizers)
+    is_silent = quiet or not world.is_first
+    with signals.obeyed_at_once("stopped before the first step"), preparation_shown(quiet=is_silent):
+        task = prepare(name, options, tokenizers)
     options = task.options
-    signals.raise_if_caught("stopped before the first step")
     state = _state(checkpoint, task, options, folder)
     if world.broadcast(task.fingerprint) != task.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
-        is_silent = quiet or not world.is_first
         report = stack.enter_context(open_report(task.unit, quiet=is_silent))
         if report is not None:
             for line in (*damages, *task.notes, *_description(task, options, state)):

@@ -21,7 +21,7 @@ from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
 from regard.data.table_files import read_table
 from regard.data.tables import TableError
-from regard.data.texts import TextError, read_documents
+from regard.data.texts import TextError
 
 ERRORS = (TextError, TableError, ImageError)
 CHANGES = 300  # of each format
@@ -82,7 +82,6 @@ def read_sales(path: Path):
 FILES = {
     "pairs.tsv": ("Go.\tVa !\n\nI am here.\tJe suis là.\r\nBye\t再见\n".encode(), read_pairs),
     "one.txt": ("un\ndeux\r\ntroisième 三\n".encode(), read_parallel),
-    "book.txt": (("One.\n\nTwo\ttabs, Ünïcode 好\r\n" * 5).encode(), read_documents),
     "labelled.csv": (csv_file(), read_labelled),
     "labelled.tsv": ("".join(f"{a}\t{b}\n" for a, b in [("text", "label"), *LABELLED]).encode(), read_labelled),
     "labelled.jsonl": (
@@ -157,7 +156,6 @@ def check_refused(read, path: Path, message: str, limit: int) -> None:
     [
         ("pairs.tsv", b"Go.\tVa !\n", read_pairs),
         ("one.txt", b"un\n", read_parallel),
-        ("book.txt", b"One.\n", read_documents),
         ("data.csv", b"text,label\n", read_labelled),
         ("data.tsv", b"text\tlabel\n", read_labelled),
         ("data.jsonl", b'{"text": "x", "label": 1}\n', read_labelled),

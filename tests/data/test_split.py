@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.split import Parts, SplitError, part, split
+from regard.data.split import Parts, SplitError, Splitter, part, split
 
 CONTENTS = st.lists(st.integers(0, 40).map(str), max_size=60)
 SHARES = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.49])
@@ -86,3 +86,26 @@ def test_invalid_shares(shares):
     for call in (lambda: part("x", *shares), lambda: split("xyz", str, *shares)):
         with pytest.raises(SplitError, match="expected shares of 0 or more"):
             call()
+
+
+@given(CONTENTS, SHARES, SHARES)
+def test_a_splitter_splits_as_split_does(items, validation, test):
+    splitter = Splitter(validation, test)
+    for item in items:
+        assert splitter.add(item) == part(item, validation, test)
+    try:
+        names = part_of(split(items, str, validation, test))
+    except SplitError as error:
+        with pytest.raises(SplitError, match=str(error)):
+            splitter.part("5")
+        return
+    assert {item: splitter.part(item) for item in items} == names
+
+
+def test_a_splitter_holds_few_contents_and_moves_the_same():
+    items = [str(number) for number in range(3_001)]
+    for share in (0.0001, 0.002, 0.05):
+        splitter = Splitter(share, share)
+        for item in items:
+            splitter.add(item)
+        assert {item: splitter.part(item) for item in items} == part_of(split(items, str, share, share))

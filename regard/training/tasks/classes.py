@@ -1,4 +1,4 @@
-"""What the tasks with classes share: which classes there are, a subset of the examples, and accuracy."""
+"""What the tasks with classes share: which classes there are, a subset of the examples, and metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from regard.training.metrics import confusion, macro_f1
 from regard.training.task import TaskError
 
 __all__ = ["accuracy", "balanced_subset", "class_names"]
@@ -37,9 +38,10 @@ def balanced_subset(items: Sequence[Item], count: int, label: Callable[[Item], s
 
 
 def accuracy(probabilities: Tensor, labels: Sequence[str], names: Sequence[Any]) -> dict[str, Any]:
-    """Probabilities (examples, classes) → the share of examples whose likeliest class is right, and the mean of −log p.
+    """Probabilities (examples, classes) → the share of examples whose likeliest class is right, F1, mean of −log p.
 
-    names: of the model's classes.
+    names: of the model's classes. F1 is the mean over classes; `confusion` has a row for each true class and a column
+    for each predicted one.
     """
     for label in labels:
         if label not in names:
@@ -48,5 +50,11 @@ def accuracy(probabilities: Tensor, labels: Sequence[str], names: Sequence[Any])
     targets = [names.index(label) for label in labels]
     loss = -sum(float(row[target].clamp(min=1e-38).log()) for row, target in zip(probabilities, targets, strict=True))
     predictions = probabilities.argmax(1).tolist()
-    hits = sum(prediction == target for prediction, target in zip(predictions, targets, strict=True))
-    return {"accuracy": hits / len(targets), "loss": loss / len(targets)}
+    counts = confusion(targets, predictions, len(names))
+    hits = sum(counts[number][number] for number in range(len(names)))
+    return {
+        "accuracy": hits / len(targets),
+        "f1": macro_f1(counts),
+        "loss": loss / len(targets),
+        "confusion": {"labels": list(names), "counts": counts},
+    }

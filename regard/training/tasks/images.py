@@ -76,7 +76,7 @@ class ImagesTask(Task):
 
 
 def evaluate(model: ImageClassifier, images: LabelledImages) -> dict[str, Any]:
-    """Accuracy, and the loss per image."""
+    """Accuracy, F1, the confusion matrix, and the loss per image."""
     labels = [images.names[label] for label in images.labels.tolist()]
     return accuracy(model.probabilities(images.pixels), labels, model.labels)
 

@@ -72,7 +72,7 @@ class TextTask(Task):
 
 
 def evaluate(model: TextClassifier, examples: Sequence[Labelled]) -> dict[str, Any]:
-    """Accuracy, and the loss per text."""
+    """Accuracy, F1, the confusion matrix, and the loss per text."""
     probabilities = model.probabilities([example.text for example in examples])
     return accuracy(probabilities, [example.label for example in examples], model.labels)
 

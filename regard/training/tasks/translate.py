@@ -22,7 +22,7 @@ from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
 from regard.models.translator import Translator
 from regard.training.defaults import complete
-from regard.training.metrics import alignment_error_rate, bleu
+from regard.training.metrics import alignment_error_rate, bleu, chrf
 from regard.training.options import TranslateOptions
 from regard.training.processes import World
 from regard.training.task import (
@@ -80,7 +80,7 @@ class TranslateTask(Task):
         if part == "test":
             return evaluate(model, self.parts.test, beam_size=self.options.beam_size)
         pairs = self.parts.validation[: self.options.evaluate_pairs or None]
-        return {"perplexity": self._perplexity(model, world), **evaluate(model, pairs)}
+        return {"perplexity": self._perplexity(model, world), **evaluate(model, pairs, beam_size=1)}
 
     def samples(self, model: Any) -> list[Sample]:
         pairs = self.parts.validation[:SAMPLES]
@@ -106,11 +106,12 @@ def translate_all(model: Translator, texts: Sequence[str], **options: Any) -> li
     return outputs
 
 
-def evaluate(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Any]:
-    """BLEU; and the alignment error rate, if the pairs have gold links and the model has attention."""
+def evaluate(model: Translator, pairs: Sequence[Pair], beam_size: int) -> dict[str, Any]:
+    """BLEU and chrF; and the alignment error rate, if the pairs have gold links and the model has attention."""
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    score = bleu(translate_all(model, sources, **options), targets)
-    metrics: dict[str, Any] = {"bleu": score.score, "signature": score.signature}
+    outputs = translate_all(model, sources, beam_size=beam_size)
+    score = bleu(outputs, targets)
+    metrics: dict[str, Any] = {"bleu": score.score, "chrf": chrf(outputs, targets), "signature": score.signature}
     if all(pair.alignment is not None for pair in pairs) and getattr(model, "score", True) is not None:
         links = [
             alignment.links
@@ -183,6 +184,8 @@ def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_
             cell=options.cell,
             attention=options.attention,
             dropout=options.dropout,
+            share_embeddings=target is None,
+            tie_embeddings=True,
             **marks,
         )
     return Transformer(
