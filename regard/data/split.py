@@ -10,11 +10,14 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy
+from numpy.typing import NDArray
 
 from regard.errors import RegardError
 
-__all__ = ["Part", "Parts", "SplitError", "Splitter", "part", "split"]
+__all__ = ["Part", "Parts", "SplitError", "Splitter", "part", "split", "split_hashes"]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
@@ -56,6 +59,23 @@ def split(
     for digest, item in hashed:
         getattr(parts, part_of[digest]).append(item)
     return parts
+
+
+def split_hashes(
+    hashes: NDArray[numpy.uint64], validation: float = 0.05, test: float = 0.05
+) -> dict[Part, NDArray[Any]]:
+    """`split` of contents of which only hashes are known, the first 64 bits of their SHA-256: the rows of each part."""
+    _check(validation, test)
+    names: tuple[Part, ...] = ("test", "validation", "train")
+    numbers = numpy.searchsorted([test, test + validation], hashes / 2**64, side="right")  # of names
+    counts = numpy.bincount(numbers, minlength=3)
+    if any(share > 0 and not count for share, count in zip((test, validation, 1), counts, strict=True)):
+        contents = [int(content).to_bytes(8, "big") for content in numpy.unique(hashes)]
+        before = {content: _part(content, validation, test) for content in contents}
+        for content, name in _fill_empty(dict(before), validation, test).items():
+            if name != before[content]:
+                numbers[hashes == int.from_bytes(content, "big")] = names.index(name)
+    return {name: numpy.flatnonzero(numbers == number) for number, name in enumerate(names)}
 
 
 class Splitter:

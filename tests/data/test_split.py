@@ -3,11 +3,12 @@
 import hashlib
 import random
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.split import Parts, SplitError, Splitter, part, split
+from regard.data.split import Parts, SplitError, Splitter, part, split, split_hashes
 
 CONTENTS = st.lists(st.integers(0, 40).map(str), max_size=60)
 SHARES = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.49])
@@ -18,6 +19,20 @@ def part_of(parts: Parts) -> dict[str, str]:
     pairs = {(item, name) for name in ("train", "validation", "test") for item in getattr(parts, name)}
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)
+
+
+@given(CONTENTS, SHARES, SHARES)
+def test_hashes_are_enough(items, validation, test):
+    digests = [hashlib.sha256(item.encode()).digest() for item in items]
+    hashes = numpy.array([int.from_bytes(digest[:8], "big") for digest in digests], dtype=numpy.uint64)
+    try:
+        expected = split(range(len(items)), items.__getitem__, validation, test)
+    except SplitError:
+        with pytest.raises(SplitError, match="different contents at least"):
+            split_hashes(hashes, validation, test)
+        return
+    rows = split_hashes(hashes, validation, test)
+    assert {name: rows[name].tolist() for name in rows} == vars(expected)
 
 
 @given(CONTENTS, SHARES, SHARES, st.randoms())
