@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+import numpy
+from numpy.typing import NDArray
+
+from regard.data.store import Column
 from regard.errors import RegardError
 
-__all__ = ["Part", "Parts", "SplitError", "part", "split"]
+__all__ = ["PARTS", "Division", "Part", "Parts", "SplitError", "divide", "part", "position", "split"]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+Array = NDArray[Any]
+SHARE = 0.05  # of all contents, for validation and for the test each
+FEW = 1 << 12  # different contents that are looked at one by one
+LEAST = 50  # contents of a part, where there are more than a few in all
+BLOCK = 1 << 20  # positions read at a time
 
 
 class SplitError(RegardError, ValueError):
@@ -32,14 +42,14 @@ class Parts(Generic[Item]):
     test: list[Item]
 
 
-def part(content: str | bytes, validation: float = 0.05, test: float = 0.05) -> Part:
+def part(content: str | bytes, validation: float = SHARE, test: float = SHARE) -> Part:
     """The part of a content. `validation` and `test` are shares of 1, and training gets the rest."""
     _check(validation, test)
     return _part(_digest(content), validation, test)
 
 
 def split(
-    items: Iterable[Item], key: Callable[[Item], str | bytes], validation: float = 0.05, test: float = 0.05
+    items: Iterable[Item], key: Callable[[Item], str | bytes], validation: float = SHARE, test: float = SHARE
 ) -> Parts[Item]:
     """The items by their contents, equal ones together.
 
@@ -54,6 +64,59 @@ def split(
     for digest, item in hashed:
         getattr(parts, part_of[digest]).append(item)
     return parts
+
+
+@dataclass(frozen=True)
+class Division:
+    """Which part each content belongs to: the same as `split` says, for contents that are not held in memory.
+
+    Contents are known by their positions, see `position`.
+    validation, test: shares of 1. moved: positions whose part is another one, lest that were empty.
+    """
+
+    validation: float
+    test: float
+    moved: Mapping[int, Part]
+
+    def parts(self, positions: Array) -> Array:
+        """The part of each content, as its index in PARTS; positions (n,)."""
+        places = positions.astype(numpy.float64) / 2**64
+        indices = numpy.where(places < self.test, 2, numpy.where(places < self.test + self.validation, 1, 0))
+        for number, name in self.moved.items():
+            indices[positions == numpy.uint64(number)] = PARTS.index(name)
+        return indices
+
+
+def position(content: str | bytes) -> int:
+    """Where the hash of a content lies among all hashes: a number below 2^64."""
+    return int.from_bytes(_digest(content)[:8], "big")
+
+
+def divide(positions: Column, most: int) -> Division:
+    """How contents are split of which a column has the positions, an unsigned integer of 64 bits each.
+
+    most: rows that validation and test should have at most, about; they get SHARE of a few rows.
+    """
+    share = min(SHARE, most / max(1, len(positions)))
+    smallest = _smallest_positions(positions)
+    if len(smallest) < FEW:  # these are all
+        digests = [int(number).to_bytes(8, "big") for number in smallest]
+        before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
+        after = _fill_empty(dict(before), share, share)
+        moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
+        return Division(share, share, moved)
+    # Where most rows are copies, the share of the rows may hold no content at all.
+    test = max(share, float(smallest[LEAST]) / 2**64)
+    return Division(max(share, float(smallest[2 * LEAST]) / 2**64 - test), test, {})
+
+
+def _smallest_positions(positions: Column) -> Array:
+    """The FEW smallest of the different positions."""
+    smallest = numpy.empty(0, numpy.uint64)
+    for start in range(0, len(positions), BLOCK):
+        block = positions.between(start, min(start + BLOCK, len(positions)))
+        smallest = numpy.unique(numpy.concatenate([smallest, block]))[:FEW]
+    return smallest
 
 
 def _check(validation: float, test: float) -> None:
