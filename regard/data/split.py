@@ -6,6 +6,7 @@ So equal contents are never in two parts, and nothing changes its part when the 
 from __future__ import annotations
 
 import hashlib
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 from regard.data.store import Column
 from regard.errors import RegardError
 
-__all__ = ["PARTS", "Division", "Part", "Parts", "SplitError", "divide", "part", "position", "split"]
+__all__ = ["PARTS", "Division", "Part", "Parts", "SplitError", "Splitter", "divide", "part", "position", "split"]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 Array = NDArray[Any]
 SHARE = 0.05  # of all contents, for validation and for the test each
-FEW = 1 << 12  # different contents that are looked at one by one
-LEAST = 50  # contents of a part, where there are more than a few in all
+FEW = 64  # contents of each part that a Splitter holds
+MANY = 1 << 12  # different contents, of which so few are of a part by chance only if most rows are copies
 BLOCK = 1 << 20  # positions read at a time
 
 
@@ -99,24 +100,61 @@ def divide(positions: Column, most: int) -> Division:
     """
     share = min(SHARE, most / max(1, len(positions)))
     smallest = _smallest_positions(positions)
-    if len(smallest) < FEW:  # these are all
+    if len(smallest) < MANY:  # these are all
         digests = [int(number).to_bytes(8, "big") for number in smallest]
         before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
         after = _fill_empty(dict(before), share, share)
         moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
         return Division(share, share, moved)
-    # Where most rows are copies, the share of the rows may hold no content at all.
-    test = max(share, float(smallest[LEAST]) / 2**64)
-    return Division(max(share, float(smallest[2 * LEAST]) / 2**64 - test), test, {})
+    # Where most rows are copies, the share of the rows may hold no content at all: then each part gets a few.
+    test = max(share, float(smallest[FEW]) / 2**64)
+    return Division(max(share, float(smallest[2 * FEW]) / 2**64 - test), test, {})
 
 
 def _smallest_positions(positions: Column) -> Array:
-    """The FEW smallest of the different positions."""
+    """The MANY smallest of the different positions."""
     smallest = numpy.empty(0, numpy.uint64)
     for start in range(0, len(positions), BLOCK):
         block = positions.between(start, min(start + BLOCK, len(positions)))
-        smallest = numpy.unique(numpy.concatenate([smallest, block]))[:FEW]
+        smallest = numpy.unique(numpy.concatenate([smallest, block]))[:MANY]
     return smallest
+
+
+class Splitter:
+    """`split` for more contents than fit in memory: `add` each of them, then ask for the part of each.
+
+    validation, test: as in `split`, whose promises hold: equal contents are together, and no part is empty.
+    """
+
+    def __init__(self, validation: float = SHARE, test: float = SHARE) -> None:
+        _check(validation, test)
+        self.validation, self.test = validation, test
+        self._smallest: dict[Part, list[bytes]] = {"train": [], "validation": [], "test": []}
+        self._moved: dict[bytes, Part] | None = None
+
+    def add(self, content: str | bytes) -> Part:
+        """Take note of a content, and say which part it will be in, unless that of another one would be empty."""
+        digest = _digest(content)
+        name = _part(digest, self.validation, self.test)
+        smallest = self._smallest[name]
+        if (len(smallest) < FEW or digest < smallest[-1]) and digest not in smallest:
+            insort(smallest, digest)
+            del smallest[FEW:]
+        self._moved = None
+        return name
+
+    def part(self, content: str | bytes) -> Part:
+        """The part of a content, when all have been added."""
+        if self._moved is None:
+            self._moved = self._fill()
+        digest = _digest(content)
+        return self._moved.get(digest) or _part(digest, self.validation, self.test)
+
+    def _fill(self) -> dict[bytes, Part]:
+        """Contents that are moved. If a part is empty, there are either few contents, or a few of each part will do."""
+        before = {digest: name for name, digests in self._smallest.items() for digest in digests}
+        after = _fill_empty(dict(before), self.validation, self.test)
+        return {digest: name for digest, name in after.items() if name != before[digest]}
 
 
 def _check(validation: float, test: float) -> None:

@@ -1,8 +1,8 @@
 """Data that were prepared once, in files that are read a few rows at a time: no process holds them in memory.
 
-    cache/prepared/KEY/    store.json           columns, and facts about the data
-                           NAME.values          the values of a column, end to end
-                           NAME.offsets         of a ragged column: where each row begins, and the end of the last one
+    prepared_folder()/KEY/    store.json           columns, and facts about the data
+                              NAME.values          the values of a column, end to end
+                              NAME.offsets         of a ragged column: where each row begins, and the end of the last one
 
 The key is made of the content of the user's files and of everything else that the rows depend on. A folder is complete
 or not there: a preparation that was killed leaves nothing that anybody would read.
@@ -63,8 +63,11 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
 
 
 def prepared_folder() -> Path:
-    """Where stores are: in the user's cache, or where that cannot be written, in a folder that this process removes."""
-    folder = cache() / "prepared"
+    """Where stores are: `$REGARD_PREPARED`, or a folder in the user's cache.
+
+    Where that cannot be written, it is a folder that this process removes at its end.
+    """
+    folder = Path(os.environ.get("REGARD_PREPARED") or cache() / "prepared")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -178,6 +181,11 @@ class Store:
     def key(self) -> str:
         """What the data are, in 32 letters."""
         return self.folder.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of all columns."""
+        return sum(column["bytes"] for column in self.columns.values())
 
 
 class StoreWriter:

@@ -10,7 +10,6 @@ from typing import Any
 from regard.data.images import read_images
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
-from regard.data.texts import read_documents
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.folders import load
@@ -18,7 +17,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
 from regard.training.folder import has_run, read_options
-from regard.training.options import TranslateOptions
+from regard.training.options import LanguageOptions, TranslateOptions
 from regard.training.processes import World
 from regard.training.task import TaskError, Tokenizers
 
@@ -65,7 +64,7 @@ def evaluate(
         dataset = read_images(data, sides.pop() if len(sides) == 1 else None)
         return tasks.images.evaluate(model, dataset.test or dataset.train)
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
-        return tasks.language.evaluate(model, read_documents(data))
+        return tasks.language.evaluate(model, data)
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
 
 
@@ -73,6 +72,8 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     if not has_run(folder):
         raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
     name, trained_with = read_options(folder)
+    if isinstance(trained_with, LanguageOptions):
+        return tasks.language.evaluate_test_part(model, trained_with)
     tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
     task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
     if isinstance(model, Translator):

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from regard.data.progress import watched
 from regard.training.task import Sample
 
 if TYPE_CHECKING:
     from regard.progress import ProgressBar
 
-__all__ = ["Report", "format_metrics", "open_report"]
+__all__ = ["Report", "format_metrics", "open_report", "preparation_shown"]
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 INTERVAL = 10.0  # seconds between lines, where there is no bar
@@ -62,6 +63,28 @@ def open_report(unit: str, *, quiet: bool) -> Iterator[Report | None]:
 
     with ProgressBar() as bar:
         yield Report(unit, bar)
+
+
+@contextmanager
+def preparation_shown(*, quiet: bool) -> Iterator[None]:
+    """Within this block it is shown how far the preparation of the data has come, unless it is to be quiet."""
+    if quiet:
+        yield
+        return
+    from regard.progress import ProgressBar
+
+    with ProgressBar() as bar:
+        last = time.monotonic()
+
+        def show(text: str, done: int, total: int) -> None:
+            nonlocal last
+            bar.update(done, total, text)
+            if not bar.is_terminal and time.monotonic() - last >= INTERVAL:
+                last = time.monotonic()
+                bar.note(f"{text}: {done / max(total, 1):.0%}")
+
+        with watched(show):
+            yield
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from regard.training.folder import (
 from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
 from regard.training.processes import World, join
-from regard.training.report import open_report
+from regard.training.report import open_report, preparation_shown
 from regard.training.signals import Signals
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import prepare
@@ -100,14 +100,14 @@ def _train(
 ) -> Trained:
     checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
     checkpoint = world.broadcast(checkpoint)
-    task = prepare(name, options, _read_tokenizers(folder) if resume else None)
+    is_silent = quiet or not world.is_first
+    with signals.obeyed_at_once("stopped before the first step"), preparation_shown(quiet=is_silent):
+        task = prepare(name, options, _read_tokenizers(folder) if resume else None)
     options = task.options
-    signals.raise_if_caught("stopped before the first step")
     state = _state(checkpoint, task, options, folder)
     if world.broadcast(task.fingerprint) != task.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
-        is_silent = quiet or not world.is_first
         report = stack.enter_context(open_report(task.unit, quiet=is_silent))
         if report is not None:
             for damage in damages:

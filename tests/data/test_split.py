@@ -124,4 +124,4 @@ def test_many_copies_of_few_contents_leave_no_part_empty(tmp_path):
     positions = numpy.repeat(contents, 333)
     positions.tofile(tmp_path / "positions")
     indices = divide(Column(tmp_path / "positions", numpy.uint64, len(positions)), 101).parts(contents)
-    assert [int((indices == number).sum()) for number in (1, 2)] == [50, 50]
+    assert [int((indices == number).sum()) for number in (1, 2)] == [64, 64]
