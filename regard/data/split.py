@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from regard.data.store import Column
 from regard.errors import RegardError
 
-__all__ = ["PARTS", "Division", "Part", "Parts", "SplitError", "Splitter", "divide", "part", "position", "split"]
+__all__ = [
+    *("PARTS", "Division", "Part", "Parts", "SplitError", "Splitter", "content_hash", "divide", "part", "split"),
+    "split_hashes",
+]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
@@ -27,7 +30,7 @@ Array = NDArray[Any]
 SHARE = 0.05  # of all contents, for validation and for the test each
 FEW = 64  # contents of each part that a Splitter holds
 MANY = 1 << 12  # different contents, of which so few are of a part by chance only if most rows are copies
-BLOCK = 1 << 20  # positions read at a time
+BLOCK = 1 << 20  # hashes read at a time
 
 
 class SplitError(RegardError, ValueError):
@@ -71,35 +74,34 @@ def split(
 class Division:
     """Which part each content belongs to: the same as `split` says, for contents that are not held in memory.
 
-    Contents are known by their positions, see `position`.
-    validation, test: shares of 1. moved: positions whose part is another one, lest that were empty.
+    validation, test: shares of 1. moved: hashes whose part is another one, lest that were empty.
     """
 
     validation: float
     test: float
     moved: Mapping[int, Part]
 
-    def parts(self, positions: Array) -> Array:
-        """The part of each content, as its index in PARTS; positions (n,)."""
-        places = positions.astype(numpy.float64) / 2**64
+    def parts(self, hashes: Array) -> Array:
+        """The part of each content, as its index in PARTS; hashes (n,)."""
+        places = hashes.astype(numpy.float64) / 2**64  # from 0 to 1
         indices = numpy.where(places < self.test, 2, numpy.where(places < self.test + self.validation, 1, 0))
         for number, name in self.moved.items():
-            indices[positions == numpy.uint64(number)] = PARTS.index(name)
+            indices[hashes == numpy.uint64(number)] = PARTS.index(name)
         return indices
 
 
-def position(content: str | bytes) -> int:
-    """Where the hash of a content lies among all hashes: a number below 2^64."""
+def content_hash(content: str | bytes) -> int:
+    """The first 64 bits of the SHA-256 of a content."""
     return int.from_bytes(_digest(content)[:8], "big")
 
 
-def divide(positions: Column, most: int) -> Division:
-    """How contents are split of which a column has the positions, an unsigned integer of 64 bits each.
+def divide(hashes: Column, most: int) -> Division:
+    """How contents are split of which a column has the hashes, see `content_hash`.
 
     most: rows that validation and test should have at most, about; they get SHARE of a few rows.
     """
-    share = min(SHARE, most / max(1, len(positions)))
-    smallest = _smallest_positions(positions)
+    share = min(SHARE, most / max(1, len(hashes)))
+    smallest = _smallest_hashes(hashes)
     if len(smallest) < MANY:  # these are all
         digests = [int(number).to_bytes(8, "big") for number in smallest]
         before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
@@ -111,13 +113,30 @@ def divide(positions: Column, most: int) -> Division:
     return Division(max(share, float(smallest[2 * FEW]) / 2**64 - test), test, {})
 
 
-def _smallest_positions(positions: Column) -> Array:
-    """The MANY smallest of the different positions."""
+def _smallest_hashes(hashes: Column) -> Array:
+    """The MANY smallest of the different hashes."""
     smallest = numpy.empty(0, numpy.uint64)
-    for start in range(0, len(positions), BLOCK):
-        block = positions.between(start, min(start + BLOCK, len(positions)))
+    for start in range(0, len(hashes), BLOCK):
+        block = hashes.between(start, min(start + BLOCK, len(hashes)))
         smallest = numpy.unique(numpy.concatenate([smallest, block]))[:MANY]
     return smallest
+
+
+def split_hashes(
+    hashes: NDArray[numpy.uint64], validation: float = SHARE, test: float = SHARE
+) -> dict[Part, NDArray[Any]]:
+    """`split` of contents of which only hashes are known, the first 64 bits of their SHA-256: the rows of each part."""
+    _check(validation, test)
+    names: tuple[Part, ...] = ("test", "validation", "train")
+    numbers = numpy.searchsorted([test, test + validation], hashes / 2**64, side="right")  # of names
+    counts = numpy.bincount(numbers, minlength=3)
+    if any(share > 0 and not count for share, count in zip((test, validation, 1), counts, strict=True)):
+        contents = [int(content).to_bytes(8, "big") for content in numpy.unique(hashes)]
+        before = {content: _part(content, validation, test) for content in contents}
+        for content, name in _fill_empty(dict(before), validation, test).items():
+            if name != before[content]:
+                numbers[hashes == int.from_bytes(content, "big")] = names.index(name)
+    return {name: numpy.flatnonzero(numbers == number) for number, name in enumerate(names)}
 
 
 class Splitter:

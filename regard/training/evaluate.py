@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.images import read_images
+from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
+from regard.data.images import find_images
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
 from regard.models.classifier import ImageClassifier, TextClassifier
@@ -59,10 +60,7 @@ def evaluate(
         return tasks.text.evaluate(model, read_labelled(data, **options))
     _refuse_others(folder, data, options, ())
     if isinstance(model, ImageClassifier):
-        size = model.config.get("image_size")  # one number, [height, width], or none; images are scaled to squares only
-        sides = set(size) if isinstance(size, list) else {size}
-        dataset = read_images(data, sides.pop() if len(sides) == 1 else None)
-        return tasks.images.evaluate(model, dataset.test or dataset.train)
+        return tasks.images.evaluate(model, _images(folder, model, data), World())
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
         return tasks.language.evaluate(model, data)
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
@@ -80,6 +78,22 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
         return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", BEAM_SIZE))
     metrics: dict[str, Any] = task.evaluate(model, "test", World())
     return metrics
+
+
+def _images(folder: Path, model: ImageClassifier, data: Path) -> StoredImages:
+    """The images of other data, for the test if files say which, in the size that the model reads or was trained on."""
+    images, size = find_images(data), model.config.get("image_size")
+    if size is None:  # a ResNet reads any size
+        trained_with: Any = read_options(folder)[1] if has_run(folder) else None
+        differ = images.train.shapes.other is not None
+        size = (trained_with and trained_with.image_size) or (images.train.shapes.edge if differ else None)
+        shape = images.shape(size)
+    else:
+        height, width = (size, size) if isinstance(size, int) else size
+        shape = (model.config["channels"], height, width)
+    store = store_images(images, shape)
+    skipped_images(store, "stop")
+    return stored_part(store, "train" if images.test is None else "test")
 
 
 def _refuse_others(folder: Path, data: Path | None, options: Mapping[str, Any], accepted: Sequence[str]) -> None:
