@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
@@ -51,11 +51,11 @@ def read_labelled(path: Path, text: str = "text", label: str = "label") -> list[
 
 
 def labelled_rows(
-    path: Path, text: str, label: str, skipped: Skipped, encoding: Encoding | None = None
+    path: Path, text: str, label: str, skipped: Skipped, encoding: Callable[[], Encoding] | None = None
 ) -> Iterator[Labelled]:
     """The same one at a time, from a file of any size; `skipped` gets the rows that cannot be used.
 
-    encoding: as `labelled_encoding` finds it, unless it is given.
+    encoding: remembers what `labelled_encoding` finds, for files that are read several times.
     """
     read = READERS.get(path.suffix.lower())
     if path.is_dir():
@@ -64,7 +64,7 @@ def labelled_rows(
         raise TableError(f"{path}: expected a file that ends in {', '.join(READERS)}, got {path.suffix or 'no ending'}")
     if text == label:
         raise TableError(f"{path}: expected two columns, text and label, got {text!r} for both")
-    for line, written, name in read(path, text, label, skipped, encoding or labelled_encoding(path)):
+    for line, written, name in read(path, text, label, skipped, encoding() if encoding else labelled_encoding(path)):
         example = Labelled(written.strip(), name.strip())
         if example.text and example.label:
             yield example

@@ -44,6 +44,7 @@ class RowSource(Generic[Row]):
     read: the rows in their order, as often as needed; bad ones go to `Skipped`.
     texts: of a row; the first one decides which part it belongs to. label: its class, if it has one.
     parts: of each row, as an index of PARTS, where that is known beforehand.
+    about: what else the survey should remember, found out while the rows are read.
     """
 
     name: str
@@ -54,6 +55,7 @@ class RowSource(Generic[Row]):
     texts: Callable[[Row], Sequence[str]]
     label: Callable[[Row], str] | None = None
     parts: Array | None = None
+    about: Callable[[], Mapping[str, Any]] = dict
 
 
 class Block(NamedTuple, Generic[Row]):
@@ -179,6 +181,9 @@ def row_blocks(rows: Iterable[Row], texts: Callable[[Row], Sequence[str]]) -> It
 
 
 def _digest(source: RowSource[Any]) -> str:
+    for path in source.files:
+        if path.is_dir():
+            raise TextError(f"{path}: is a folder, expected a file")
     try:
         return content_digest(source.files)
     except OSError as error:
@@ -211,6 +216,7 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
         "bytes": size,
         "labels": list(labels),
         "skipped": skipped.facts(),
+        **source.about(),
     }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.labelled import Labelled, labelled_encoding, labelled_rows
+from regard.data.skipped import Skipped
 from regard.data.split import PARTS, Part
 from regard.data.store import Store, StoreWriter, prepared
 from regard.data.survey import RowSource, Survey
@@ -49,12 +50,14 @@ class StoredTexts:
 
 def texts_in_file(path: Path, text: str, label: str) -> RowSource[Labelled]:
     """The rows of a CSV, TSV or JSONL file, in whose columns the texts and labels are."""
+    encoding = cache(lambda: labelled_encoding(path))  # the file may have to be read for it
 
-    def read(skipped: Any) -> Any:
-        return labelled_rows(path, text, label, skipped)
+    def read(skipped: Skipped) -> Iterator[Labelled]:
+        return labelled_rows(path, text, label, skipped, encoding)
 
     key = {"rows": "texts", "text": text, "label": label, "format": path.suffix.lower()}
-    return RowSource(str(path), "row", [path], key, read, _text, _label)
+    about = lambda: {"encoding": encoding().name}
+    return RowSource(str(path), "row", [path], key, read, _text, _label, about=about)
 
 
 def _text(example: Labelled) -> tuple[str]:

@@ -23,7 +23,7 @@ from regard.data.pairs import read_pairs
 from regard.data.skipped import RowsError, Skipped
 from regard.data.table_files import read_table
 from regard.data.tables import TableError
-from regard.data.texts import TextError, read_documents
+from regard.data.texts import TextError
 
 ERRORS = (TextError, TableError, ImageError, RowsError)
 CHANGES = 300  # of each format
@@ -84,7 +84,6 @@ def read_sales(path: Path):
 FILES = {
     "pairs.tsv": ("Go.\tVa !\n\nI am here.\tJe suis là.\r\nBye\t再见\n".encode(), read_pairs),
     "one.txt": ("un\ndeux\r\ntroisième 三\n".encode(), read_parallel),
-    "book.txt": (("One.\n\nTwo\ttabs, Ünïcode 好\r\n" * 5).encode(), read_documents),
     "labelled.csv": (csv_file(), read_labelled),
     "labelled.tsv": ("".join(f"{a}\t{b}\n" for a, b in [("text", "label"), *LABELLED]).encode(), read_labelled),
     "labelled.jsonl": (
@@ -159,7 +158,6 @@ def check_refused(read, path: Path, message: str, limit: int) -> None:
     [
         ("pairs.tsv", b"Go.\tVa !\n", read_pairs),
         ("one.txt", b"un\ndeux\n", read_parallel),
-        ("book.txt", b"One.\n", read_documents),
         ("data.csv", b"text,label\n", read_labelled),
         ("data.tsv", b"text\tlabel\n", read_labelled),
         ("data.jsonl", b'{"text": "x", "label": 1}\n', read_labelled),
@@ -170,10 +168,7 @@ def test_a_line_of_100_megabytes_takes_little_memory(tmp_path, name, beginning, 
     path.write_bytes(beginning)
     with path.open("r+b") as file:
         file.truncate(100_000_000)  # the rest is NUL, and takes no room on the disk
-    if name == "book.txt":
-        check_refused(read, path, f"{name}: line 2 is longer than 1048576 bytes", 8_000_000)
-    else:
-        check_refused(read, path, f"{name}: line [23]: is longer than {MAX_LINE:,} characters", 3 * MAX_LINE)
+    check_refused(read, path, f"{name}: line [23]: is longer than {MAX_LINE:,} characters", 3 * MAX_LINE)
 
 
 def test_a_quotation_mark_left_open_takes_little_memory(tmp_path):

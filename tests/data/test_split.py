@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.split import PARTS, Parts, SplitError, content_hash, divide, part, split
+from regard.data.split import PARTS, Parts, SplitError, Splitter, content_hash, divide, part, split
 from regard.data.store import Column
 
 CONTENTS = st.lists(st.integers(0, 40).map(str), max_size=60)
@@ -125,3 +125,26 @@ def test_many_copies_of_few_contents_leave_no_part_empty(tmp_path):
     hashes.tofile(tmp_path / "hashes")
     indices = divide(Column(tmp_path / "hashes", numpy.uint64, len(hashes)), 101).parts(contents)
     assert [int((indices == number).sum()) for number in (1, 2)] == [64, 64]
+
+
+@given(CONTENTS, SHARES, SHARES)
+def test_a_splitter_splits_as_split_does(items, validation, test):
+    splitter = Splitter(validation, test)
+    for item in items:
+        assert splitter.add(item) == part(item, validation, test)
+    try:
+        names = part_of(split(items, str, validation, test))
+    except SplitError as error:
+        with pytest.raises(SplitError, match=str(error)):
+            splitter.part("5")
+        return
+    assert {item: splitter.part(item) for item in items} == names
+
+
+def test_a_splitter_holds_few_contents_and_moves_the_same():
+    items = [str(number) for number in range(3_001)]
+    for share in (0.0001, 0.002, 0.05):
+        splitter = Splitter(share, share)
+        for item in items:
+            splitter.add(item)
+        assert {item: splitter.part(item) for item in items} == part_of(split(items, str, share, share))
