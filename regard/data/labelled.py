@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
+from typing import Any
 
 from regard.data.encodings import COMPRESSIONS, OLD_WORKBOOK
 from regard.data.line_files import MAX_LINE, NO_TEXT, Encoding, Line, checked_lines, find_encoding, guess_encoding
@@ -199,14 +200,15 @@ def _read_json(path: Path, text: str, label: str, skipped: Skipped, encoding: En
         if reason:
             skipped.add(path, number, reason)
             continue
-        types.setdefault(type(row[label]), (number, row[label]))
+        name = row[label]
+        types.setdefault(type(name), (number, name))
         if len(types) > 1:
             raise _mixed_types(path, types)
         # A label may be a whole number, true or false, and is then the text that JSON writes for it.
-        yield number, row[text], row[label] if isinstance(row[label], str) else json.dumps(row[label])
+        yield number, row[text], name if isinstance(name, str) else json.dumps(name)
 
 
-def _parse(line: str, text: str, label: str) -> tuple[dict[str, object], str]:
+def _parse(line: str, text: str, label: str) -> tuple[dict[str, Any], str]:
     """The object in a line; or why it cannot be used."""
     try:
         row = json.loads(line)

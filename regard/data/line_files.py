@@ -17,7 +17,7 @@ __all__ = ["MAX_LINE", "NO_TEXT", "Encoding", "Line", "checked_lines", "find_enc
 MAX_LINE = 16_000_000  # characters
 BLOCK = 1 << 20  # bytes that are looked at together
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL and half characters, which no tokenizer takes
-# Letters and signs of Western Europe in Windows-1252. Its other ones are so rare that a file with them is something else.
+# Letters and signs of Western Europe in Windows-1252. The others are so rare that a file with them is something else.
 WESTERN = frozenset(
     "ÀÁÂÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖØÙÚÛÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüŒœŠšŽž€£§©®°±²³´·ºª«»¡¿½¼¾µ‚„…‘’“”•–—™\xa0".encode("cp1252")
 )

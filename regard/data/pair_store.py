@@ -61,7 +61,7 @@ class StoredPairs:
         columns = [self.store.ragged(f"{self.part}.{name}") for name in ("source_text", "target_text", "links")]
         rows = range(len(columns[0]) if count is None else min(count, len(columns[0])))
         sources, targets, links = columns[0].texts(rows), columns[1].texts(rows), columns[2].take(rows)
-        return [Pair(*row, _alignment(numbers)) for *row, numbers in zip(sources, targets, links, strict=True)]
+        return [Pair(s, t, _alignment(numbers)) for s, t, numbers in zip(sources, targets, links, strict=True)]
 
 
 def pairs_in_files(source: Path, target: Path | None = None) -> RowSource[Pair]:
@@ -76,9 +76,8 @@ def pairs_in_memory(name: str, parts: Parts[Pair]) -> RowSource[Pair]:
     pairs = [*parts.train, *parts.validation, *parts.test]
     indices = numpy.repeat([0, 1, 2], [len(parts.train), len(parts.validation), len(parts.test)])
     content = [[pair.source, pair.target, sorted(pair.alignment or ())] for pair in pairs]
-    return RowSource(
-        name, "pair", [], {"rows": content, "parts": indices.tolist()}, lambda skipped: iter(pairs), _texts, parts=indices
-    )
+    key = {"rows": content, "parts": indices.tolist()}
+    return RowSource(name, "pair", [], key, lambda skipped: iter(pairs), _texts, parts=indices)
 
 
 def _texts(pair: Pair) -> tuple[str, str]:
@@ -87,9 +86,7 @@ def _texts(pair: Pair) -> tuple[str, str]:
 
 def store_pairs(survey: Survey[Pair], source: Tokenizer, target: Tokenizer, max_length: int) -> Store:
     """The pairs of each part as tokens; those with more than max_length on either side are left out."""
-    division = None if survey.division is None else vars(survey.division)
-    digests = [tokenizer_digest(source), tokenizer_digest(target)]
-    key = {"pairs": survey.store.key, "division": division, "tokenizers": digests, "max_length": max_length}
+    key = {**survey.key, "tokenizers": [tokenizer_digest(source), tokenizer_digest(target)], "max_length": max_length}
     return prepared(key, partial(_write, survey, source, target, max_length))
 
 

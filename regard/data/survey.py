@@ -1,7 +1,7 @@
 """Rows of files of any size: read once to know them all, and again, a block at a time, to use them.
 
-    survey       counts the rows, collects those that cannot be used, and stores a hash and a class for each of the others
-    Survey       knows from these which part each row belongs to, and reads the rows again
+`survey` counts the rows, collects those that cannot be used, and stores a hash and a class for each of the others. A
+`Survey` knows from these which part each row belongs to, and reads the rows again.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ class Survey(Generic[Row]):
         return int(self.store.facts["rows"])
 
     @property
+    def key(self) -> dict[str, Any]:
+        """What the rows of each part depend on."""
+        return {"survey": self.store.key, "division": None if self.division is None else vars(self.division)}
+
+    @property
     def labels(self) -> list[str]:
         """The classes, in the order of their first rows."""
         return list(self.store.facts["labels"])
@@ -104,7 +109,8 @@ class Survey(Generic[Row]):
         classes = max(1, len(self.labels))
         counts = numpy.zeros((LEFT_OUT + 1) * classes, dtype=numpy.int64)
         for start, stop in self.spans():
-            counts += numpy.bincount(self.parts(start, stop) * classes + self.classes(start, stop), minlength=len(counts))
+            numbers = self.parts(start, stop) * classes + self.classes(start, stop)
+            counts += numpy.bincount(numbers, minlength=len(counts))
         return counts.reshape(-1, classes)[:LEFT_OUT]
 
     @property
@@ -125,7 +131,7 @@ class Survey(Generic[Row]):
     @property
     def text_bytes(self) -> int:
         """Bytes of the texts to train on, about."""
-        return round(self.store.facts["bytes"] * self.counts[0] / len(self))
+        return int(self.store.facts["bytes"]) * self.counts[0] // len(self)
 
     def blocks(self, doing: str) -> Iterator[Block[Row]]:
         """All rows, a block at a time. doing: what for, for the progress."""

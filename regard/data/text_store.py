@@ -34,7 +34,8 @@ class StoredTexts:
     def __init__(self, store: Store, part: Part) -> None:
         self.store, self.part = store, part
         self.lengths = store.column(f"{part}.lengths")
-        self.classes = store.column(f"{part}.class")
+        self.classes = store.column(f"{part}.class")  # of each text, as its index in names
+        self.names: list[str] = store.facts["classes"]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -56,8 +57,9 @@ def texts_in_file(path: Path, text: str, label: str) -> RowSource[Labelled]:
         return labelled_rows(path, text, label, skipped, encoding)
 
     key = {"rows": "texts", "text": text, "label": label, "format": path.suffix.lower()}
-    about = lambda: {"encoding": encoding().name}
-    return RowSource(str(path), "row", [path], key, read, _text, _label, about=about)
+    return RowSource(
+        str(path), "row", [path], key, read, _text, _label, about=lambda: {"encoding": encoding().name}
+    )
 
 
 def _text(example: Labelled) -> tuple[str]:
@@ -92,13 +94,13 @@ def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
 
 
 def _quotas(survey: Survey[Labelled], count: int) -> Array:
-    """How many texts of each class are chosen: classes take turns, in the order of their names, while they have some."""
-    available = survey.class_counts[0]
+    """How many texts of each class are chosen: classes take turns in the order of their names while they have some."""
+    available: Array = survey.class_counts[0]
     least, most = 0, int(available.max())
     while least < most:  # the number of turns that all classes together can take
         turns = (least + most + 1) // 2
         least, most = (turns, most) if numpy.minimum(available, turns).sum() <= count else (least, turns - 1)
-    quotas = numpy.minimum(available, least)
+    quotas: Array = numpy.minimum(available, least)
     for index in sorted(range(len(quotas)), key=survey.labels.__getitem__):
         if quotas.sum() < count and available[index] > quotas[index]:
             quotas[index] += 1
@@ -110,9 +112,8 @@ def store_texts(survey: Survey[Labelled], tokenizer: Tokenizer, max_length: int,
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
-    assert survey.division is not None
-    key = {"texts": survey.store.key, "division": vars(survey.division), "examples": examples}
-    return prepared({**key, "tokenizer": tokenizer_digest(tokenizer)}, partial(_write, survey, tokenizer))
+    key = {**survey.key, "examples": examples, "tokenizer": tokenizer_digest(tokenizer)}
+    return prepared(key, partial(_write, survey, tokenizer))
 
 
 def _write(survey: Survey[Labelled], tokenizer: Tokenizer, writer: StoreWriter) -> dict[str, Any]:

@@ -116,7 +116,9 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize(("error", "name"), [(TableError, name) for name in BAD_TABLES] + [(RowsError, name) for name in BAD_ROWS])
+@pytest.mark.parametrize(
+    ("error", "name"), [(TableError, name) for name in BAD_TABLES] + [(RowsError, name) for name in BAD_ROWS]
+)
 def test_errors_name_the_line_in_one_line(write, error, name):
     content, message = (BAD_TABLES | BAD_ROWS)[name]
     with pytest.raises(error, match=f"{name}: {message}") as caught:
@@ -147,7 +149,7 @@ def test_bad_rows_are_left_out_and_the_rows_around_them_are_read(write, name):
     assert skipped.count == 1
 
 
-MESSY = "text{0}label\r\n\"naïve{0} plain\"{0}pos\r\n“quoted” — dash{0}neg\r\n\r\nœuvre{0}neg\r\n"
+MESSY = 'text{0}label\r\n"naïve{0} plain"{0}pos\r\n“quoted” — dash{0}neg\r\n\r\nœuvre{0}neg\r\n'
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -155,7 +157,11 @@ MESSY = "text{0}label\r\n\"naïve{0} plain\"{0}pos\r\n“quoted” — dash{0}ne
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\r"])
 def test_messy_tables_are_read(write, separator, encoding, end):
     content = MESSY.format(separator).replace("\r\n", end)
-    expected = [Labelled(f"naïve{separator} plain", "pos"), Labelled("“quoted” — dash", "neg"), Labelled("œuvre", "neg")]
+    expected = [
+        Labelled(f"naïve{separator} plain", "pos"),
+        Labelled("“quoted” — dash", "neg"),
+        Labelled("œuvre", "neg"),
+    ]
     for first in ("", f"sep={separator}{end}"):
         assert read_labelled(write("data.csv", (first + content).encode(encoding))) == expected
 

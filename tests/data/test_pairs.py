@@ -63,7 +63,7 @@ def test_a_bad_line_of_one_of_two_files_leaves_out_the_pair(write):
 
 @pytest.mark.parametrize("content", ["\n \n\t\n", ""])
 def test_blank_files(write, content):
-    with pytest.raises(TextError, match="pairs.tsv: no line in it that is not blank"):
+    with pytest.raises(TextError, match=r"pairs.tsv: no line in it that is not blank"):
         read_pairs(write("pairs.tsv", content))
 
 
