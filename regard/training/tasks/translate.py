@@ -241,11 +241,10 @@ def _tokenizers(
 
 def _collate(model: Translator, pairs: Sequence[EncodedPair]) -> Batch:
     """Source (batch, n) and target (batch, m) after bos; what is predicted is the target with eos after it."""
-    bos, eos = model.config["bos"], model.config["eos"]
+    bos, eos, targets = model.config["bos"], model.config["eos"], [pair.target.tolist() for pair in pairs]
     source, source_lengths = padded([pair.source.tolist() for pair in pairs])
-    target, target_lengths = padded([[bos, *pair.target.tolist()] for pair in pairs])
-    expected = torch.full_like(target, IGNORE_INDEX)
-    for row, pair in zip(expected, pairs, strict=True):
-        row[: len(pair.target) + 1] = torch.tensor([*pair.target.tolist(), eos])
+    target, target_lengths = padded([[bos, *ids] for ids in targets])
+    expected, _ = padded([[*ids, eos] for ids in targets])
+    expected[torch.arange(expected.shape[1]) >= torch.tensor(target_lengths)[:, None]] = IGNORE_INDEX
     sizes = [n + m for n, m in zip(source_lengths, target_lengths, strict=True)]
     return Batch((source, target, source_lengths), expected, sizes)
