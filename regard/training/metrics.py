@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,4 +61,4 @@ def macro_f1(counts: Sequence[Sequence[int]]) -> float:
         for number, (rows, columns) in enumerate(zip(expected, predicted, strict=True))
         if rows + columns
     ]
-    return sum(scores) / len(scores)
+    return math.fsum(scores) / len(scores)

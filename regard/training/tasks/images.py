@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,8 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
     """Read the images, build the model."""
     data = digits() if options.data is None else read_images(Path(options.data), options.image_size or None)
     train, validation, test = _split(data, options)
-    options = complete(options, examples=len(train.pixels), edge=min(train.pixels.shape[2:]))
+    edges = train.pixels.shape[2:]
+    options = complete(options, examples=len(train.pixels), edge=min(edges), common=math.gcd(*edges))
     model = _build_model(options, train)
     return ImagesTask(
         model=model,

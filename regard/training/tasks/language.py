@@ -177,8 +177,7 @@ def prepare(options: LanguageOptions, tokenizers: Tokenizers) -> LanguageTask:
     documents = topics() if options.data is None else read_documents(Path(options.data))
     passages = [passage for document in documents for passage in _passages(document)]
     parts = split(passages, lambda passage: passage.text)
-    size = sum(len(passage.text) for passage in parts.train)
-    options = complete(options, examples=len(parts.train), text_bytes=size, tokens=size // 3)
+    options = complete(options, examples=len(parts.train), text_bytes=_bytes(parts.train))
     model = _build_model(options, [passage.text for passage in parts.train], tokenizers)
     train, validation, test = (_encode(model, part) for part in (parts.train, parts.validation, parts.test))
     if min(len(train), len(validation), len(test)) < 2:

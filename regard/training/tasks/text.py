@@ -81,7 +81,9 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
     train = balanced_subset(parts.train, options.examples, lambda example: example.label)
     labels = class_names([example.label for example in examples], [example.label for example in train], options.data)
     texts = [example.text for example in train]
-    options = complete(options, examples=len(train), text_bytes=sum(map(len, texts)))
+    options = complete(
+        options, examples=len(train), text_bytes=sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    )
     model = _build_model(options, texts, labels, tokenizers)
     ids = encode(model.need_tokenizer(), texts, min(options.max_length, int(model.config["max_positions"])))
     classes = torch.tensor([labels.index(example.label) for example in train])

@@ -125,7 +125,7 @@ def evaluate(model: Translator, pairs: Sequence[Pair], beam_size: int) -> dict[s
 def prepare(options: TranslateOptions, tokenizers: Tokenizers) -> TranslateTask:
     """Read the pairs, train the tokenizers, build the model."""
     parts = _read(options)
-    text_bytes = sum(len(pair.source) + len(pair.target) for pair in parts.train)
+    text_bytes = sum(len((pair.source + pair.target).encode(errors="surrogatepass")) for pair in parts.train)
     options = complete(options, examples=len(parts.train), text_bytes=text_bytes)
     model = _build_model(options, parts.train, tokenizers)
     train, too_long = _encode(model, parts.train, options)
@@ -180,6 +180,7 @@ def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Token
             dropout=options.dropout,
             share_embeddings=target is None,
             tie_embeddings=True,
+            input_feeding=True,
             **marks,
         )
     else:
