@@ -1,5 +1,7 @@
 """Metrics, by hand and against sacreBLEU."""
 
+import math
+
 import pytest
 import sacrebleu
 import torch
