@@ -57,9 +57,7 @@ def texts_in_file(path: Path, text: str, label: str) -> RowSource[Labelled]:
         return labelled_rows(path, text, label, skipped, encoding)
 
     key = {"rows": "texts", "text": text, "label": label, "format": path.suffix.lower()}
-    return RowSource(
-        str(path), "row", [path], key, read, _text, _label, about=lambda: {"encoding": encoding().name}
-    )
+    return RowSource(str(path), "row", [path], key, read, _text, _label, about=lambda: {"encoding": encoding().name})
 
 
 def _text(example: Labelled) -> tuple[str]:

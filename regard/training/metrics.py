@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,4 +96,4 @@ def macro_f1(counts: Sequence[Sequence[int]]) -> float:
         for number, (rows, columns) in enumerate(zip(expected, predicted, strict=True))
         if rows + columns
     ]
-    return sum(scores) / len(scores)
+    return math.fsum(scores) / len(scores)

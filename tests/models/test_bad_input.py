@@ -133,6 +133,7 @@ CALLS = [
     (lambda: LanguageModel(31, 24, 1, 8, positions="rotary"), ValueError, "head_size … even … 3"),
     (lambda: Transformer(31, 29, share_embeddings=True), ValueError, "share_embeddings … 31 … 29"),
     (lambda: Seq2Seq(31, 29, 10, 15), ValueError, "hidden_size … even … 15"),
+    (lambda: Seq2Seq(31, 29, share_embeddings=True), ValueError, "share_embeddings … one size … 31 and 29"),
     (lambda: Seq2Seq(31, 29, cell="rnn"), ValueError, "cell … gru, lstm … rnn"),
     (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "attention … additive … aditive"),
     (

@@ -209,8 +209,9 @@ def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_
             cell=options.cell,
             attention=options.attention,
             dropout=options.dropout,
-            share_embeddings=target is None,
+            share_embeddings=share_embeddings,
             tie_embeddings=True,
+            input_feeding=True,
             **marks,
         )
     return Transformer(
