@@ -89,7 +89,7 @@ def baseline(folder: Path, tiny: bool) -> Figures:
     test = read_labelled(test_part)
     accuracy = {}
     for size in SIZES:
-        subset = balanced_subset(examples, size, lambda example: example.label)
+        subset = balanced_subset(examples, size)
         model = make_pipeline(
             TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1_000, C=10)
         )

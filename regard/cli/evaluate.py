@@ -20,6 +20,7 @@ from regard.training.options import TranslateOptions
 @click.option(
     "--beam-size", metavar="N", type=int, help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}."
 )
+@click.option("--on-error", type=click.Choice(["stop", "skip"]), help="What to do about bad rows; default: stop.")
 @json_flag
 def command(
     model: Path,
@@ -28,13 +29,14 @@ def command(
     text: str | None,
     label: str | None,
     beam_size: int | None,
+    on_error: str | None,
     as_json: bool,
 ) -> None:
     """Measure a model on the test part of its data, or on other data."""
     from regard.training.evaluate import evaluate
     from regard.training.report import format_metrics
 
-    metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size)
+    metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size, on_error=on_error)
     if as_json:
         print(json.dumps(metrics, ensure_ascii=False))
         return

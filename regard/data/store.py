@@ -1,8 +1,8 @@
 """Data that were prepared once, in files that are read a few rows at a time: no process holds them in memory.
 
-    prepared_folder()/KEY/    store.json      columns, and facts about the data
-                              NAME.values     the values of a column, end to end
-                              NAME.offsets    of a ragged column: where each row begins, and the end of the last one
+    prepared_folder()/KEY/    store.json           columns, and facts about the data
+                              NAME.values          the values of a column, end to end
+                              NAME.offsets         of a ragged column: where each row begins, and the end of all
 
 The key is made of the content of the user's files and of everything else that the rows depend on. A folder is complete
 or not there: a preparation that was killed leaves nothing that anybody would read.

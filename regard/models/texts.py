@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -81,8 +82,8 @@ def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
     """Ids (batch, n) with zeros behind the shorter sequences, and the lengths."""
     lengths = [len(sequence) for sequence in ids]
     rows = torch.zeros(len(ids), max(lengths), dtype=torch.long)
-    for row, sequence in zip(rows, ids, strict=True):
-        row[: len(sequence)] = torch.tensor(sequence, dtype=torch.long)
+    is_token = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]  # (batch, n)
+    rows[is_token] = torch.tensor([*chain.from_iterable(ids)], dtype=torch.long)
     return rows, lengths
 
 

@@ -57,7 +57,10 @@ class Translator(GenerativeModel):
         return self.generate(text, **options)
 
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
-        return self.step(torch.full((len(ids), 1), self.config["bos"], device=ids.device), self.read(ids, lengths))
+        bos = self.config["bos"]
+        if bos is None:
+            raise ValueError(f"bos: this {type(self).__name__} has no token that begins a target: make it with bos=…")
+        return self.step(torch.full((len(ids), 1), bos, device=ids.device), self.read(ids, lengths))
 
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         rows, state = self.decode(ids, state)

@@ -9,8 +9,6 @@ from typing import Any
 
 from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
 from regard.data.images import find_images
-from regard.data.labelled import read_labelled
-from regard.data.pairs import read_pairs
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.folders import load
@@ -18,7 +16,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
 from regard.training.folder import has_run, read_options
-from regard.training.options import LanguageOptions, TranslateOptions
+from regard.training.options import LanguageOptions, TextOptions, TranslateOptions
 from regard.training.processes import World
 from regard.training.task import TaskError, Tokenizers
 
@@ -35,6 +33,7 @@ def evaluate(
     text: str | None = None,
     label: str | None = None,
     beam_size: int | None = None,
+    on_error: str | None = None,
 ) -> dict[str, Any]:
     """The metrics of the model in a folder.
 
@@ -42,22 +41,23 @@ def evaluate(
     target: the target's text file, if data is the source's (translators).
     text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
     beam_size: hypotheses of the beam search (translators); 5 unless given.
+    on_error: "stop" if bad rows of data are an error, as they are unless given, "skip" to leave them out (rows only).
     """
     folder = Path(folder)
     model: Any = load(folder)
-    given = {"target": target, "text": text, "label": label, "beam_size": beam_size}
+    given = {"target": target, "text": text, "label": label, "beam_size": beam_size, "on_error": on_error}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if data is None:
         _refuse_others(folder, data, options, ("beam_size",) if isinstance(model, Translator) else ())
         return _evaluate_test_part(folder, model, options)
     data = Path(data)
     if isinstance(model, Translator):
-        _refuse_others(folder, data, options, ("target", "beam_size"))
-        pairs = read_pairs(data, None if target is None else Path(target))
-        return tasks.translate.evaluate(model, pairs, beam_size=options.get("beam_size", BEAM_SIZE))
+        _refuse_others(folder, data, options, ("target", "beam_size", "on_error"))
+        other = None if target is None else Path(target)
+        return tasks.translate.evaluate_files(model, data, other, beam_size or BEAM_SIZE, on_error or "stop")
     if isinstance(model, TextClassifier) and model.config["classes"]:
-        _refuse_others(folder, data, options, ("text", "label"))
-        return tasks.text.evaluate(model, read_labelled(data, **options))
+        _refuse_others(folder, data, options, ("text", "label", "on_error"))
+        return tasks.text.evaluate_file(model, data, text or "text", label or "label", on_error or "stop")
     _refuse_others(folder, data, options, ())
     if isinstance(model, ImageClassifier):
         return tasks.images.evaluate(model, _images(folder, model, data), World())
@@ -72,10 +72,12 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     name, trained_with = read_options(folder)
     if isinstance(trained_with, LanguageOptions):
         return tasks.language.evaluate_test_part(model, trained_with)
+    if isinstance(trained_with, TextOptions):
+        return tasks.text.evaluate_test_part(model, trained_with)
+    if isinstance(trained_with, TranslateOptions):
+        return tasks.translate.evaluate_test_part(model, trained_with, options.get("beam_size", BEAM_SIZE))
     tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
     task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
-    if isinstance(model, Translator):
-        return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", BEAM_SIZE))
     metrics: dict[str, Any] = task.evaluate(model, "test", World())
     return metrics
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Bleu", "alignment_error_rate", "bleu", "chrf", "confusion", "macro_f1"]
+__all__ = ["Bleu", "TranslationScores", "alignment_error_rate", "bleu", "chrf", "confusion", "macro_f1"]
 
 Links = frozenset[tuple[int, int]]
 
@@ -21,11 +22,7 @@ class Bleu:
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     """BLEU of translations; those into Chinese are compared by characters, as sacreBLEU recommends."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    chinese = sum("\u4e00" <= letter <= "\u9fff" for text in references for letter in text)
-    options: dict[str, Any] = {"tokenize": "zh"} if 2 * chinese > sum(map(len, references)) / 2 else {}
-    metric = BLEU(**options)
+    metric = _bleu_metric(references)
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Bleu(float(score), str(metric.get_signature()))
 
@@ -35,6 +32,45 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     from sacrebleu.metrics.chrf import CHRF
 
     return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)
+
+
+def _bleu_metric(references: Sequence[str]) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    chinese = sum("\u4e00" <= letter <= "\u9fff" for text in references for letter in text)
+    return BLEU(tokenize="zh") if 2 * chinese > sum(map(len, references)) / 2 else BLEU()
+
+
+class TranslationScores:
+    """BLEU and chrF of translations that come a block at a time: only sums of counts are held.
+
+    The first block decides how words are counted, see `bleu`.
+    """
+
+    def __init__(self) -> None:
+        self._metrics: list[Any] = []
+        self._sums: list[list[float]] = []
+
+    def add(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        """Translations, and what was expected."""
+        from sacrebleu.metrics.chrf import CHRF
+
+        if not self._metrics:
+            self._metrics = [_bleu_metric(references), CHRF()]
+            self._sums = [[], []]
+        for index, metric in enumerate(self._metrics):
+            # What sacreBLEU's corpus_score adds up, for which it has no public name.
+            counts = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
+            before = [self._sums[index]] if self._sums[index] else []
+            self._sums[index] = [sum(column) for column in zip(*before, *counts, strict=True)]
+
+    def metrics(self) -> dict[str, Any]:
+        """`bleu`, `chrf`, and the signature of BLEU."""
+        scores = [
+            float(metric._compute_score_from_stats(counts).score)
+            for metric, counts in zip(self._metrics, self._sums, strict=True)
+        ]
+        return {"bleu": scores[0], "chrf": scores[1], "signature": str(self._metrics[0].get_signature())}
 
 
 def alignment_error_rate(predicted: Sequence[Links], gold: Sequence[Links]) -> float:
@@ -60,4 +96,4 @@ def macro_f1(counts: Sequence[Sequence[int]]) -> float:
         for number, (rows, columns) in enumerate(zip(expected, predicted, strict=True))
         if rows + columns
     ]
-    return sum(scores) / len(scores)
+    return math.fsum(scores) / len(scores)

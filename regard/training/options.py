@@ -72,7 +72,7 @@ class Options:
     weight_decay: float = option(0.01, "weight decay of matrices, per step and learning rate")
     clip: float = option(1.0, "maximum norm of the gradient; 0: no clipping")
     average: float = option(
-        0.0, "decay of a moving average of the weights, which is what is evaluated and saved; 0: none"
+        None, "decay of a moving average of the weights, which is what is evaluated and saved; 0: none"
     )
     label_smoothing: float = option(0.0, "share of each target that is spread over all classes")
     dropout: float = option(None, "probability of dropout")
@@ -208,11 +208,13 @@ EMBEDDED: dict[str, dict[str, Any]] = {
         "learning_rate": 5e-3,
         "label_smoothing": 0.0,
         "dropout": 0.1,
+        "warmup": 100,
+        "evaluate_every": 250,
         "evaluate_pairs": 200,
     },
     "language": {"vocab_size": 2_048, "dropout": 0.1},
     "text": {},
-    "images": {"patch_size": 2, "size": 64, "layers": 4, "heads": 4, "steps": 600, "width": 8, "evaluate_every": 100},
+    "images": {"patch_size": 2, "batch": 128, "steps": 600, "width": 8, "evaluate_every": 100},
 }
 
 POSITIVE = ("steps", "batch", "accumulate", "learning_rate", "evaluate_every", "save_every", "layer_decay", "minutes")

@@ -110,7 +110,7 @@ def _train(
     with signals.obeyed_at_once("stopped before the first step"), preparation_shown(quiet=is_silent):
         task = prepare(name, options, tokenizers)
     options = task.options
-    state = _state(checkpoint, task, options, folder)
+    state = _state(checkpoint, task, name, folder)
     if world.broadcast(task.fingerprint) != task.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
@@ -182,12 +182,16 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     return new
 
 
-def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, options: Options, folder: Path) -> State:
+def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, folder: Path) -> State:
     """The state of a checkpoint, if it is of these data."""
     if checkpoint is None:
         return State()
+    options: Any = task.options
     if checkpoint.state.get("fingerprint") != task.fingerprint:
-        raise RunError(f"{folder}: the data are not those that this run started with")
+        raise RunError(
+            f"{folder}: the data are not those that this run started with; to go on with new data: "
+            f"regard train {name} {options.data or ''} --init-from {folder} --out NEW"
+        )
     missing = [field.name for field in dataclasses.fields(State) if field.name not in checkpoint.state]
     if missing:
         raise RunError(f"{folder}: its checkpoints are of another version of regard ({missing[0]!r} is missing there)")

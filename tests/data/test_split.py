@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.split import Parts, SplitError, Splitter, part, split, split_hashes
+from regard.data.split import PARTS, Parts, SplitError, Splitter, content_hash, divide, part, split, split_hashes
+from regard.data.store import Column
 
 CONTENTS = st.lists(st.integers(0, 40).map(str), max_size=60)
 SHARES = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.49])
@@ -101,6 +102,43 @@ def test_invalid_shares(shares):
     for call in (lambda: part("x", *shares), lambda: split("xyz", str, *shares)):
         with pytest.raises(SplitError, match="expected shares of 0 or more"):
             call()
+
+
+def column_of(contents, folder):
+    """The hashes of contents as a column of a store."""
+    hashes = numpy.array([content_hash(content) for content in contents], numpy.uint64)
+    hashes.tofile(folder / "hashes")
+    return Column(folder / "hashes", numpy.uint64, len(hashes)), hashes
+
+
+@given(CONTENTS)
+def test_a_division_of_hashes_is_the_split_of_the_contents(tmp_path_factory, items):
+    column, hashes = column_of(items, tmp_path_factory.mktemp("column"))
+    if len(set(items)) < 3:
+        with pytest.raises(SplitError, match="different contents at least"):
+            divide(column, 1_000)
+        return
+    names = part_of(split(items, str))
+    assert [PARTS[index] for index in divide(column, 1_000).parts(hashes)] == [names[item] for item in items]
+
+
+@pytest.mark.parametrize("count", [5_003, 60_013])
+def test_a_division_of_many_contents_is_that_of_each_by_itself_and_capped(tmp_path, count):
+    items = [f"text {number}" for number in range(count)]
+    column, hashes = column_of(items, tmp_path)
+    indices = divide(column, 1_009).parts(hashes)
+    share = min(0.05, 1_009 / count)
+    assert [PARTS[index] for index in indices] == [part(item, share, share) for item in items]
+    assert abs((indices == 2).sum() - share * count) < 100
+
+
+def test_many_copies_of_few_contents_leave_no_part_empty(tmp_path):
+    """6,007 contents in two million rows, of which validation and test should have about a hundred."""
+    _, contents = column_of([f"text {number}" for number in range(6_007)], tmp_path)
+    hashes = numpy.repeat(contents, 333)
+    hashes.tofile(tmp_path / "hashes")
+    indices = divide(Column(tmp_path / "hashes", numpy.uint64, len(hashes)), 101).parts(contents)
+    assert [int((indices == number).sum()) for number in (1, 2)] == [64, 64]
 
 
 @given(CONTENTS, SHARES, SHARES)

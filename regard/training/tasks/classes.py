@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
-from torch import Tensor
 
+from regard.data.labelled import Labelled
+from regard.data.split import content_hash
 from regard.training.metrics import confusion, macro_f1
 from regard.training.task import TaskError
 
 __all__ = [
-    *("accuracy", "balanced_rows", "balanced_subset", "check_trained", "class_metrics", "class_names", "class_numbers"),
+    *("ClassCounts", "balanced_rows", "balanced_subset", "check_trained", "class_metrics", "class_numbers"),
     "counted_classes",
 ]
 
-Item = TypeVar("Item")
 Rows = NDArray[Any]
 SHOWN = 20  # classes of a line
 
 
-def class_names(labels: Sequence[str], train_labels: Sequence[str], data: str) -> list[str]:
-    """The classes, sorted; an error if one of them has no example in the training part."""
-    classes = sorted(set(labels))
-    missing = [label for label in classes if label not in set(train_labels)]
-    if missing:
-        raise TaskError(f"{data}: class {missing[0]!r} has too few examples: none is left to train on")
-    return classes
-
-
-def balanced_subset(items: Sequence[Item], count: int, label: Callable[[Item], str]) -> list[Item]:
-    """`count` of the items, with equally many of each class if possible; all if count is 0. Always the same ones."""
-    if not count or count >= len(items):
-        return list(items)
-    by_class: dict[str, list[int]] = {}
-    shuffled = sorted(range(len(items)), key=lambda index: hashlib.sha256(str(index).encode()).digest())
-    for index in shuffled:
-        by_class.setdefault(label(items[index]), []).append(index)
-    turns = [(turn, name, index) for name, indices in sorted(by_class.items()) for turn, index in enumerate(indices)]
-    return [items[index] for index in sorted(index for _, _, index in sorted(turns)[:count])]
-
-
 def balanced_rows(labels: Rows, hashes: Rows, count: int) -> Rows:
-    """The same for examples of which the numbers of their classes and hashes are known: rows, in ascending order."""
+    """`count` rows in ascending order, with equally many of each class if possible; all if count is 0.
+
+    labels: the numbers of the rows' classes. hashes: those of a class that have the smallest ones are chosen.
+    """
     if not count or count >= len(labels):
         return numpy.arange(len(labels))
     order = numpy.lexsort((hashes, labels))  # by class, and by hash within a class
     first = numpy.searchsorted(labels[order], labels[order])  # where the class of each begins
     turns = numpy.arange(len(labels)) - first
     return numpy.sort(order[numpy.lexsort((labels[order], turns))[:count]])
+
+
+def balanced_subset(examples: Sequence[Labelled], count: int) -> list[Labelled]:
+    """The examples of a training part that `regard train text --examples COUNT` learns from."""
+    _, labels = numpy.unique([example.label for example in examples], return_inverse=True)
+    hashes = numpy.array([content_hash(example.text) for example in examples], numpy.uint64)
+    return [examples[row] for row in balanced_rows(labels, hashes, count)]
 
 
 def check_trained(names: Sequence[str], counts: Sequence[int], data: str) -> None:
@@ -78,25 +66,42 @@ def class_numbers(labels: Sequence[str], names: Sequence[Any]) -> list[int]:
     return [numbers[label] for label in labels]
 
 
-def accuracy(probabilities: Tensor, labels: Sequence[str], names: Sequence[Any]) -> dict[str, Any]:
-    """`class_metrics` of probabilities (examples, classes). names: of the model's classes."""
-    targets = class_numbers(labels, names)
-    losses = [-float(row[target].clamp(min=1e-38).log()) for row, target in zip(probabilities, targets, strict=True)]
-    return class_metrics(targets, probabilities.argmax(1).tolist(), losses, names)
-
-
 def class_metrics(
     targets: Sequence[int], predictions: Sequence[int], losses: Sequence[float], names: Sequence[Any]
 ) -> dict[str, Any]:
-    """The share of examples whose likeliest class is right, F1 (the mean over classes), the mean loss, and `confusion`:
+    """The metrics of examples of which the class, the prediction and the loss are known, see ClassCounts."""
+    counts = ClassCounts(names)
+    counts.add(targets, predictions, losses)
+    return counts.metrics()
 
-    a row for each true class and a column for each predicted one.
+
+class ClassCounts:
+    """How often each class was predicted as each class, of examples that come a block at a time.
+
+    names: of the classes.
     """
-    counts = confusion(targets, predictions, len(names))
-    hits = sum(counts[number][number] for number in range(len(names)))
-    return {
-        "accuracy": hits / len(targets),
-        "f1": macro_f1(counts),
-        "loss": sum(losses) / len(targets),
-        "confusion": {"labels": list(names), "counts": counts},
-    }
+
+    def __init__(self, names: Sequence[Any]) -> None:
+        self.names = list(names)
+        self.counts = [[0] * len(self.names) for _ in self.names]
+        self.loss = 0.0
+
+    def add(self, targets: Sequence[int], predictions: Sequence[int], losses: Sequence[float]) -> None:
+        """Examples: their classes, and what was predicted with which loss."""
+        for row, added in zip(self.counts, confusion(targets, predictions, len(self.names)), strict=True):
+            row[:] = [before + count for before, count in zip(row, added, strict=True)]
+        self.loss += sum(losses)
+
+    def metrics(self) -> dict[str, Any]:
+        """The share of examples whose likeliest class is right, F1 (the mean over classes), the mean loss, and
+
+        `confusion`: a row for each true class and a column for each predicted one.
+        """
+        total = sum(map(sum, self.counts))
+        hits = sum(self.counts[number][number] for number in range(len(self.names)))
+        return {
+            "accuracy": hits / total,
+            "f1": macro_f1(self.counts),
+            "loss": self.loss / total,
+            "confusion": {"labels": self.names, "counts": self.counts},
+        }
