@@ -171,9 +171,13 @@ def test_evaluation_on_other_data(photos, tmp_path, model):
     got = evaluate(tmp_path / "model", other)
     assert got.pop("loss") == pytest.approx(expected.pop("loss"), rel=1e-5)
     assert got == expected
+    (other / "noon" / "notes.txt").write_text("about noon")
+    with pytest.raises(RowsError, match=r"noon/notes.txt: is no picture.*; fix it or pass --on-error skip"):
+        evaluate(tmp_path / "model", other)
+    assert evaluate(tmp_path / "model", other, on_error="skip")["accuracy"] == expected["accuracy"]
     (other / "noon").rename(other / "dusk")
     with pytest.raises(TaskError, match="class 'dusk' is none of the model's: 'night', 'noon'"):
-        evaluate(tmp_path / "model", other)
+        evaluate(tmp_path / "model", other, on_error="skip")
 
 
 def test_evaluation_block_by_block(tmp_path, monkeypatch):
