@@ -2,7 +2,7 @@
 
     prepared_folder()/KEY/    store.json           columns, and facts about the data
                               NAME.values          the values of a column, end to end
-                              NAME.offsets         of a ragged column: where each row begins, and the end of the last one
+                              NAME.offsets         of a ragged column: where each row begins, and the last one ends
 
 The key is made of the content of the user's files and of everything else that the rows depend on. A folder is complete
 or not there: a preparation that was killed leaves nothing that anybody would read.
