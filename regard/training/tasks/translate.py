@@ -211,7 +211,6 @@ def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_
             attention=options.attention,
             dropout=options.dropout,
             share_embeddings=share_embeddings,
-            tie_embeddings=True,
             input_feeding=True,
             **marks,
         )
