@@ -207,10 +207,10 @@ class MultiHead(nn.Module):
         if len(self.in_proj) > 1:
             return [self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]]
         linear = self.in_proj[0]
-        if parts == ALL:
-            projected: Tensor = linear(rows)
+        span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
+        if parts == ALL or not isinstance(linear, nn.Linear):  # another kind of layer, such as one with an adapter
+            projected: Tensor = linear(rows)[..., span]
         else:
-            span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
             projected = product(rows, linear.weight[span], None if linear.bias is None else linear.bias[span])
         if rotary is None:
             return [self._split_heads(part) for part in projected.split(self.widths[parts], -1)]

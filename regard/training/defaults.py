@@ -17,6 +17,7 @@ from regard.training.options import (
     Options,
     TextOptions,
     TranslateOptions,
+    applies,
 )
 
 __all__ = ["RULES", "complete"]
@@ -85,7 +86,7 @@ def complete(options: AnyOptions, **facts: Any) -> AnyOptions:
     chosen = {}
     for name, rule in RULES[type(options)].items():
         needed = inspect.signature(rule).parameters
-        if getattr(options, name) is None and needed.keys() <= facts.keys():
+        if getattr(options, name) is None and needed.keys() <= facts.keys() and applies(options, name):
             chosen[name] = rule(**{fact: facts[fact] for fact in needed})
     if options.minutes is not None:
         chosen.pop("steps", None)

@@ -2,7 +2,8 @@
 
 training.yaml     the task and its options
 log.jsonl         a line for each step and each evaluation
-checkpoints/      to resume from
+checkpoints/      to resume from; in checkpoints/best a copy of the best model
+plan.json         of a run of some minutes: how many steps it will have
 results.json      at the end: the metrics of the best model on the test part
 config.json, model.safetensors, …     the best model so far, for `regard.load`
 .lock             held while a process trains there
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -27,13 +29,20 @@ from regard.errors import RegardError
 from regard.models.folders import MANIFEST
 from regard.training.options import TASKS, OptionError, Options, read_yaml, resolve
 
+if TYPE_CHECKING:
+    from regard.training.loggers import Logger
+
 __all__ = [
-    *("CHECKPOINTS", "LOG", "RESULTS", "Log", "RunError", "has_run", "lock", "manifest_digest", "read_log"),
-    *("read_options", "was_launched_by", "write_options", "write_results"),
+    *("BEST", "CHECKPOINTS", "LOG", "RESULTS", "Log", "RunError", "has_run", "lock", "manifest_digest", "read_log"),
+    *("read_options", "remove_remains", "was_launched_by", "write_options", "write_results"),
 ]
 
 OPTIONS, LOG, CHECKPOINTS, RESULTS = "training.yaml", "log.jsonl", "checkpoints", "results.json"
-LOCK, LAUNCH, EVENTS = ".lock", ".launch", "events"
+BEST = f"{CHECKPOINTS}/best"  # a copy of the best model
+LOCK, LAUNCH = ".lock", ".launch"
+
+
+UNFINISHED = re.compile(r"\.(saving-|[0-9a-f]{8}-)")  # how names begin that Model.save, files.write and new_folder use
 
 
 class RunError(RegardError, ValueError):
@@ -67,6 +76,13 @@ def lock(folder: Path, launch: str = "") -> Iterator[None]:
         if is_new and sys.platform != "win32" and _names(folder) <= {LOCK, LAUNCH}:
             shutil.rmtree(folder)
         holder.release()
+
+
+def remove_remains(folder: Path) -> None:
+    """Remove what killed processes left behind: files and folders that had not got their names yet."""
+    for path in [path for home in (folder, folder / CHECKPOINTS, folder / BEST) for path in home.glob(".*")]:
+        if UNFINISHED.match(path.name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _names(folder: Path) -> set[str]:
@@ -117,21 +133,21 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
 
 class Log:
-    """Writes log.jsonl, and events for TensorBoard if wanted. Lines after `step`, where a run resumes, are dropped."""
+    """Writes log.jsonl, and the numbers in it to loggers. Lines after `step`, where a run resumes, are dropped."""
 
-    def __init__(self, folder: Path, step: int, *, tensorboard: bool = False) -> None:
-        self.events = _summary_writer(folder / EVENTS, step) if tensorboard else None
-        self.path = folder / LOG
-        files.write(self.path, "".join(line for line in _lines(self.path) if json.loads(line)["step"] <= step))
+    def __init__(self, folder: Path, step: int, loggers: Sequence[Logger] = ()) -> None:
+        self.path, self.loggers = folder / LOG, loggers
+        records = [record for record in read_log(folder) if record["step"] <= step]
+        self.missing = step - len({record["step"] for record in records if "loss" in record})  # steps without a line
+        files.write(self.path, "".join(map(_line, records)))
         self.buffer: list[str] = []
 
-    def add(self, **record: Any) -> None:
+    def add(self, step: int, **record: Any) -> None:
         """Add a line; it is written with the next flush."""
-        self.buffer.append(json.dumps(record, ensure_ascii=False) + "\n")
-        if self.events is not None:
-            for name, value in {**record, **record.get("validation", {})}.items():
-                if isinstance(value, float) and name != "seconds":
-                    self.events.add_scalar(name, value, record["step"])
+        self.buffer.append(_line({"step": step, **record}))
+        numbers = {**record, **record.get("validation", {})}
+        for logger in self.loggers:
+            logger.add(step, {name: value for name, value in numbers.items() if isinstance(value, float)})
 
     def flush(self, *, sync: bool = False) -> None:
         """Write the lines that were added; sync=True: force them to disk, where they survive a power cut."""
@@ -139,7 +155,7 @@ class Log:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(self.buffer))
             self.buffer.clear()
-        if sync:
+        if sync and self.path.exists():
             files.sync(self.path)
 
     def __enter__(self) -> Log:
@@ -147,26 +163,27 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self.flush()
-        if self.events is not None:
-            self.events.close()
+        for logger in self.loggers:
+            logger.close()
 
 
-def _summary_writer(folder: Path, step: int) -> Any:
-    """TensorBoard's writer; its events after this step are dropped."""
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError as error:
-        raise RunError("tensorboard: is not installed: pip install tensorboard") from error
-    return SummaryWriter(str(folder), purge_step=step + 1)
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """All records of a run's log."""
-    return [json.loads(line) for line in _lines(folder / LOG)]
+    """All records of a run's log: not the last line, if the process was killed in it, nor lines that are damaged."""
+    path = folder / LOG
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    return [record for record in map(_record, lines) if record is not None]
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """The complete lines: the last one may have been cut off when the process was killed."""
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-            yield line + "\n"
+def _record(line: str) -> dict[str, Any] | None:
+    """What a line of the log says; None if it is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None

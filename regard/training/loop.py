@@ -25,7 +25,9 @@ from regard.data.batches import Position
 from regard.errors import RegardError
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
+from regard.training.adapters import add_adapters, merge_adapters
 from regard.training.average import Average
+from regard.training.best import save_best
 from regard.training.feed import StepData, random_seed, step_data
 from regard.training.folder import CHECKPOINTS, Log, manifest_digest
 from regard.training.options import Options
@@ -34,7 +36,7 @@ from regard.training.report import Report
 from regard.training.schedule import learning_rate, read_plan
 from regard.training.signals import Signals, Stopped
 from regard.training.task import LossModule, Task
-from regard.training.transfer import freeze, parameter_groups
+from regard.training.transfer import checkpoint_blocks, freeze, parameter_groups
 from regard.training.widths import head_widths
 
 __all__ = ["Diverged", "Run", "State", "end_conditions"]
@@ -96,9 +98,15 @@ class Run:
         module = LossModule(self.model, task)
         self._freeze_unused(module)
         freeze(self.model, self.options)
+        if self.options.lora:
+            add_adapters(self.model, self.options.lora)
+        if self.options.checkpoint_activations:
+            checkpoint_blocks(self.model)
         _set_train_mode(self.model)
         # DDP and FSDP2 have to know which parameters are frozen, and FSDP2 replaces parameters: so the model is wrapped
         # here, after freezing and before the optimizer.
+        if self.options.compile:
+            module.compile(dynamic=True)
         self.module = world.wrap(module, shard=self.options.shard)
         groups = parameter_groups(self.model, self.options)
         self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
@@ -112,6 +120,8 @@ class Run:
         """Train to the end; Stopped if a signal came, Diverged if the loss is NaN."""
         state, options, world = self.state, self.options, self.world
         steps = step_data(self.task, world, state.step, Position(state.epoch, state.window, state.batch))
+        if state.finished and state.best is None:  # its best model was lost
+            self._evaluate()
         while not state.finished:
             (stopped,) = world.all_reduce(float(self.signals.caught > 0))
             if stopped:
@@ -120,11 +130,12 @@ class Run:
                 raise Stopped(self.signals.caught or signal.SIGTERM, text)
             with self._clock():
                 self._step(next(steps))
-                state.finished = self._is_over()
-                # The best model is saved before the checkpoint that refers to it.
-                if state.finished or state.step % options.evaluate_every == 0:
+            state.finished = self._is_over()
+            # The best model is saved before the checkpoint that refers to it.
+            if state.finished or state.step % options.evaluate_every == 0:
+                with self._clock():
                     self._evaluate()
-                    state.finished |= 0 < options.patience <= state.evaluations_since_best
+                state.finished |= 0 < options.patience <= state.evaluations_since_best
             if state.finished or state.step % options.save_every == 0:
                 with self._clock():
                     self._save()
@@ -209,14 +220,16 @@ class Run:
 
     def _evaluate_weights(self) -> None:
         task, state, world = self.task, self.state, self.world
-        model = _copy(self.model, world.gather(self.model)) if self.options.shard else self.model
+        model = self.model
+        if self.options.shard or self.options.lora:
+            model = _copy(model, merge_adapters(world.gather(model)))
         metrics = task.evaluate(model, "validation", world)
         value, outcome = metrics[task.goal.name], None
         if world.is_first:
             samples = task.samples(model)
             is_best = task.goal.improves(value, state.best)
             if is_best:
-                model.save(self.folder)
+                save_best(model, self.folder)
             outcome = value, is_best, manifest_digest(self.folder)
             if self.log is not None:
                 widths = {"widths": head_widths(task, model)} if self.options.widths else {}
@@ -277,9 +290,10 @@ def _set_train_mode(model: Model) -> None:
 
 
 def _copy(model: Model, state: dict[str, Tensor]) -> Model:
-    """A model that is not sharded, with these tensors."""
+    """A model like this one, in one piece and without adapters, with these tensors."""
     copy = type(model)(**model.config)
     copy.load_state_dict(state)
+    copy.to(next(iter(state.values())).device)
     copy.tokenizer, copy.target_tokenizer = model.tokenizer, model.target_tokenizer
     return copy
 

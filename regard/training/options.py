@@ -19,7 +19,7 @@ from regard.errors import RegardError
 
 __all__ = [
     *("EMBEDDED", "TASKS", "ImagesOptions", "LanguageOptions", "OptionError", "Options", "TextOptions"),
-    *("TranslateOptions", "kind_of", "read_yaml", "resolve"),
+    *("TranslateOptions", "applies", "kind_of", "read_yaml", "resolve"),
 ]
 
 
@@ -249,7 +249,7 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
     choices = field.metadata["choices"]
     if choices and value is not None and value not in choices:
         raise OptionError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}")
-    if (optional and value == "none") or (value is None and field.default is None):
+    if (optional and value in (None, "none")) or (value is None and field.default is None):
         return None
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -270,13 +270,19 @@ def _check_range(field: dataclasses.Field[Any], value: Any) -> None:
         raise OptionError(f"{field.name}: expected a share below 1, got {value}")
 
 
+def applies(options: Options, name: str) -> bool:
+    """Whether an option means anything for the kind of model that the options name."""
+    return options.__dataclass_fields__[name].metadata["only"] in (None, getattr(options, "model", None))
+
+
 def _check_applicable(options: Options, given: Mapping[str, Any], defaults: Options) -> None:
     """Refuse what was given and would be ignored."""
-    for field in dataclasses.fields(options):
-        only, model = field.metadata["only"], getattr(options, "model", None)
-        changed = field.name in given and getattr(options, field.name) != getattr(defaults, field.name)
-        if only not in (None, model) and changed:
-            raise OptionError(f"{field.name}: applies to model {only} only, and this model is {model}")
+    for name in given:
+        if not applies(options, name) and getattr(options, name) != getattr(defaults, name):
+            only = options.__dataclass_fields__[name].metadata["only"]
+            raise OptionError(
+                f"{name}: applies to model {only} only, and this model is {getattr(options, 'model', None)}"
+            )
     if (
         isinstance(options, TranslateOptions)
         and options.data is not None

@@ -14,8 +14,8 @@ import torch
 
 from regard.models.folders import load, refuse_foreign
 from regard.models.model import Model
-from regard.models.tensors import FolderError
 from regard.training import checkpoints
+from regard.training.best import repair_best, save_best
 from regard.training.folder import (
     CHECKPOINTS,
     Log,
@@ -24,10 +24,12 @@ from regard.training.folder import (
     lock,
     manifest_digest,
     read_options,
+    remove_remains,
     was_launched_by,
     write_options,
     write_results,
 )
+from regard.training.loggers import open_loggers
 from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
 from regard.training.processes import World, join
@@ -98,9 +100,11 @@ def train(
 def _train(
     name: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
 ) -> Trained:
-    checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS) if resume else (None, [])
-    checkpoint = world.broadcast(checkpoint)
-    task = prepare(name, options, _read_tokenizers(folder) if resume else None)
+    if world.is_first:
+        remove_remains(folder)
+    checkpoint, tokenizers, damages = _resume(folder) if resume and world.is_first else (None, None, [])
+    checkpoint, tokenizers = world.broadcast(checkpoint), world.broadcast(tokenizers)
+    task = prepare(name, options, tokenizers)
     options = task.options
     signals.raise_if_caught("stopped before the first step")
     state = _state(checkpoint, task, options, folder)
@@ -110,19 +114,18 @@ def _train(
         is_silent = quiet or not world.is_first
         report = stack.enter_context(open_report(task.unit, quiet=is_silent))
         if report is not None:
-            for damage in damages:
-                lost = f"the run goes on from step {state.step:,} instead of {damage.step:,}"
-                report.write(f"a damaged checkpoint is skipped, {lost}: {damage.reason}")
-            for line in (*task.notes, *_description(task, options, state)):
+            for line in (*damages, *task.notes, *_description(task, options, state)):
                 report.write(line)
         log = None
         if world.is_first:
             if checkpoint is not None:
                 checkpoints.remove_after(folder / CHECKPOINTS, checkpoint.step)
             if not has_run(folder):
-                task.model.save(folder)  # for its tokenizer, which a resumed run needs; the best model replaces it
+                save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
             write_options(folder, name, options)
-            log = stack.enter_context(Log(folder, state.step, tensorboard=options.tensorboard))
+            log = stack.enter_context(Log(folder, state.step, open_loggers(options, folder, state.step)))
+            if log.missing and report is not None:
+                report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
         run = Run(task, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)
         state = run.train()
         signals.raise_if_caught(f"stopped after the last step; go on with --resume, to evaluate the model in {folder}")
@@ -193,13 +196,18 @@ def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, options: Optio
     return state
 
 
-def _read_tokenizers(folder: Path) -> Tokenizers | None:
-    """The tokenizers of a run; None if it was killed while it wrote its first model."""
-    try:
-        model = load(folder)
-    except FolderError:
-        return None
-    return Tokenizers(model.tokenizer, model.target_tokenizer)
+def _resume(folder: Path) -> tuple[checkpoints.Checkpoint | None, Tokenizers | None, list[str]]:
+    """The newest checkpoint of a run and its tokenizers, if they are there, and lines about what was damaged.
+
+    Tokenizers that are lost are trained again, on the same texts.
+    """
+    model, loss = repair_best(folder)
+    checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS)
+    step = 0 if checkpoint is None else checkpoint.step
+    lost = f"a damaged checkpoint is skipped, the run goes on from step {step:,} instead of"
+    skipped = [f"{lost} {damage.step:,}: {damage.reason}" for damage in damages]
+    tokenizers = None if model is None else Tokenizers(model.tokenizer, model.target_tokenizer)
+    return checkpoint, tokenizers, [*skipped, *([] if loss is None else [loss])]
 
 
 def _description(task: Task, options: Options, state: State) -> list[str]:

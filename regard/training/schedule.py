@@ -50,12 +50,10 @@ class Plan:
 
     def is_due(self, step: int) -> bool:
         """Whether the number of steps is to be planned anew after this step."""
-        if self.minutes is None or any(after == step for after, _ in self.revisions):
+        if self.minutes is None:
             return False
-        if not self.revisions:
-            return step == FIRST
-        after, steps = self.revisions[-1]
-        return steps - after > 2 * FIRST and step == after + (steps - after) // 2
+        after, steps = self.revisions[-1] if self.revisions else (0, 2 * FIRST)
+        return steps - after >= 2 * FIRST and step >= after + (steps - after) // 2
 
     def revise(self, step: int, seconds: float, limit: int | None) -> None:
         """Plan the rest of a run that has taken these seconds; it never gets more steps than `limit`."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.models.folders import load
 from regard.models.model import Model
 from regard.training.options import Options
 from regard.training.task import TaskError
 
-__all__ = ["freeze", "load_pretrained", "parameter_groups"]
+__all__ = ["checkpoint_blocks", "freeze", "is_head", "load_pretrained", "parameter_groups"]
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 
@@ -63,6 +65,15 @@ def freeze(model: nn.Module, options: Options) -> None:
             parameters[name].requires_grad_(False)
 
 
+def checkpoint_blocks(model: nn.Module) -> None:
+    """Let each block compute its activations again in the backward pass, instead of keeping them."""
+    blocks = [module for name, module in model.named_modules() if name.rpartition(".")[0].endswith("blocks")]
+    if not blocks:
+        raise TaskError(f"checkpoint_activations: a {type(model).__name__} has no blocks")
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+
 def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
     """The parameters that require gradients, grouped by the factor of their learning rate and their weight decay."""
     blocks = [block for name, _ in model.named_parameters() if (block := _block(name)) is not None]
@@ -82,6 +93,11 @@ def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]
     ]
 
 
+def is_head(name: str) -> bool:
+    """Whether a parameter comes after the blocks: in a head, by its name, or in the last norm."""
+    return _block(name) is None and not EMBEDDINGS.match(name)
+
+
 def _block(name: str) -> int | None:
     """The number of the block that a parameter belongs to."""
     match = re.search(r"blocks\.(\d+)\.", name)
@@ -93,4 +109,4 @@ def _distance(name: str, depth: int) -> int:
     block = _block(name)
     if block is not None:
         return depth - block
-    return depth + 1 if EMBEDDINGS.match(name) else 0
+    return 0 if is_head(name) else depth + 1

@@ -144,14 +144,17 @@ def test_a_full_disk_is_one_line_and_costs_nothing(untouched, tmp_path, what):
 
     first = tiny.run(tiny.command(TASK, data, out, steps=3))
     assert first.returncode == 0, first.stderr
-    files = [*out.glob("checkpoints/*/*"), out / "model.safetensors", out / "manifest.json"]
+    files = [*out.glob("checkpoints/step-*/*")]
+    if what == "model":
+        files += [out / "model.safetensors", out / "manifest.json"]
     contents = {path: path.read_bytes() for path in files}
     full = tiny.run([*arguments, "--resume"], preexec_fn=limit_file_size)
     assert full.returncode == 1
     assert "Traceback" not in full.stderr
     assert full.stderr.splitlines()[-1].startswith("regard: ")
     assert {path: path.read_bytes() for path in files} == contents
-    assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000003"]  # nothing half-written
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names == ["best", "step-00000003"]  # nothing half-written
     done = tiny.run([*arguments, "--resume"])
     assert (done.returncode, tiny.losses(out)) == (0, tiny.losses(expected)), done.stderr
 
@@ -199,6 +202,63 @@ def test_a_damaged_checkpoint_is_skipped(untouched, tmp_path, capsys, damage):
     assert lines[0].startswith(f"{skipped}: {damaged}: ")
     assert again.results["steps"] == 12
     assert tiny.outcome(out) == tiny.outcome(expected)
+
+
+FILES = ["model.safetensors", "tokenizer.json", "target_tokenizer.json", "config.json", "manifest.json", "log.jsonl"]
+
+
+HOW = ["gone", "cut", "noise"]
+DAMAGES = [*(([name], HOW[number % 3]) for number, name in enumerate(FILES)), *((FILES, how) for how in HOW)]
+
+
+@pytest.mark.parametrize(("names", "how"), DAMAGES, ids=lambda value: value if isinstance(value, str) else value[-1])
+def test_damaged_files_are_restored_or_named_and_the_run_goes_on(untouched, tmp_path, capsys, names, how):
+    """Between two steps as after the end. What the log had is lost; everything else comes back, bit for bit."""
+    data, expected = untouched
+    out = tmp_path / "run"
+    for ended in (True, False):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(expected, out)
+        if not ended:
+            shutil.rmtree(max(out.glob("checkpoints/step-*")))
+        for name in names:
+            damage(out / name, how)
+        regard.train(TASK, data, out=out, resume=True, quiet=False)
+        message = capsys.readouterr().err
+        assert message.count("restored from its copy") == (names != ["log.jsonl"]), message
+        if how != "cut":  # half of the lines may be all that the newest checkpoint needs
+            assert message.count("are missing there; the run goes on") == ("log.jsonl" in names), message
+        losses, evaluations, weights = tiny.outcome(out)
+        if "log.jsonl" not in names:
+            assert (losses, evaluations) == tiny.outcome(expected)[:2]
+        assert weights == tiny.outcome(expected)[2]
+
+
+def damage(path, how):
+    """A file that is not there any more, ends too early, or is something else."""
+    content = path.read_bytes()
+    path.unlink()
+    if how != "gone":
+        path.write_bytes(content[: len(content) // 2] if how == "cut" else random.Random(3).randbytes(len(content)))
+
+
+def test_a_best_model_that_is_lost_with_its_copy_costs_one_evaluation(untouched, tmp_path, capsys):
+    data, expected = untouched
+    out = tmp_path / "run"
+    shutil.copytree(expected, out)
+    for folder in (out, out / "checkpoints" / "best"):
+        damage(folder / "model.safetensors", "noise")
+    regard.train(TASK, data, out=out, resume=True, quiet=False)
+    assert "the best model so far is lost" in capsys.readouterr().err
+    assert isinstance(regard.load(out).translate("ant bee"), str)
+
+
+def test_killed_saves_leave_nothing_behind(untouched, tmp_path):
+    """After the next start there is no file that a run without kills does not have."""
+    out, expected = tmp_path / "run", untouched[1]
+    check_killed(untouched, out, [12, 27, 35])
+    names = [{str(path.relative_to(home)) for path in home.rglob("*")} for home in (out, expected)]
+    assert names[0] == names[1]
 
 
 def test_a_copy_beside_the_checkpoints_is_left_alone(untouched, tmp_path, capsys):

@@ -7,10 +7,12 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import regard
-from regard.data.batches import Batches
+from regard.data.batches import Batches, Position
 from regard.training import options
+from regard.training.average import Average
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged
 from regard.training.options import OptionError
@@ -101,7 +103,8 @@ def test_a_loss_is_a_mean_over_all_targets_however_batches_are_cut(tmp_path, mon
     batches = {"one": [list(range(11))], "two": [list(range(8)), list(range(8, 11))]}
     records = {}
     for name, rows in batches.items():
-        monkeypatch.setattr(Batches, "epoch", lambda self, number, rows=rows: rows)
+        following = [(batch, Position()) for batch in rows]
+        monkeypatch.setattr(Batches, "following", lambda self, position, following=following: iter(following))
         given = tiny.options("translate", dropout=0.0, steps=1, accumulate=len(rows))
         regard.train("translate", data, out=tmp_path / name, **given)
         records[name] = next(record for record in read_log(tmp_path / name) if "loss" in record)
@@ -135,6 +138,72 @@ def test_minutes_end_a_run(tmp_path):
     assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 1
 
 
+def test_a_run_of_some_minutes_plans_its_steps_and_resumes_by_that_plan(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", minutes=0.03, save_every=10, patience=0)
+    del given["steps"]
+    steps = regard.train("text", data, out=tmp_path / "run", **given).results["steps"]
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["revisions"][-1][1] == steps > 20
+    before = tiny.outcome(tmp_path / "run")
+    for checkpoint in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[1:]:
+        shutil.rmtree(checkpoint)
+    regard.train("text", data, out=tmp_path / "run", resume=True)
+    assert tiny.outcome(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        ("language", {"precision": "bf16"}),
+        ("language", {"checkpoint_activations": True}),
+        ("translate", {"average": 0.9}),
+        ("text", {"workers": 2}),
+        ("images", {"workers": 1, "average": 0.5}),
+    ],
+)
+def test_runs_with_these_options_resume_exactly_too(task, more, tmp_path):
+    data, out, cut = tiny.make(task, tmp_path), tmp_path / "whole", tmp_path / "cut"
+    regard.train(task, data, out=out, **tiny.options(task, save_every=7, **more))
+    shutil.copytree(out, cut)
+    shutil.rmtree(cut / "checkpoints" / "step-00000012")
+    regard.train(task, data, out=cut, resume=True)
+    assert tiny.outcome(cut) == tiny.outcome(out)
+
+
+def test_workers_and_activations_that_are_computed_again_change_no_bit(tmp_path):
+    for task, more in (("images", {"workers": 2}), ("language", {"checkpoint_activations": True})):
+        data = tiny.make(task, tmp_path)
+        regard.train(task, data, out=tmp_path / task / "plain", **tiny.options(task))
+        regard.train(task, data, out=tmp_path / task / "other", **tiny.options(task, **more))
+        assert tiny.outcome(tmp_path / task / "plain") == tiny.outcome(tmp_path / task / "other")
+
+
+def test_an_average_is_what_is_evaluated_and_saved(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", evaluate_every=12, average=0.7)
+    saved = regard.train("text", data, out=tmp_path / "run", **given).model.state_dict()["classifier.weight"]
+    (file,) = max((tmp_path / "run" / "checkpoints").glob("step-*")).glob("*.safetensors")
+    tensors = load_file(file)
+    assert torch.equal(saved, tensors["average.classifier.weight"])
+    assert not torch.equal(saved, tensors["model.classifier.weight"])
+
+
+def test_an_average_is_its_recursion():
+    model, decay = regard.Encoder(vocab_size=13, size=6, layers=1, heads=2, classes=3), 0.6
+    average, weight = Average(model, decay), model.classifier.weight
+    expected = weight.detach().clone()
+    for step in range(1, 31):
+        with torch.no_grad():
+            weight.normal_()
+        average.update(step)
+        kept = min(decay, step / (step + 10))
+        expected = kept * expected + (1 - kept) * weight.detach()
+    last = weight.detach().clone()
+    with average.in_place():
+        assert torch.allclose(weight, expected, atol=1e-6)
+    assert torch.equal(weight, last)
+
+
 def test_a_nan_loss_stops_the_run_before_the_step(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", learning_rate=1e30, warmup=0, clip=0.0, save_every=1)
@@ -152,7 +221,7 @@ def test_a_nan_loss_stops_the_run_before_the_step(tmp_path):
         ({"steps": 0}, "more than 0"),
         ({"steps": 1.5}, "a whole number"),
         ({"dropout": 1.0}, "below 1"),
-        ({"schedule": "linear"}, "one of constant, cosine"),
+        ({"schedule": "staircase"}, "one of constant, cosine"),
         ({"freeze": "blocks.7"}, "no layer is called"),
         ({"heads": 5}, "divisor"),
         ({"device": "gpu"}, "device"),
