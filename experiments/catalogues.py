@@ -58,7 +58,8 @@ def render(done: Mapping[str, Figures]) -> str:
         lines += [
             "",
             "JoeyNMT has the same pairs, subwords, sizes, dropout, label smoothing, peak learning rate, beam and "
-            "budget of tokens in a batch; and batches of similar length, which it lacks, from experiments/joeynmt_buckets.py. "
+            "budget of tokens in a batch; and batches of similar length, which it lacks, from "
+            "experiments/joeynmt_buckets.py. "
             f"Beside it: {faster:.1f} × its tokens/s, {ours['test']['bleu'] - theirs['test']['bleu']:+.1f} BLEU.",
         ]
     return "\n".join(lines)

@@ -166,7 +166,8 @@ def translate_test(python: Path, folder: Path, corpus: Corpus) -> list[str]:
 
 
 def _call(python: Path, *words: str) -> None:
-    done = subprocess.run([str(python), str(COMMAND), *words], capture_output=True, text=True, check=False)
+    # -P: beside the script is a file called joeynmt.py.
+    done = subprocess.run([str(python), "-P", str(COMMAND), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"experiments: JoeyNMT failed with exit code {done.returncode}:\n{done.stderr[-2_000:]}")
 

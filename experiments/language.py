@@ -110,8 +110,8 @@ def experiment() -> Experiment:
                 )
     return Experiment(
         "Language: tiny Shakespeare and Python's manual",
-        f"In {MINUTES} minutes each: bits per byte of held-out text no higher than those of nanoGPT's settings in plain "
-        "torch, on the same texts.",
+        f"In {MINUTES} minutes each: bits per byte of held-out text no higher than those of nanoGPT's settings in "
+        "plain torch, on the same texts.",
         trials,
         render,
     )

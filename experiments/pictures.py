@@ -58,8 +58,8 @@ def experiment() -> Experiment:
                 trials.append(Trial(name, MINUTES + 1, lambda folder, tiny, way=way: learn(folder, *way, tiny)))
     return Experiment(
         "CIFAR-10: ViT and ResNet",
-        f"With equal parameters, in {MINUTES} minutes, on all images: ResNet 88 % or more, ViT 72 % or more; and the gap "
-        "between them at each size of the data.",
+        f"With equal parameters, in {MINUTES} minutes, on all images: ResNet 88 % or more, ViT 72 % or more; and the "
+        "gap between them at each size of the data.",
         trials,
         render,
     )

@@ -150,8 +150,8 @@ def experiment() -> Experiment:
                 trials.append(Trial(name, minutes, lambda folder, tiny, way=way: judge(folder, *way, tiny)))
     return Experiment(
         "Film reviews: pretraining, then few labels",
-        "With MiniLM's weights ahead of TF-IDF and logistic regression at every number of labels, and 78 % or more with "
-        "500; pretraining of our own ahead of none.",
+        "With MiniLM's weights ahead of TF-IDF and logistic regression at every number of labels, and 78 % or more "
+        "with 500; pretraining of our own ahead of none.",
         trials,
         render,
     )

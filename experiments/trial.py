@@ -23,8 +23,8 @@ Figures = dict[str, Any]
 FEW_STEPS = {"steps": 12, "warmup": 1, "evaluate_every": 12, "save_every": 12}
 SMALL = {"size": 12, "layers": 1, "heads": 3}
 TINY: dict[tuple[str, str], dict[str, Any]] = {  # by task and kind of model
-    ("translate", "rnn"): {"size": 12, "hidden_size": 12, "vocab_size": 300, "batch": 512},
-    ("translate", "transformer"): {**SMALL, "vocab_size": 300, "batch": 512},
+    ("translate", "rnn"): {"size": 12, "hidden_size": 12, "vocab_size": 300, "batch": 512, "beam_size": 1},
+    ("translate", "transformer"): {**SMALL, "vocab_size": 300, "batch": 512, "beam_size": 1},
     ("language", "causal"): {**SMALL, "context": 16, "vocab_size": 300, "batch": 512},
     ("text", ""): {**SMALL, "vocab_size": 300, "batch": 512},
     ("images", "vit"): {**SMALL, "batch": 32},
