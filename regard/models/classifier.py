@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.arguments import check_positive
+from regard.arguments import check_positive, check_size
 from regard.attention import masked_softmax
 from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
@@ -105,9 +105,8 @@ class ImageClassifier(Classifier):
 
     def read(self, path: Path) -> Tensor:
         """A picture from a file, resized if the model reads one size only."""
-        size = self.config.get("image_size")
-        sides = (size, size) if isinstance(size, int) else None if size is None else (int(size[0]), int(size[1]))
-        return read_image(path, self.config["channels"], sides)
+        size = self.config["image_size"]
+        return read_image(path, self.config["channels"], None if size is None else check_image_size(size))
 
 
 def _batch_by_size(images: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -129,6 +128,15 @@ def check_labels(labels: Sequence[str], classes: int) -> None:
         raise ValueError("labels: expected different names, got one twice")
 
 
+def check_image_size(image_size: object) -> tuple[int, int]:
+    """Height and width, from one number or two."""
+    sides = [image_size, image_size] if isinstance(image_size, int) else image_size
+    if not isinstance(sides, Sequence) or len(sides) != 2:
+        raise ValueError(f"image_size: expected a number, or height and width, got {image_size}")
+    height, width = (check_size("image_size", side) for side in sides)
+    return height, width
+
+
 def check_images(images: object) -> None:
     """A tensor of numbers, as `preprocess` gives them."""
     if not isinstance(images, Tensor) or not images.is_floating_point():
@@ -139,6 +147,8 @@ def check_images(images: object) -> None:
 def check_normalization(mean: Sequence[float], deviation: Sequence[float], channels: int) -> None:
     """Mean and deviation of each channel, or of all channels alike."""
     for name, numbers in (("mean", mean), ("deviation", deviation)):
+        if not isinstance(numbers, Sequence) or not all(isinstance(number, int | float) for number in numbers):
+            raise TypeError(f"{name}: expected numbers in a list, got {numbers!r}")
         if len(numbers) not in (1, channels):
             raise ValueError(f"{name}: expected one number, or one for each of {channels} channels, got {numbers!r}")
     for number in deviation:

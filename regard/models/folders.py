@@ -15,7 +15,7 @@ import functools
 import importlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,18 +41,20 @@ MODELS = {
     "Transformer": "regard.models.transformer",
     "ViT": "regard.models.vision",
 }
+# Files of others without a config.json, and the module that reads each.
+READERS = {"model.bin": "regard.models.llama2c", "checkpoint20.npz": "regard.models.g2p"}
 CONFIG, CARD, MANIFEST = "config.json", "README.md", "manifest.json"
 TOKENIZERS = {"tokenizer": "tokenizer.json", "target_tokenizer": "target_tokenizer.json"}
 # Every file that regard may write into a folder, its exports for transformers included.
 WRITTEN = (
     *(CONFIG, TENSORS, *TOKENIZERS.values(), CARD, MANIFEST, "tokenizer_config.json"),
-    *("1_Pooling/config.json", "modules.json", "sentence_bert_config.json"),
+    *("1_Pooling/config.json", "modules.json", "sentence_bert_config.json", "preprocessor_config.json"),
 )
 MARK = "exported_by"  # in a config.json that was written for others
 
 
 def load(folder: str | Path) -> Model:
-    """The model in a folder: regard's own, Hugging Face's (BERT, GPT-2, Llama, ViT, Marian), or llama2.c's.
+    """The model in a folder: regard's own, Hugging Face's (BERT, GPT-2, Llama, Marian, ResNet, ViT), llama2.c's, g2p's.
 
     Nothing is downloaded. The model is in evaluation mode, in float32, on the CPU; its tokenizer comes along.
 
@@ -77,10 +79,10 @@ def load(folder: str | Path) -> Model:
 
             return load_huggingface(folder, config)
         raise FolderError(f"{folder / CONFIG}: says neither that regard wrote it nor a Hugging Face model_type")
-    if (folder / "model.bin").exists():
-        from regard.models.llama2c import load as load_llama2c
-
-        return load_llama2c(folder)
+    for file, module in READERS.items():
+        if (folder / file).exists():
+            reader: Callable[[Path], Model] = importlib.import_module(module).load
+            return reader(folder)
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
     raise FolderError(f"{folder}: not a model folder: expected {CONFIG} and {TENSORS}, found {names}")
 

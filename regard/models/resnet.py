@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_choice, check_sizes, shape_text
-from regard.models.classifier import ImageClassifier, check_images, check_labels, check_normalization
+from regard.models.classifier import (
+    ImageClassifier,
+    check_image_size,
+    check_images,
+    check_labels,
+    check_normalization,
+)
 
 __all__ = ["ResNet"]
 
@@ -32,12 +38,13 @@ class Residual(nn.Module):
     Basic: two convolutions of width 3. Bottleneck: 1, 3 and 1, the last one four times as deep.
     """
 
-    def __init__(self, inputs: int, depth: int, stride: int, bottleneck: bool) -> None:
+    def __init__(self, inputs: int, depth: int, stride: int, bottleneck: bool, stride_first: bool) -> None:
         super().__init__()
         outputs = depth * (4 if bottleneck else 1)
         shapes = [(inputs, depth, 3, stride), (depth, outputs, 3, 1)]
         if bottleneck:
-            shapes = [(inputs, depth, 1, 1), (depth, depth, 3, stride), (depth, outputs, 1, 1)]
+            first, second = (stride, 1) if stride_first else (1, stride)
+            shapes = [(inputs, depth, 1, first), (depth, depth, 3, second), (depth, outputs, 1, 1)]
         self.convolutions = nn.ModuleList(_convolution(*shape) for shape in shapes)
         same = inputs == outputs and stride == 1
         self.shortcut = None if same else _convolution(inputs, outputs, 1, stride)
@@ -54,10 +61,12 @@ class ResNet(ImageClassifier):
     """ResNet(images) → logits.
 
     depths: the number of blocks of each stage · classes · width: channels of the first stage · bottleneck: blocks of
-    three convolutions instead of two · stem: imagenet (7 × 7 and pooling) or cifar (3 × 3) · channels: of the images ·
-    labels: names of the classes · mean, deviation: of the training images, one number or one for each channel.
-    (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without is ResNet-18; stem="cifar", width=16 and
-    (3, 3, 3) is the ResNet-20 for images of 32 × 32.
+    three convolutions instead of two · stride_first: a bottleneck halves the image in its first convolution, as in the
+    paper and Keras, instead of in its second, as in torchvision · stem: imagenet (7 × 7 and pooling) or cifar (3 × 3) ·
+    channels: of the images · image_size: to which image files are scaled, one number, or height and width; None: as
+    they are · labels: names of the classes · mean, deviation: of the training images, one number or one for each
+    channel. (3, 4, 6, 3) with bottleneck=True is ResNet-50, (2, 2, 2, 2) without is ResNet-18; stem="cifar", width=16
+    and (3, 3, 3) is the ResNet-20 for images of 32 × 32.
 
     >>> import regard, torch
     >>> model = regard.ResNet((1, 1), classes=10, width=8, stem="cifar")
@@ -72,8 +81,10 @@ class ResNet(ImageClassifier):
         *,
         width: int = 64,
         bottleneck: bool = False,
+        stride_first: bool = False,
         stem: str = "imagenet",
         channels: int = 3,
+        image_size: int | Sequence[int] | None = None,
         labels: Sequence[str] = (),
         mean: Sequence[float] = (0.5,),
         deviation: Sequence[float] = (0.5,),
@@ -81,7 +92,11 @@ class ResNet(ImageClassifier):
         super().__init__(locals())
         if not isinstance(depths, Sequence) or not depths or min(depths) < 1:
             raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
+        if stride_first and not bottleneck:
+            raise ValueError("stride_first: expected bottleneck=True beside it; other blocks have no choice")
         check_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
+        if image_size is not None:
+            check_image_size(image_size)
         check_labels(labels, classes)
         check_normalization(mean, deviation, channels)
         check_choice("stem", stem, ("cifar", "imagenet"))
@@ -94,7 +109,7 @@ class ResNet(ImageClassifier):
             depth = width * 2**number
             for index in range(count):
                 stride = 2 if number and not index else 1
-                stages.append(Residual(inputs, depth, stride, bottleneck))
+                stages.append(Residual(inputs, depth, stride, bottleneck, stride_first))
                 inputs = depth * (4 if bottleneck else 1)
         self.blocks = nn.ModuleList(stages)
         self.classifier = nn.Linear(inputs, classes)

@@ -16,7 +16,13 @@ from torch.nn import functional
 from regard.arguments import check_choice, check_sizes, shape_text
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
-from regard.models.classifier import ImageClassifier, check_images, check_labels, check_normalization
+from regard.models.classifier import (
+    ImageClassifier,
+    check_image_size,
+    check_images,
+    check_labels,
+    check_normalization,
+)
 from regard.models.positions import sinusoidal
 
 __all__ = ["ViT"]
@@ -130,11 +136,8 @@ class ViT(ImageClassifier):
 
 def _grid(image_size: int | Sequence[int], patch_size: int) -> tuple[int, int]:
     """Patches from top to bottom, and from left to right."""
-    sides = [image_size, image_size] if isinstance(image_size, int) else list(image_size)
-    if len(sides) != 2:
-        raise ValueError(f"image_size: expected a number, or height and width, got {image_size}")
+    sides = check_image_size(image_size)
     for side in sides:
-        check_sizes(image_size=side)
         if side % patch_size:
             raise ValueError(f"image_size: expected a multiple of the patch size {patch_size}, got {side}")
     return sides[0] // patch_size, sides[1] // patch_size

@@ -276,7 +276,9 @@ def applies(options: Options, name: str) -> bool:
 
 
 def _check_applicable(options: Options, given: Mapping[str, Any], defaults: Options) -> None:
-    """Refuse what was given and would be ignored."""
+    """Refuse what was given and would be ignored, or makes no sense."""
+    if options.lora and options.init_from is None:
+        raise OptionError("lora: expected a model to start from (init_from): adapters change one that is trained")
     for name in given:
         if not applies(options, name) and getattr(options, name) != getattr(defaults, name):
             only = options.__dataclass_fields__[name].metadata["only"]

@@ -32,6 +32,11 @@ VITS = {
     "no-query-bias": {"qkv_bias": False, "num_channels": 1, "hidden_act": "relu"},
     "oblong": {"image_size": (12, 20)},
 }
+RESNETS = {
+    "basic": {"depths": [2, 1], "hidden_sizes": [7, 14], "layer_type": "basic"},
+    "bottleneck": {"depths": [1, 2], "num_channels": 2},
+    "stride-first": {"depths": [1, 2, 1], "hidden_sizes": [28, 56, 112], "downsample_in_bottleneck": True},
+}
 MARIANS = {
     "plain": {},
     "scaled": {"scale_embedding": True, "activation_function": "silu"},
@@ -62,6 +67,15 @@ def vit(name):
     sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 19}
     rest = {"image_size": 12, "patch_size": 4, "num_labels": 5}
     return transformers.ViTForImageClassification(transformers.ViTConfig(**sizes | rest | WIDE | VITS[name]))
+
+
+def resnet(name):
+    sizes = {"embedding_size": 7, "hidden_sizes": [28, 56], "layer_type": "bottleneck", "num_labels": 5}
+    model = transformers.ResNetForImageClassification(transformers.ResNetConfig(**sizes | RESNETS[name]))
+    for path, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.uniform_(0.1, 0.5 if path.endswith("running_var") else 0.9)
+    return model
 
 
 def marian(name):

@@ -92,6 +92,16 @@ def test_a_config_that_is_a_folder(bert):
     refused(bert, "config.json")
 
 
+def test_a_bert_without_the_files_of_a_sentence_encoder_is_read_as_sentence_transformers_reads_it(bert):
+    from sentence_transformers import SentenceTransformer
+    from transformers import PreTrainedTokenizerFast
+
+    PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="<padding>").save_pretrained(bert)
+    texts = ["the cat", "mat"]
+    theirs = SentenceTransformer(str(bert), device="cpu").encode(texts, show_progress_bar=False)
+    torch.testing.assert_close(load(bert).embed(texts), torch.from_numpy(theirs), atol=1e-5, rtol=0)
+
+
 def test_steps_of_a_sentence_encoder_that_are_not_supported(bert):
     (bert / "1_Pooling").mkdir()
     (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
@@ -188,10 +198,100 @@ def test_an_oversized_header(gpt2):
     refused(gpt2, "model.safetensors")
 
 
+# --------------------------------------------------------------------------------------------------------------- images
+
+
+@pytest.fixture
+def resnet(tmp_path):
+    hugging.resnet("basic").save_pretrained(tmp_path / "resnet")
+    return tmp_path / "resnet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer_type": "dense"}, "layer_type … dense … bottleneck"),
+        ({"hidden_sizes": [7, 15]}, "hidden_sizes [7, 15] … [7, 14]"),
+        ({"downsample_in_first_stage": True}, "downsample_in_first_stage … True"),
+        ({"hidden_act": "gelu"}, "hidden_act … gelu"),
+        ({"depths": ...}, "depths … missing"),
+        ({"depths": 3}, "int"),
+        ({"depths": [1] * 5_000}, "layers … 5000"),
+        ({"depths": [10**9, 1]}, "layers … 1000000001"),
+        ({"depths": [2, 2]}, "encoder.stages.1.layers.1. … missing"),
+        ({"depths": [1, 1]}, "encoder.stages.0.layers.1. … no place"),
+    ],
+)
+def test_a_config_of_a_resnet_that_does_not_fit(resnet, changes, message):
+    edit(resnet / "config.json", **changes)
+    refused(resnet, f"resnet … {message}")
+
+
+def test_a_resnet_without_its_classifier(tmp_path):
+    hugging.resnet("basic").resnet.save_pretrained(tmp_path)
+    refused(tmp_path, "no classifier")
+
+
+NORMAL = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.1]}
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "numbers"),
+    [
+        ({"size": {"shortest_edge": 53}}, [53, 53], ([0.4, 0.5, 0.6], [0.2, 0.3, 0.1])),
+        ({"size": {"height": 47, "width": 53}}, [47, 53], ([0.4, 0.5, 0.6], [0.2, 0.3, 0.1])),
+        ({"size": 53, "do_normalize": False}, [53, 53], ([0.0], [1.0])),
+        ({"do_resize": False}, None, ([0.4, 0.5, 0.6], [0.2, 0.3, 0.1])),
+    ],
+)
+def test_images_are_prepared_as_the_folder_says(resnet, tmp_path, file, size, numbers):
+    (resnet / "preprocessor_config.json").write_text(json.dumps(NORMAL | file))
+    model = load(resnet)
+    assert model.config["image_size"] == size
+    assert (model.config["mean"], model.config["deviation"]) == numbers
+    model.export(tmp_path / "again")
+    again = load(tmp_path / "again")
+    assert again.config["image_size"] == size
+    image = torch.randint(0, 256, (2, 3, 31, 37), dtype=torch.uint8)
+    torch.testing.assert_close(again.preprocess(image), model.preprocess(image))
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ({"rescale_factor": 1.0}, "divided by 255"),
+        ({"do_rescale": False}, "divided by 255"),
+        ({"rescale_factor": "x"}, "divided by 255"),
+        ({"size": {}}, "height … missing"),
+        ({"size": [1, 2, 3]}, "image_size … [1, 2, 3]"),
+        ({"size": 53, "image_std": [0.2, 0.0, 0.1]}, "deviation … 0.0"),
+        ({"size": 53, "image_mean": [0.2, 0.3]}, "mean … 3 channels … [0.2, 0.3]"),
+        ({"size": 53, "image_mean": 0.5}, "mean … numbers … 0.5"),
+        ({"size": 53, "image_mean": ["a", "b", "c"]}, "mean … numbers … a"),
+        ({"size": "x"}, "image_size … x"),
+        ({}, "size … missing"),
+        ({"size": 53, "image_std": ...}, "image_std … missing"),
+    ],
+)
+def test_how_images_are_prepared_is_checked(resnet, file, message):
+    entries = {name: value for name, value in (NORMAL | file).items() if value is not ...}
+    (resnet / "preprocessor_config.json").write_text(json.dumps(entries))
+    refused(resnet, f"preprocessor_config.json … {message}")
+
+
+def test_a_vit_takes_its_mean_from_the_folder_and_its_size_from_the_config(tmp_path):
+    hugging.vit("class").save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(NORMAL | {"size": 53}))
+    model = load(tmp_path)
+    assert (model.config["mean"], model.config["image_size"]) == ([0.4, 0.5, 0.6], 12)
+
+
 # -------------------------------------------------------------------------------------------------------------- exports
 
 
-@pytest.mark.parametrize("make", [lambda: Encoder(31, 24, 1, 4), lambda: ResNet([1], 5), lambda: Seq2Seq(31, 29)])
+@pytest.mark.parametrize(
+    "make", [lambda: Encoder(31, 24, 1, 4), lambda: ResNet([1], 5, stem="cifar"), lambda: Seq2Seq(31, 29)]
+)
 def test_what_has_no_counterpart_is_not_exported(make, tmp_path):
     with pytest.raises(FolderError, match=r"transformers|Hugging Face"):
         make().export(tmp_path)

@@ -122,37 +122,11 @@ def test_marian(name, ids, tmp_path):
         assert generated(ours, ids, LENGTHS, beam_size=4, length_penalty=penalty) == trimmed(beam, 0)
 
 
-def test_resnet_equals_an_independent_one():
-    """With the weights of `transformers`' ResNet, layer by layer in order."""
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    from regard.models import ResNet
-
-    for kind, depths in (("basic", [2, 1]), ("bottleneck", [1, 2])):
-        expansion = 4 if kind == "bottleneck" else 1
-        sizes = [7 * expansion, 14 * expansion]
-        config = ResNetConfig(
-            embedding_size=7, hidden_sizes=sizes, depths=depths, layer_type=kind, num_labels=5, num_channels=2
-        )
-        theirs = ResNetForImageClassification(config).eval()
-        ours = ResNet(depths, 5, width=7, bottleneck=kind == "bottleneck", channels=2).eval()
-        for name, tensor in theirs.state_dict().items():
-            if tensor.is_floating_point():
-                tensor.copy_(torch.rand_like(tensor) * (0.4 if name.endswith("running_var") else 0.8) + 0.1)
-        ours.load_state_dict(_in_our_order(theirs.state_dict(), ours))
-        images = torch.randn(3, 2, 37, 41)
-        same(ours(images), theirs(images).logits)
-
-
-def _in_our_order(theirs, ours):
-    """Blocks have their shortcut first there, and last here; otherwise the order is the same."""
-    blocks = {}
-    for name, tensor in theirs.items():
-        parts = name.split(".")
-        block = tuple(parts[: parts.index("layers") + 2]) if "layers" in parts else (parts[1],)
-        blocks.setdefault(block, [[], []])["shortcut" in parts].append(tensor)
-    ordered = [tensor for parts in blocks.values() for tensor in (*parts[0], *parts[1])]
-    assert len(ordered) == len(ours.state_dict())
-    return {
-        name: tensor.view(value.shape) for (name, value), tensor in zip(ours.state_dict().items(), ordered, strict=True)
-    }
+@pytest.mark.parametrize("name", hugging.RESNETS)
+def test_resnet(name, tmp_path):
+    theirs = hugging.resnet(name)
+    ours = hugging.twin(theirs, tmp_path / "theirs")
+    again = hugging.back(ours, theirs, tmp_path / "ours")
+    images = torch.randn(3, ours.config["channels"], 37, 41)
+    for peer in (theirs, again):
+        same(ours(images), peer(images).logits)

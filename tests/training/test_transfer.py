@@ -1,5 +1,7 @@
 """Transfer: what is kept, what is new, what is frozen, what learns more slowly."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -62,6 +64,16 @@ def test_frozen_batch_norm_keeps_its_statistics(tmp_path):
         assert torch.equal(tensor, after[name]) == name.startswith(("stem.", "blocks.0.")), name
 
 
+def test_a_resnet_reads_files_in_the_size_of_the_images_that_it_learned_from_last(tmp_path):
+    pictures = tiny.make("images", tmp_path)
+    shared = {name: value for name, value in tiny.options("images").items() if name in (*tiny.PACE, "batch")}
+    first = regard.ResNet((1, 1), 5, width=4, stem="cifar", channels=1, image_size=53)
+    first.save(tmp_path / "first")
+    regard.train("images", pictures, out=tmp_path / "second", **shared, init_from=str(tmp_path / "first"))
+    model = regard.load(tmp_path / "second")
+    assert model.config["image_size"] == [8, 8]
+
+
 def test_without_a_step_everything_that_fits_is_kept(tmp_path):
     texts = tiny.make("text", tmp_path)
     regard.train("text", texts, out=tmp_path / "first", **tiny.options("text"))
@@ -115,3 +127,42 @@ def test_wrong_transfers_are_refused(tmp_path):
     everything = "token_embedding,position_embedding,blocks,norm,classifier"
     with pytest.raises(TaskError, match="nothing to train"):
         regard.train("text", texts, out=tmp_path / "second", **start, freeze=everything)
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_adapters_change_the_linear_layers_of_blocks_by_a_low_rank(kind, tmp_path):
+    """What is saved is a plain model whose weights moved by a product of rank 2; all else but the head stays."""
+    prose, texts = tiny.make("language", tmp_path), tiny.make("text", tmp_path)
+    regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
+    given = {**tiny.PACE, "init_from": str(tmp_path / "first"), "lora": 2, "max_length": 11, "batch": 110}
+    regard.train("text", texts, out=tmp_path / "second", learning_rate=1e-2, **given)
+    before, after = state(tmp_path / "first"), state(tmp_path / "second")
+    adapted = [name for name in before if name.startswith("blocks.") and "proj" in name and before[name].dim() == 2]
+    assert len(adapted) >= 8
+    for name in before.keys() & after.keys():
+        change = after[name] - before[name]
+        if name in adapted:
+            assert torch.linalg.matrix_rank(change, atol=1e-6) == 2, name
+        elif name.startswith(("blocks.", "token_embedding.", "position_embedding.")):
+            assert not change.any(), name
+
+
+def test_a_run_with_adapters_resumes_exactly(tmp_path):
+    prose = tiny.make("language", tmp_path)
+    regard.train("language", prose, out=tmp_path / "first", **tiny.options("language"))
+    given = {**tiny.PACE, "init_from": str(tmp_path / "first"), "lora": 3, "context": 17, "batch": 170, "save_every": 7}
+    regard.train("language", prose, out=tmp_path / "whole", **given)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000012")
+    regard.train("language", prose, out=tmp_path / "cut", resume=True)
+    assert tiny.outcome(tmp_path / "cut") == tiny.outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("more", "message"), [({}, "expected a model to start from"), ({"model": "rnn"}, "no blocks")])
+def test_adapters_need_a_model_with_blocks(more, message, tmp_path):
+    pairs = tiny.make("translate", tmp_path)
+    if more:
+        regard.train("translate", pairs, out=tmp_path / "first", **tiny.options("translate", **more))
+        more = {"init_from": str(tmp_path / "first")}
+    with pytest.raises((OptionError, TaskError), match=message):
+        regard.train("translate", pairs, out=tmp_path / "second", lora=2, steps=2, **more)

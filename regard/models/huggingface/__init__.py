@@ -27,13 +27,14 @@ from torch import Tensor
 from regard.arguments import check_size
 from regard.models.folders import MARK, build, read_tokenizer, write_folder
 from regard.models.huggingface.configs import export_config, import_arguments
+from regard.models.huggingface.images import IMAGES, image_file, read_image_file
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill, read_json
 
 __all__ = ["ARCHITECTURES", "export", "load"]
 
 # The model_type of a config.json, and the name of its module.
-ARCHITECTURES = ("bert", "gpt2", "llama", "marian", "vit")
+ARCHITECTURES = ("bert", "gpt2", "llama", "marian", "resnet", "vit")
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
 # Heads stand beside the bare model, and so without its prefix.
 HEADS = ("cls.", "classifier.", "lm_head.", "final_logits_bias")
@@ -51,7 +52,7 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
     tensors.rename(lambda name: _modern(name.removeprefix(architecture.PREFIX)))
     try:
         arguments = import_arguments(architecture, config, tensors.shapes)
-        layers = check_size("layers", arguments["layers"])
+        layers = check_size("layers", sum(arguments["depths"]) if "depths" in arguments else arguments["layers"])
     except UnsupportedError as error:
         raise UnsupportedError(f"{path}: {error}; {ELSEWHERE}") from error
     except KeyError as error:
@@ -60,8 +61,10 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
         raise FolderError(f"{path}: {error}") from error
     if layers > len(tensors.shapes):
         raise FolderError(f"{path}: says {layers} layers, but the files hold {len(tensors.shapes)} tensors")
-    if architecture.MODEL == "Encoder" and (folder / POOLING).exists():
+    if architecture.MODEL == "Encoder":
         arguments |= _read_sentence_files(folder, arguments["max_positions"])
+    if architecture.MODEL in ("ResNet", "ViT") and (folder / IMAGES).exists():
+        arguments |= read_image_file(folder / IMAGES, arguments)
     model = build(architecture.MODEL, arguments, path)
     fill(model, tensors, architecture.tensor_rules(model), architecture.is_ignored)
     if (folder / "tokenizer.json").exists():
@@ -80,6 +83,8 @@ def export(model: Model, folder: Path) -> None:
     contents = {"config.json": config | {MARK: "regard"}}
     if architecture.MODEL == "Encoder":
         contents |= _sentence_files(model.config)
+    if architecture.MODEL in ("ResNet", "ViT"):
+        contents[IMAGES] = image_file(model.config)
     texts = {name: json.dumps(content, indent=2) + "\n" for name, content in contents.items()}
     if model.tokenizer is not None:
         texts["tokenizer.json"] = model.tokenizer.to_str(pretty=True) + "\n"
@@ -120,6 +125,8 @@ STEPS = ("Transformer", "Pooling", "Normalize")
 
 def _read_sentence_files(folder: Path, max_positions: int) -> dict[str, Any]:
     """How an encoder pools, whether its vectors have length 1, and how long a text may be."""
+    if not (folder / POOLING).exists():
+        return {"pooling": "mean", "normalized": False}  # as sentence-transformers reads such a folder
     prefix = "pooling_mode_"
     config = read_json(folder / POOLING)
     modes = [name.removeprefix(prefix) for name, on in config.items() if name.startswith(prefix) and on is True]

@@ -42,7 +42,9 @@ def import_arguments(architecture: Any, config: Config, shapes: Shapes) -> dict[
 def export_config(architecture: Any, arguments: Config) -> dict[str, Any]:
     """The way back; FolderError where they cannot express our model."""
     rest: dict[str, Any] = architecture.write_config(arguments)
-    values = {**arguments, "ffn_size": arguments["ffn_size"] or 4 * arguments["size"]}
+    values = dict(arguments)
+    if "ffn_size" in values:
+        values["ffn_size"] = values["ffn_size"] or 4 * values["size"]
     config = {theirs: values[ours] for ours, theirs in architecture.NAMES.items()}
     if architecture.ACTIVATION is not None:
         names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == arguments["activation"]]

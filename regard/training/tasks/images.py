@@ -154,6 +154,8 @@ def _build_model(options: ImagesOptions, train: LabelledImages) -> Model:
         model = load_pretrained(options, ImageClassifier, classes=classes, **head)
         if model.config["channels"] != channels:
             raise TaskError(f"{options.init_from}: expected a model of {channels} channels, as the images have")
+        if isinstance(model, ResNet) and model.config["image_size"] is not None:
+            model.config["image_size"] = [height, width]  # of the images that it learns from now
         if isinstance(model, ViT):
             edge = model.config["patch_size"]
             if (model.grid[0] * edge, model.grid[1] * edge) != (height, width):
