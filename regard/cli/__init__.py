@@ -103,13 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         message = error.format_message()
         if error.ctx is not None:
-            message += f"{'' if message[-1] in '.?' else '.'} Try '{error.ctx.command_path} --help'."
+            message += f"{'' if message[-1] in '.?)' else '.'} Try '{error.ctx.command_path} --help'."
         return _fail(message, error.exit_code)
     except (RegardError, OSError, ValueError, IndexError) as error:
         if sys.flags.dev_mode or not (isinstance(error, RegardError | OSError) or _is_raised_by_regard(error)):
             raise
         if isinstance(error, RegardError):
-            return _fail(str(error), error.exit_code)
+            return _fail(str(error), error.exit_code, keeps_lines=error.keeps_lines)
         return _fail(str(error), 1 if isinstance(error, OSError) else 2)
 
 
@@ -118,7 +118,7 @@ def _is_raised_by_regard(error: Exception) -> bool:
     return str(innermost.f_globals.get("__name__")).startswith("regard.")
 
 
-def _fail(message: str, code: int) -> int:
+def _fail(message: str, code: int, *, keeps_lines: bool = False) -> int:
     sys.stdout.flush()
-    print(f"regard: {' '.join(message.split())}", file=sys.stderr)
+    print(f"regard: {message if keeps_lines else ' '.join(message.split())}", file=sys.stderr)
     return code

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from regard.cli.options import PATH, json_flag
+from regard.training.options import TranslateOptions
 
 
 @click.command("evaluate", epilog="Example: regard evaluate regard-translate")
@@ -16,7 +17,10 @@ from regard.cli.options import PATH, json_flag
 @click.argument("target", type=PATH, required=False, help="Text file with the translations, for a translator.")
 @click.option("--text", metavar="COL", help="Column of the texts; default: text.")
 @click.option("--label", metavar="COL", help="Column of the classes; default: label.")
-@click.option("--beam-size", metavar="N", type=int, help="Beam size, for a translator; default: 1.")
+@click.option(
+    "--beam-size", metavar="N", type=int, help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}."
+)
+@click.option("--on-error", type=click.Choice(["stop", "skip"]), help="What to do about bad rows; default: stop.")
 @json_flag
 def command(
     model: Path,
@@ -25,13 +29,14 @@ def command(
     text: str | None,
     label: str | None,
     beam_size: int | None,
+    on_error: str | None,
     as_json: bool,
 ) -> None:
     """Measure a model on the test part of its data, or on other data."""
     from regard.training.evaluate import evaluate
     from regard.training.report import format_metrics
 
-    metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size)
+    metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size, on_error=on_error)
     if as_json:
         print(json.dumps(metrics, ensure_ascii=False))
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from regard.cli.options import input_lines, load_as, model_and_inputs
+from regard.cli.options import input_lines, load_as, model_and_inputs, notes_on_stderr, refuse_ignored
 
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
@@ -24,20 +24,27 @@ def command(
     model: Path, inputs: Sequence[str], show: bool, as_json: bool, max_new_tokens: int, **sampling: Any
 ) -> None:
     """Let a language model continue prompts, or the lines of stdin."""
+    if sampling["temperature"] == 0:
+        refuse_ignored(("top_k", "top_p", "seed"), "at temperature 0, which takes the likeliest token")
     from regard.models.generation import Sampling
     from regard.models.language_model import LanguageModel
 
     writer = load_as(model, LanguageModel, "writes: train one with `regard train language`")
     choice = Sampling(**sampling)
-    for prompt in input_lines(inputs):
+    for number, prompt in input_lines(inputs):
         text = ""
-        if not as_json:
-            print(prompt, end="", flush=True)
-        for piece in writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=choice):
+        if inputs or prompt.strip():  # a blank line of stdin stays one
+            pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=choice)
+            with notes_on_stderr():
+                text = next(pieces, "")
             if not as_json:
-                print(piece, end="", flush=True)
-            text += piece
-        print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) if as_json else "", flush=True)
+                print(prompt + text, end="", flush=True)
+            for piece in pieces:
+                if not as_json:
+                    print(piece, end="", flush=True)
+                text += piece
+        record = {"line": number, "prompt": prompt, "text": text}
+        print(json.dumps(record, ensure_ascii=False) if as_json else "", flush=True)
         if show and (prompt + text).strip():
             from regard.view.look import look, print_attention
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from regard.models.model import Model
 
-__all__ = ["PATH", "input_batches", "input_lines", "json_flag", "load_as", "model_and_inputs"]
+__all__ = [
+    "PATH",
+    "input_batches",
+    "input_lines",
+    "json_flag",
+    "load_as",
+    "model_and_inputs",
+    "notes_on_stderr",
+    "refuse_ignored",
+]
 
 PATH = click.Path(path_type=Path)
 BATCH = 64  # lines of stdin that are read before the model runs on them
-LONGEST_LINE = 1 << 20  # characters
+LONGEST_LINE = 1 << 20  # bytes
 Function = TypeVar("Function", bound=Callable[..., Any])
 AnyModel = TypeVar("AnyModel", bound="Model")
 
@@ -50,27 +61,66 @@ def load_as(folder: Path, kind: type[AnyModel], purpose: str) -> AnyModel:
     return model
 
 
-def input_batches(inputs: Sequence[str]) -> Iterator[list[str]]:
-    """The inputs, up to 64 at a time; one at a time where a person types them."""
+def refuse_ignored(names: Collection[str], where: str) -> None:
+    """Refuse those of these parameters that were given; `where` says in what case they mean nothing."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]}: means nothing {where}")
+
+
+@contextmanager
+def notes_on_stderr() -> Iterator[None]:
+    """Within this block a warning that texts are cut is a line on stderr."""
+    from regard.models.texts import CutWarning
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"regard: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CutWarning)
+        warnings.showwarning = show
+        yield
+
+
+def input_batches(inputs: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+    """The inputs with their numbers, up to 64 at a time; one at a time where a person types them."""
     size = 1 if not inputs and sys.stdin.isatty() else BATCH
-    lines = input_lines(inputs)
-    while batch := list(islice(lines, size)):
+    batch: list[tuple[int, str]] = []
+    try:
+        for numbered in input_lines(inputs):
+            batch.append(numbered)
+            if len(batch) == size:
+                yield batch
+                batch = []
+    except click.UsageError:  # of a line that cannot be read: those before it come first
         yield batch
+        raise
+    yield batch
 
 
-def input_lines(inputs: Sequence[str]) -> Iterator[str]:
-    """The inputs, or else the lines of stdin."""
+def input_lines(inputs: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The inputs, or else the lines of stdin, with their numbers from 1."""
     if inputs:
-        yield from inputs
+        yield from enumerate(inputs, 1)
         return
     if sys.stdin.isatty():
         print("a line at a time; Ctrl-D ends", file=sys.stderr)
     number = 0
+    # Bytes, because sys.stdin takes a lone \r for the end of a line, and decodes many lines at once: which one is
+    # wrong could not be said.
+    while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
+        number += 1
+        yield number, _decode(line, number)
+
+
+def _decode(line: bytes, number: int) -> str:
+    if len(line) > LONGEST_LINE:
+        raise click.UsageError(f"stdin: line {number}: expected at most {LONGEST_LINE} bytes, got more")
+    if b"\0" in line:
+        raise click.UsageError(f"stdin: line {number}: expected text, got a NUL byte")
     try:
-        while line := sys.stdin.readline(LONGEST_LINE + 1):
-            number += 1
-            if len(line) > LONGEST_LINE:
-                raise click.UsageError(f"stdin: line {number} is longer than {LONGEST_LINE} characters")
-            yield line.rstrip("\n")
+        return line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"stdin: line {number + 1}: not UTF-8 ({error.reason})") from error
+        raise click.UsageError(f"stdin: line {number}: not UTF-8 ({error.reason})") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regard.cli.options import PATH, json_flag
+from regard.cli.options import PATH, json_flag, notes_on_stderr
 
 if TYPE_CHECKING:
     from regard.models.search import Match
@@ -37,7 +37,7 @@ def command(file: Path, question: str, model: Path, top: int, as_json: bool) -> 
     from regard.models.search import search
     from regard.progress import ProgressBar
 
-    with ProgressBar() as bar:
+    with notes_on_stderr(), ProgressBar() as bar:
         bar.stage("reading")
         matches = search(file, question, model, top=top, progress=bar.update)
     if as_json:

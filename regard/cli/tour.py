@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from regard.cli.options import PATH, json_flag
+from regard.cli.options import PATH, json_flag, refuse_ignored
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
@@ -38,6 +38,7 @@ def command(
     from regard import tour
 
     if code is not None:
+        refuse_ignored(("out", "language", "full", "no_cache", "notes", "as_json"), "beside --code, which runs nothing")
         for path in tour.write_code(code, only=only):
             click.echo(path)
         return 0

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 POSITIONAL = ("data", "target")
 ABOUT = {
-    "translate": "Learn to translate, from a TSV file (source, tab, target), or from two text files side by side.",
+    "translate": "Learn to translate, from a TSV file or from two text files side by side.",
     "language": "Learn a language, from a text file or a folder of them.",
     "text": "Learn to classify texts, from a CSV, TSV or JSONL file with named columns.",
     "images": "Learn to classify images, from a folder for each class, idx files or an npz file.",
 }
+ALL = f"{__name__}.all"  # in a context's meta: whether all options are shown
+WIDEST = 25  # characters of an option and its choices in --help
 EPILOG = (
     "The run is kept in --out: the best model so far (for regard.load and the other commands), log.jsonl, "
     "training.yaml with all options, and checkpoints. Ctrl-C writes a checkpoint; --resume continues with "
@@ -71,16 +73,66 @@ def _text(trained: Trained) -> str:
     )
 
 
+class TaskCommand(click.Command):
+    """A command whose --help fits a screen: it shows the parameters that have a brief text; --help-all shows all."""
+
+    def __init__(self, name: str, parameters: list[click.Parameter], brief: dict[str, str], **arguments: Any) -> None:
+        arguments["params"] = [*parameters, _help_all()]
+        super().__init__(name, **arguments)
+        self.brief = brief
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Everything, or what is brief."""
+        if ALL in ctx.meta:
+            super().format_help(ctx, formatter)
+            return
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        shown = [parameter for parameter in self.params if parameter.name in self.brief]
+        shown.sort(key=lambda parameter: isinstance(parameter, click.Option))  # arguments first
+        with formatter.section("Options"):
+            formatter.write_dl([(_term(parameter, ctx), self.brief[str(parameter.name)]) for parameter in shown])
+        formatter.write_paragraph()
+        formatter.write_text(f"All options, and what a run leaves behind: {ctx.command_path} --help-all")
+
+
+def _help_all() -> click.Option:
+    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            ctx.meta[ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    text = "Show all options and exit."
+    return click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
+
+
+def _term(parameter: click.Parameter, ctx: click.Context) -> str:
+    """The name of an argument or an option, with its choices if they are few."""
+    term, _ = parameter.get_help_record(ctx) or ("", "")
+    return term if len(term) <= WIDEST else term.partition(" [")[0] + " NAME"
+
+
 def _task_command(task: str, options: type[Options]) -> click.Command:
     """`regard train TASK`, from the fields of the task's options."""
-    parameters = [_parameter(field, options, EMBEDDED[task]) for field in dataclasses.fields(options)]
+    fields = dataclasses.fields(options)
+    parameters: list[click.Parameter] = [_parameter(field, options, EMBEDDED[task]) for field in fields]
+    brief = {field.name: _brief(field) for field in fields if field.metadata["basic"]}
+    brief |= {"out": f"Model folder to write. [regard-{task}]", "resume": "Continue the run in --out."}
     parameters += [
         click.Option(["--out"], metavar="DIR", type=PATH, default=f"regard-{task}", help="Model folder to write."),
         click.Option(["--config"], metavar="YAML", type=PATH, help="YAML file with options; flags override it."),
         click.Option(["--resume"], is_flag=True, help="Continue the run in --out."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the results as JSON."),
     ]
-    return click.Command(task, callback=partial(_train, task), params=parameters, help=ABOUT[task], epilog=EPILOG)
+    callback = partial(_train, task)
+    return TaskCommand(task, parameters, brief, callback=callback, help=ABOUT[task], epilog=EPILOG)
+
+
+def _brief(field: dataclasses.Field[Any]) -> str:
+    """The text of a field up to its first semicolon, and [its default]."""
+    text = _sentence(field.metadata["help"].partition(";")[0])
+    return text if field.default is None else f"{text} [{field.default}]"
 
 
 def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: dict[str, Any]) -> click.Parameter:
@@ -89,7 +141,7 @@ def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: di
     text = field.metadata["help"]
     if field.metadata["only"]:
         text = f"for {field.metadata['only']}: {text}"
-    text = text[0].upper() + text[1:] + ("." if text[-1].isalnum() else "")
+    text = _sentence(text)
     if field.name in POSITIONAL:
         metavar = f"[{field.name.upper()}]" if embedded else field.name.upper()  # what is embedded may be left out
         return click.Argument([field.name], metavar=metavar, type=click.Path(), required=False, help=text)
@@ -102,6 +154,10 @@ def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: di
     if field.metadata["choices"]:
         return click.Option([flag], type=click.Choice(field.metadata["choices"]), help=text)
     return click.Option([flag], type=kind, metavar={int: "N", float: "X", str: "NAME"}[kind], help=text)
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + ("." if text[-1].isalnum() else "")
 
 
 for _task, _options in TASKS.items():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-__all__ = ["ImageError", "Pixels", "decode", "fit", "peek", "read_image", "reading"]
+__all__ = ["ImageError", "Pixels", "decode", "fit", "peek", "read_image", "reading", "silent"]
 
 Pixels = NDArray[numpy.uint8]  # (channels, height, width), or (n, channels, height, width)
 
@@ -27,6 +27,8 @@ MAX_PIXELS = 64_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # not all of Pillow's: EPS would start Ghostscript
 CAMERA_FORMATS = ("JPEG", "MPO")  # in which cameras write how they were held
 ORIENTATION = 0x0112  # the EXIF tag of it
+SIDEWAYS = (5, 6, 7, 8)  # its values for a camera that was held upright
+GAP = 2  # a photo is decoded at this many times the size that is wanted, or larger, and scaled down from there
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # the errors here say what it logs of broken files
 
@@ -39,7 +41,8 @@ def read_image(path: Path, channels: int, size: tuple[int, int] | None = None) -
     """One image (channels, height, width), uint8; scaled and cropped to size (height, width) if it is given."""
     import torch
 
-    return torch.from_numpy(decode(path, channels, size or peek(path)[1]))
+    with silent():
+        return torch.from_numpy(decode(path, channels, size or peek(path)[1]))
 
 
 def peek(path: Path) -> tuple[int, tuple[int, int]]:
@@ -47,12 +50,14 @@ def peek(path: Path) -> tuple[int, tuple[int, int]]:
     with _opened(path) as image:
         grey = image.mode in ("1", "L", "LA") or _is_deep(image)
         width, height = image.size
-        sideways = image.format in CAMERA_FORMATS and image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
-        return 1 if grey else 3, (width, height) if sideways else (height, width)
+        return 1 if grey else 3, (width, height) if _is_sideways(image) else (height, width)
 
 
 def decode(path: Path, channels: int, size: tuple[int, int]) -> Pixels:
-    """The pixels (channels, height, width) of a file, in 1 channel or 3; transparency is shown on white."""
+    """The pixels (channels, height, width) of a file, in 1 channel or 3; transparency is shown on white.
+
+    Of a JPEG that is much larger than the size, only the coarse part is decoded: an eighth of the edges at least.
+    """
     from PIL import Image, ImageOps
 
     if channels not in (1, 3):
@@ -60,6 +65,9 @@ def decode(path: Path, channels: int, size: tuple[int, int]) -> Pixels:
     with _opened(path) as opened:
         if opened.mode in ("I", "F"):
             raise ImageError(f"{path}: expected 8 or 16 bits a channel, got 32: save it with fewer")
+        if opened.format in CAMERA_FORMATS:
+            height, width = (GAP * edge for edge in size)
+            opened.draft(None, (height, width) if _is_sideways(opened) else (width, height))
         image = ImageOps.exif_transpose(opened) if opened.format in CAMERA_FORMATS else opened
         if _is_deep(image):
             image = Image.fromarray((numpy.asarray(image) >> 8).astype(numpy.uint8))
@@ -81,12 +89,18 @@ def fit(image: Image, size: tuple[int, int]) -> Pixels:
 
 
 @contextmanager
+def silent() -> Iterator[None]:
+    """Silences warnings of decoders. Python's filters belong to all threads: whoever starts threads silences them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turns whatever a decoder raises on a broken file into an ImageError, and silences its warnings."""
+    """Turns whatever a decoder raises on a broken file into an ImageError."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     except ImageError:
         raise
     except Exception as error:
@@ -109,6 +123,10 @@ def _opened(path: Path) -> Iterator[Image]:
             raise ImageError(f"{path}: claims more than {MAX_PIXELS} pixels: make it smaller") from error
         except UnidentifiedImageError as error:
             raise ImageError(f"{path}: is no picture: expected {', '.join(FORMATS)}") from error
+
+
+def _is_sideways(image: Image) -> bool:
+    return image.format in CAMERA_FORMATS and image.getexif().get(ORIENTATION) in SIDEWAYS
 
 
 def _is_deep(image: Image) -> bool:

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from regard.data.texts import TextError, read_lines
+from regard.data.line_files import checked_lines
+from regard.data.skipped import Skipped
+from regard.data.texts import TextError
 
-__all__ = ["Pair", "read_pairs"]
+__all__ = ["Pair", "pair_rows", "read_pairs"]
+
+COLUMNS = "expected two columns, sentence and translation with a tab between them"
 
 
 @dataclass(frozen=True)
@@ -26,43 +30,53 @@ def read_pairs(source: Path, target: Path | None = None) -> list[Pair]:
 
     Lines that are blank on both sides are left out.
     """
-    for path in (source, target):
-        if path is not None and path.is_dir():
-            raise TextError(f"{path}: is a folder, expected a file with a sentence a line")
-    pairs = []
-    rows = _columns(source) if target is None else _parallel(source, target)
-    for number, row in enumerate(rows, 1):
-        left, right = (text.strip() for text in row)
-        if left and right:
-            pairs.append(Pair(left, right))
-        elif left or right:
-            side = "translation" if left else "sentence"
-            raise TextError(f"{source}: line {number}: its {side} is blank; fill it in or delete the pair")
+    skipped = Skipped(unit="pair")
+    pairs = list(pair_rows(source, target, skipped))
+    skipped.check(len(pairs))
     if not pairs:
         raise TextError(f"{source}: no line in it that is not blank")
     return pairs
 
 
-def _columns(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), 1):
-        cells = line.rstrip("\r\n").split("\t") if line.strip() else ["", ""]
-        if len(cells) != 2:
-            hint = "; or give the translations as a second file" if len(cells) == 1 else ""
-            raise TextError(
-                f"{path}: line {number}: expected two columns, sentence and translation with a tab between them, "
-                f"got {len(cells)}{hint}"
-            )
-        yield cells[0], cells[1]
+def pair_rows(source: Path, target: Path | None, skipped: Skipped) -> Iterator[Pair]:
+    """The same one at a time, from files of any size; `skipped` gets the lines that are no pair."""
+    return _columns(source, skipped) if target is None else _parallel(source, target, skipped)
 
 
-def _parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+def _columns(path: Path, skipped: Skipped) -> Iterator[Pair]:
+    for number, text, flaw in checked_lines(path):
+        left, *others = text.split("\t")
+        if flaw:
+            skipped.add(path, number, flaw)
+        elif len(others) == 1:
+            yield from _pair(left, others[0], path, number, skipped)
+        elif text.strip():
+            hint = "" if others else "; or give the translations as a second file"
+            skipped.add(path, number, f"{COLUMNS}, got {1 + len(others)}{hint}")
+
+
+def _parallel(source: Path, target: Path, skipped: Skipped) -> Iterator[Pair]:
     counts = [0, 0]
-    for left, right in zip_longest(read_lines(source), read_lines(target)):
+    for left, right in zip_longest(checked_lines(source), checked_lines(target)):
         counts[0] += left is not None
         counts[1] += right is not None
-        if counts[0] == counts[1]:
-            yield left, right
+        if counts[0] != counts[1]:
+            continue
+        for path, line in ((source, left), (target, right)):
+            if line.flaw:
+                skipped.add(path, line.number, line.flaw)
+                break
+        else:
+            yield from _pair(left.text, right.text, source, left.number, skipped)
     if counts[0] != counts[1]:
         raise TextError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}: expected a translation for every line"
         )
+
+
+def _pair(left: str, right: str, path: Path, number: int, skipped: Skipped) -> Iterator[Pair]:
+    left, right = left.strip(), right.strip()
+    if left and right:
+        yield Pair(left, right)
+    elif left or right:
+        skipped.add(path, number, f"its {'translation' if left else 'sentence'} is blank")

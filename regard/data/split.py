@@ -6,17 +6,31 @@ So equal contents are never in two parts, and nothing changes its part when the 
 from __future__ import annotations
 
 import hashlib
+from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+import numpy
+from numpy.typing import NDArray
+
+from regard.data.store import Column
 from regard.errors import RegardError
 
-__all__ = ["Part", "Parts", "SplitError", "part", "split"]
+__all__ = [
+    *("PARTS", "Division", "Part", "Parts", "SplitError", "Splitter", "content_hash", "divide", "part", "split"),
+    "split_hashes",
+]
 
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+Array = NDArray[Any]
+SHARE = 0.05  # of all contents, for validation and for the test each
+FEW = 64  # contents of each part that a Splitter holds
+MANY = 1 << 12  # different contents, of which so few are of a part by chance only if most rows are copies
+BLOCK = 1 << 20  # hashes read at a time
 
 
 class SplitError(RegardError, ValueError):
@@ -32,14 +46,14 @@ class Parts(Generic[Item]):
     test: list[Item]
 
 
-def part(content: str | bytes, validation: float = 0.05, test: float = 0.05) -> Part:
+def part(content: str | bytes, validation: float = SHARE, test: float = SHARE) -> Part:
     """The part of a content. `validation` and `test` are shares of 1, and training gets the rest."""
     _check(validation, test)
     return _part(_digest(content), validation, test)
 
 
 def split(
-    items: Iterable[Item], key: Callable[[Item], str | bytes], validation: float = 0.05, test: float = 0.05
+    items: Iterable[Item], key: Callable[[Item], str | bytes], validation: float = SHARE, test: float = SHARE
 ) -> Parts[Item]:
     """The items by their contents, equal ones together.
 
@@ -54,6 +68,112 @@ def split(
     for digest, item in hashed:
         getattr(parts, part_of[digest]).append(item)
     return parts
+
+
+@dataclass(frozen=True)
+class Division:
+    """Which part each content belongs to: the same as `split` says, for contents that are not held in memory.
+
+    validation, test: shares of 1. moved: hashes whose part is another one, lest that were empty.
+    """
+
+    validation: float
+    test: float
+    moved: Mapping[int, Part]
+
+    def parts(self, hashes: Array) -> Array:
+        """The part of each content, as its index in PARTS; hashes (n,)."""
+        places = hashes.astype(numpy.float64) / 2**64  # from 0 to 1
+        indices = numpy.where(places < self.test, 2, numpy.where(places < self.test + self.validation, 1, 0))
+        for number, name in self.moved.items():
+            indices[hashes == numpy.uint64(number)] = PARTS.index(name)
+        return indices
+
+
+def content_hash(content: str | bytes) -> int:
+    """The first 64 bits of the SHA-256 of a content."""
+    return int.from_bytes(_digest(content)[:8], "big")
+
+
+def divide(hashes: Column, most: int) -> Division:
+    """How contents are split of which a column has the hashes, see `content_hash`.
+
+    most: rows that validation and test should have at most, about; they get SHARE of a few rows.
+    """
+    share = min(SHARE, most / max(1, len(hashes)))
+    smallest = _smallest_hashes(hashes)
+    if len(smallest) < MANY:  # these are all
+        digests = [int(number).to_bytes(8, "big") for number in smallest]
+        before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
+        after = _fill_empty(dict(before), share, share)
+        moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
+        return Division(share, share, moved)
+    # Where most rows are copies, the share of the rows may hold no content at all: then each part gets a few.
+    test = max(share, float(smallest[FEW]) / 2**64)
+    return Division(max(share, float(smallest[2 * FEW]) / 2**64 - test), test, {})
+
+
+def _smallest_hashes(hashes: Column) -> Array:
+    """The MANY smallest of the different hashes."""
+    smallest = numpy.empty(0, numpy.uint64)
+    for start in range(0, len(hashes), BLOCK):
+        block = hashes.between(start, min(start + BLOCK, len(hashes)))
+        smallest = numpy.unique(numpy.concatenate([smallest, block]))[:MANY]
+    return smallest
+
+
+def split_hashes(
+    hashes: NDArray[numpy.uint64], validation: float = SHARE, test: float = SHARE
+) -> dict[Part, NDArray[Any]]:
+    """`split` of contents of which only hashes are known, the first 64 bits of their SHA-256: the rows of each part."""
+    _check(validation, test)
+    names: tuple[Part, ...] = ("test", "validation", "train")
+    numbers = numpy.searchsorted([test, test + validation], hashes / 2**64, side="right")  # of names
+    counts = numpy.bincount(numbers, minlength=3)
+    if any(share > 0 and not count for share, count in zip((test, validation, 1), counts, strict=True)):
+        contents = [int(content).to_bytes(8, "big") for content in numpy.unique(hashes)]
+        before = {content: _part(content, validation, test) for content in contents}
+        for content, name in _fill_empty(dict(before), validation, test).items():
+            if name != before[content]:
+                numbers[hashes == int.from_bytes(content, "big")] = names.index(name)
+    return {name: numpy.flatnonzero(numbers == number) for number, name in enumerate(names)}
+
+
+class Splitter:
+    """`split` for more contents than fit in memory: `add` each of them, then ask for the part of each.
+
+    validation, test: as in `split`, whose promises hold: equal contents are together, and no part is empty.
+    """
+
+    def __init__(self, validation: float = SHARE, test: float = SHARE) -> None:
+        _check(validation, test)
+        self.validation, self.test = validation, test
+        self._smallest: dict[Part, list[bytes]] = {"train": [], "validation": [], "test": []}
+        self._moved: dict[bytes, Part] | None = None
+
+    def add(self, content: str | bytes) -> Part:
+        """Take note of a content, and say which part it will be in, unless that of another one would be empty."""
+        digest = _digest(content)
+        name = _part(digest, self.validation, self.test)
+        smallest = self._smallest[name]
+        if (len(smallest) < FEW or digest < smallest[-1]) and digest not in smallest:
+            insort(smallest, digest)
+            del smallest[FEW:]
+        self._moved = None
+        return name
+
+    def part(self, content: str | bytes) -> Part:
+        """The part of a content, when all have been added."""
+        if self._moved is None:
+            self._moved = self._fill()
+        digest = _digest(content)
+        return self._moved.get(digest) or _part(digest, self.validation, self.test)
+
+    def _fill(self) -> dict[bytes, Part]:
+        """Contents that are moved. If a part is empty, there are either few contents, or a few of each part will do."""
+        before = {digest: name for name, digests in self._smallest.items() for digest in digests}
+        after = _fill_empty(dict(before), self.validation, self.test)
+        return {digest: name for digest, name in after.items() if name != before[digest]}
 
 
 def _check(validation: float, test: float) -> None:

@@ -1,8 +1,8 @@
 """Data that were prepared once, in files that are read a few rows at a time: no process holds them in memory.
 
-    cache/prepared/KEY/    store.json           columns, and facts about the data
-                           NAME.values          the values of a column, end to end
-                           NAME.offsets         of a ragged column: where each row begins, and the end of the last one
+    prepared_folder()/KEY/    store.json           columns, and facts about the data
+                              NAME.values          the values of a column, end to end
+                              NAME.offsets         of a ragged column: where each row begins, and the end of all
 
 The key is made of the content of the user's files and of everything else that the rows depend on. A folder is complete
 or not there: a preparation that was killed leaves nothing that anybody would read.
@@ -12,22 +12,27 @@ Every read maps its file and lets go of it: mapped pages count as resident, and 
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 import numpy
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numpy.typing import DTypeLike, NDArray
 
 from regard.data.fetching import cache
 from regard.errors import RegardError
 from regard.files import new_folder
 
-__all__ = ["Column", "Ragged", "Store", "StoreError", "StoreWriter", "prepared"]
+__all__ = ["Column", "Ragged", "Store", "StoreError", "StoreWriter", "prepared", "prepared_folder"]
 
 Array = NDArray[Any]
 STORE = "store.json"
@@ -45,22 +50,51 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
     build: fills a writer, and returns facts about the data.
     """
     name = hashlib.sha256(json.dumps({"format": FORMAT, **key}, sort_keys=True).encode()).hexdigest()[:32]
-    folder = cache() / "prepared" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f".{name}.lock")):
+    folder = prepared_folder() / name
+    with FileLock(_lock(folder)):
         try:
             return Store(folder)
         except StoreError:
-            _remove_remains(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        _remove_remains(folder)
         with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
             writer.finish(build(writer))
     return Store(folder)
 
 
+def prepared_folder() -> Path:
+    """Where stores are: `$REGARD_PREPARED`, or a folder in the user's cache.
+
+    Where that cannot be written, it is a folder that this process removes at its end.
+    """
+    folder = Path(os.environ.get("REGARD_PREPARED") or cache() / "prepared")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return _temporary_folder()
+    return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="regard-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
+
+
 def _remove_remains(folder: Path) -> None:
-    """Remove a store that is damaged, and what killed preparations of it left behind."""
-    for remains in (folder, *folder.parent.glob(f".*-{folder.name}")):
-        shutil.rmtree(remains, ignore_errors=True)
+    """Remove what killed preparations, of this store or another, left behind; those at work hold a lock."""
+    for remains in filter(Path.is_dir, folder.parent.glob(".????????-*")):
+        other = folder.with_name(remains.name.partition("-")[2])
+        try:
+            with nullcontext() if other == folder else FileLock(_lock(other), timeout=0):
+                shutil.rmtree(remains, ignore_errors=True)
+        except Timeout:
+            continue
 
 
 class Column:
@@ -147,6 +181,11 @@ class Store:
     def key(self) -> str:
         """What the data are, in 32 letters."""
         return self.folder.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of all columns."""
+        return sum(column["bytes"] for column in self.columns.values())
 
 
 class StoreWriter:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from regard.errors import RegardError
 
-__all__ = ["Table", "TableError", "find_column", "separator"]
+__all__ = ["Table", "TableError", "find_column", "missing_column", "separator"]
 
 
 class TableError(RegardError, ValueError):
@@ -76,8 +76,8 @@ class Table:
 
 
 def separator(header: str) -> str:
-    """The most frequent of comma, semicolon and tab in a header."""
-    return max(",;\t", key=header.count)
+    """The most frequent of comma, semicolon, tab and vertical bar in a header."""
+    return max(",;\t|", key=header.count)
 
 
 def find_column(place: Path | str, header: Sequence[str], name: str, option: str = "") -> int:
@@ -88,10 +88,15 @@ def find_column(place: Path | str, header: Sequence[str], name: str, option: str
     known = [column.strip() for column in header]
     if name in known:
         return known.index(name)
+    cure = f"; name another one by {option}" if option else ""
+    raise TableError(f"{place}: {missing_column(known, name)}{cure}")
+
+
+def missing_column(known: Sequence[str], name: str) -> str:
+    """That there is no column of this name, what there is, and what was probably meant."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if all(part.strip() in known for part in name.split(",")):
         hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
     columns = textwrap.shorten(", ".join(known), 300)  # on one line, whatever stands in the header
-    cure = f"; name another one by {option}" if option else ""
-    raise TableError(f"{place}: no column {name!r}{hint} (columns: {columns}){cure}")
+    return f"no column {name!r}{hint} (columns: {columns})"

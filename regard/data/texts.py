@@ -1,4 +1,4 @@
-"""Texts from files that people have: the lines of a file, the paragraphs of a folder's files, or whole documents."""
+"""Texts from files that people have: the lines of a file, or the paragraphs of a folder's files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regard.errors import RegardError
 
-__all__ = ["Passage", "TextError", "read_documents", "read_lines", "read_texts"]
+__all__ = ["Passage", "TextError", "read_lines", "read_texts", "text_files"]
 
 MAX_WORDS = 120  # of a paragraph: what an encoder of sentences reads at once
 MAX_LINE = 1 << 20  # bytes: nobody writes longer lines
@@ -42,25 +42,9 @@ def read_texts(path: Path) -> list[Passage]:
     return passages
 
 
-def read_documents(path: Path) -> list[str]:
-    """A file as one document, or a document per file of a folder, unchanged with their line ends. UTF-8.
-
-    Blank files are left out, and so are files of a folder that are no text, such as images.
-    """
-    if not path.is_dir():
-        documents = ["".join(read_lines(path))]
-    else:
-        files = [file for file in _visible(path) if not _is_binary(file)]
-        size = sum(file.stat().st_size for file in files)
-        if size > MAX_BYTES:
-            raise TextError(
-                f"{path}: holds {size} bytes of text, expected {MAX_BYTES} at most: take a part of the files"
-            )
-        documents = ["".join(read_lines(file)) for file in files]
-    documents = [document for document in documents if document.strip()]
-    if not documents:
-        raise TextError(f"{path}: no text in it: expected UTF-8 (hidden files of a folder are left out)")
-    return documents
+def text_files(path: Path) -> list[Path]:
+    """A file, or the files of a folder that are text, in order; hidden ones are left out, and images and the like."""
+    return [file for file in _visible(path) if not _is_binary(file)] if path.is_dir() else [path]
 
 
 def read_lines(path: Path) -> Iterator[str]:

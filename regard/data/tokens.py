@@ -5,7 +5,7 @@ The special tokens have the same ids in each: 0 padding, 1 beginning, 2 end, 3 u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from regard.data.words import PATTERN
@@ -21,7 +21,7 @@ BYTES = 256
 
 
 def train_tokenizer(
-    texts: Sequence[str],
+    texts: Iterable[str],
     kind: str = "bpe",
     vocab_size: int = 8_000,
     *,

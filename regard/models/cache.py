@@ -9,13 +9,14 @@ padding, on the left or on the right: `valid` says which columns hold a token, `
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Cache", "KVBuffer", "KVCache", "LayerState"]
+__all__ = ["Cache", "Context", "KVBuffer", "KVCache", "LayerState"]
 
 SPARE = 64  # columns that a new buffer has beyond those that are needed
 
@@ -135,3 +136,52 @@ class Cache:
         valid = None if self.valid is None else self.valid.index_select(0, rows)
         layers = tuple(layer.select(rows) for layer in self.layers)
         return Cache(layers, chosen(self.positions), valid, chosen(self.lengths))
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a language model sees while it generates: the last tokens of each sequence, as many as it has positions for.
+
+    A sequence that has more tokens than that is read again for each new one. Nothing of a cache could be kept: when the
+    oldest token leaves, the others move to other positions, and what upper layers hold of them depends on it.
+    """
+
+    ids: Tensor  # (batch, n): the last tokens, at the end of each row; short sequences have anything in front
+    lengths: tuple[int, ...]  # of the sequences, with the tokens that are not seen any more
+    max_positions: int
+    cache: Cache | None  # of the sequences that fit, in their order; None: none does
+
+    @classmethod
+    def of(cls, ids: Tensor, lengths: Sequence[int], max_positions: int, cache: Cache) -> Context:
+        """After prompts (batch, n) that fit, padded on the right."""
+        shifts = ids.shape[1] - torch.tensor(lengths, dtype=torch.long, device=ids.device)[:, None]
+        columns = (torch.arange(ids.shape[1], device=ids.device) - shifts).clamp(min=0)  # (batch, n)
+        return cls(ids.gather(1, columns), tuple(lengths), max_positions, cache)
+
+    def fitting(self) -> list[int]:
+        """The sequences that are seen from their beginning."""
+        return [row for row, length in enumerate(self.lengths) if length <= self.max_positions]
+
+    def append(self, ids: Tensor) -> Context:
+        """With more tokens (batch, n). The cache does not hold them yet, and has lost the sequences that do not fit."""
+        lengths = tuple(length + ids.shape[1] for length in self.lengths)
+        seen = torch.cat([self.ids, ids], 1)[:, -self.max_positions :]
+        after = Context(seen, lengths, self.max_positions, None)
+        return after._with_cache_of(self, after.fitting())
+
+    def select(self, rows: Tensor) -> Context:
+        """These sequences, in this order."""
+        chosen = rows.tolist()
+        lengths = tuple(self.lengths[row] for row in chosen)
+        selected = Context(self.ids.index_select(0, rows), lengths, self.max_positions, None)
+        return selected._with_cache_of(self, [chosen[row] for row in selected.fitting()])
+
+    def _with_cache_of(self, other: Context, rows: list[int]) -> Context:
+        """With those rows of another one's cache."""
+        if other.cache is None or not rows:
+            return self
+        places = {row: place for place, row in enumerate(other.fitting())}
+        if rows == list(places):
+            return replace(self, cache=other.cache)
+        chosen = torch.tensor([places[row] for row in rows], device=self.ids.device)
+        return replace(self, cache=other.cache.select(chosen))

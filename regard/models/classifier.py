@@ -17,7 +17,7 @@ from regard.arguments import check_positive, check_size
 from regard.attention import masked_softmax
 from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
-from regard.models.texts import encode, group_by_length
+from regard.models.texts import encode_with_warning, group_by_length
 
 __all__ = ["Classifier", "ImageClassifier", "TextClassifier"]
 
@@ -50,9 +50,10 @@ class TextClassifier(Classifier):
     @evaluated
     @torch.inference_mode()
     def probabilities(self, texts: Sequence[str]) -> Tensor:
-        """The probability of each class for each text, (texts, classes). Texts too long for the model are cut."""
+        """The probability of each class for each text, (texts, classes). Texts too long for the model are cut,
+        with a CutWarning."""
         max_length = self.config.get("max_length") or self.config["max_positions"]
-        ids = encode(self.need_tokenizer(), texts, max_length)
+        ids = encode_with_warning(self.need_tokenizer(), texts, max_length)
         rows: dict[int, Tensor] = {}
         for chosen, batch, lengths in group_by_length(ids, TOKENS):
             logits = self.class_logits(batch.to(self.device), lengths)

@@ -21,7 +21,7 @@ from regard.models.classifier import TextClassifier, check_labels, pool
 from regard.models.model import evaluated
 from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions
-from regard.models.texts import encode, group_by_length, group_neighbours
+from regard.models.texts import encode_with_warning, group_by_length, group_neighbours
 
 __all__ = ["Encoder"]
 
@@ -36,11 +36,11 @@ class Encoder(TextClassifier):
     vocab_size · size: of the vectors · layers · heads · ffn_size: of the feed-forward nets, 4 · size unless given ·
     max_positions: positions that it can read · token_types: how many kinds of text one sequence may hold, as in BERT ·
     positions: learned, none or sinusoidal · mixer: attention, convolution or recurrent · score: dot, additive,
-    bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · epsilon: of the norms ·
-    pre_norm: norms before the parts of a block, not after · dropout · mlm_head: a head that predicts masked tokens
-    (`mlm_logits`) · pooler: BERT's layer before the classifier · classes: of texts (`classify`), by their `labels` ·
-    pooling: of the vectors of a text by `embed`: first, max or mean · normalized: `embed` gives vectors of length 1 ·
-    max_length: tokens of a text that are read.
+    bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or, gated, swiglu, geglu, geglu_tanh ·
+    epsilon: of the norms · pre_norm: norms before the parts of a block, not after · dropout · mlm_head: a head that
+    predicts masked tokens (`mlm_logits`) · pooler: BERT's layer before the classifier · pooler_activation: of that
+    layer · classes: of texts (`classify`), by their `labels` · pooling: of the vectors of a text by `embed`: first, max
+    or mean · normalized: `embed` gives vectors of length 1 · max_length: tokens of a text that are read.
 
     >>> import regard, torch
     >>> model = regard.Encoder(vocab_size=31, size=16, layers=2, heads=4)
@@ -67,6 +67,7 @@ class Encoder(TextClassifier):
         dropout: float = 0.0,
         mlm_head: bool = False,
         pooler: bool = False,
+        pooler_activation: str = "tanh",
         classes: int = 0,
         labels: Sequence[str] = (),
         pooling: str = "mean",
@@ -87,6 +88,7 @@ class Encoder(TextClassifier):
         self.norm = block.make_norm() if pre_norm else None
         self.mlm_head = MaskedLMHead(self.token_embedding, activation, block.make_norm()) if mlm_head else None
         self.pooler = nn.Linear(size, size) if pooler else None
+        self.pooler_activation = ACTIVATIONS[check_choice("pooler_activation", pooler_activation, ACTIVATIONS)]
         self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
         self.dropout = dropout
         for embedding in (self.token_embedding, self.position_embedding, self.token_type_embedding):
@@ -151,7 +153,7 @@ class Encoder(TextClassifier):
             raise ValueError("this Encoder has no head for classes: make it with classes=…")
         vectors = self(ids, lengths, token_types)
         if self.pooler is not None:
-            vector = torch.tanh(self.pooler(vectors[:, 0]))
+            vector = self.pooler_activation(self.pooler(vectors[:, 0]))
         else:
             vector = pool(self.config["pooling"], vectors, lengths)
         logits: Tensor = self.classifier(apply_dropout(vector, self.dropout, self.training))
@@ -163,11 +165,12 @@ class Encoder(TextClassifier):
         """One vector per text, (texts, size); a single text gives (size,). `progress` is called with counts of texts.
 
         Texts go through the model in order of length and without padding; a text's vector does not depend on the
-        others. Texts are cut at `max_length` tokens (or `max_positions`).
+        others. Texts are cut at `max_length` tokens (or `max_positions`), with a CutWarning.
         """
         if isinstance(texts, str):
             return self.embed([texts], progress=progress)[0]
-        ids = encode(self.need_tokenizer(), texts, self.config["max_length"] or self.config["max_positions"])
+        limit = self.config["max_length"] or self.config["max_positions"]
+        ids = encode_with_warning(self.need_tokenizer(), texts, limit)
         vectors = self.token_embedding.weight.new_empty(len(ids), self.token_embedding.embedding_dim)
         for chosen, batch, lengths in group_by_length(ids, TOKENS):
             vectors[chosen] = pool(self.config["pooling"], self(batch.to(self.device), lengths), lengths)

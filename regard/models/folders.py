@@ -54,7 +54,7 @@ MARK = "exported_by"  # in a config.json that was written for others
 
 
 def load(folder: str | Path) -> Model:
-    """The model in a folder: regard's own, Hugging Face's (BERT, GPT-2, Llama, Marian, ResNet, ViT), llama2.c's, g2p's.
+    """The model in a folder: regard's own, Hugging Face's (docs/models.md has the families), llama2.c's or g2p's.
 
     Nothing is downloaded. The model is in evaluation mode, in float32, on the CPU; its tokenizer comes along.
 

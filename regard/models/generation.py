@@ -129,9 +129,9 @@ class GenerativeModel(Model):
         """The text of what was generated after a prompt."""
         raise NotImplementedError(f"{type(self).__name__} must define decode_output")
 
-    def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
-        """max_new_tokens, or fewer where the model has no positions for so many after a prompt."""
-        raise NotImplementedError(f"{type(self).__name__} must define token_limit")
+    def token_limit(self, max_new_tokens: int) -> int:
+        """max_new_tokens, or fewer where the model has no positions for so many."""
+        return max_new_tokens
 
     @evaluated
     @torch.inference_mode()
@@ -151,6 +151,8 @@ class GenerativeModel(Model):
         padded → a list of one Hypothesis for each sequence · max_new_tokens: at most · sampling: how tokens are drawn,
         the likeliest ones unless given · beam_size: if more than 1, the best hypothesis of a beam search ·
         length_penalty: scores are log-probability / length^length_penalty.
+        A prompt that is too long for the model is cut, with a CutWarning: a language model reads its end, and goes on
+        past its max_positions by reading the last max_positions tokens; a translator reads the beginning of a text.
         """
         check_sampling(sampling, check_size("beam_size", beam_size))
         if isinstance(prompt, Tensor):
@@ -171,8 +173,8 @@ class GenerativeModel(Model):
             hypotheses = [best for best, *_ in self.beam_search(ids, lengths, beam_size=beam_size, **options)]
         else:
             logits, state = self.start(ids, lengths)
-            limits = self._limits(ids, lengths, max_new_tokens)
-            steps = sample(self.step, state, logits, sampling=sampling, max_new_tokens=limits, **self._special_tokens())
+            limit = self.token_limit(max_new_tokens)
+            steps = sample(self.step, state, logits, sampling=sampling, max_new_tokens=limit, **self._special_tokens())
             hypotheses = collect(steps, len(ids), self.config["eos"], length_penalty)
         if isinstance(prompt, Tensor):
             return hypotheses
@@ -197,14 +199,10 @@ class GenerativeModel(Model):
             state,
             logits,
             beam_size=check_size("beam_size", beam_size),
-            max_new_tokens=self._limits(ids, lengths, max_new_tokens),
+            max_new_tokens=self.token_limit(max_new_tokens),
             length_penalty=length_penalty,
             **self._special_tokens(),
         )
-
-    def _limits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None, max_new_tokens: int) -> list[int]:
-        counts = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
-        return [self.token_limit(count, max_new_tokens) for count in counts]
 
     def _special_tokens(self) -> dict[str, Any]:
         return {"eos": self.config["eos"], "forbidden": self.config.get("forbidden", ())}
@@ -255,7 +253,7 @@ def sample(
 
 def check_limits(max_new_tokens: int | Sequence[int], batch: int) -> list[int]:
     """How many tokens each sequence may get."""
-    limits = [max_new_tokens] * batch if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    limits = list(max_new_tokens) if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * batch
     for limit in limits:
         if limit < 1:
             raise ValueError(f"max_new_tokens: expected 1 token or more, got {limit}")

@@ -1,4 +1,4 @@
-"""The language model: every token attends to the tokens before it, and predicts the next (GPT, Llama).
+"""The language model: every token attends to the tokens before it, and predicts the next (GPT, Llama, Gemma).
 
     ids → token (+ position) vectors → blocks that see no future → norm → logits of the next token
 
@@ -7,10 +7,12 @@ Shapes: ids (batch, n) · rows (batch, n, size) · logits (batch, n, vocabulary)
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 import operator
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +29,10 @@ from regard.arguments import (
     has_values,
 )
 from regard.attention import Mask, alibi, bias, causal, keep
+from regard.attention import window as sliding_window
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
-from regard.models.cache import Cache
+from regard.models.cache import Cache, Context
 from regard.models.classifier import TextClassifier, check_labels, pool
 from regard.models.decode_kernels import product
 from regard.models.generation import GenerativeModel, Sampling, check_sampling, sample
@@ -44,7 +47,7 @@ from regard.models.positions import (
     count_positions,
     rotary_table,
 )
-from regard.models.texts import decode_continuation, encode
+from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
 
 __all__ = ["LanguageModel"]
 
@@ -59,12 +62,17 @@ class LanguageModel(TextClassifier, GenerativeModel):
     vocab_size · size: of the vectors · layers · heads · kv_heads: heads of keys and values, shared by groups of heads ·
     head_size: size / heads unless given · ffn_size: of the feed-forward nets, 4 · size unless given · max_positions:
     positions that it can read · positions: alibi, learned, none, rotary or sinusoidal · rotary_base: of rotary
-    positions · mixer: attention, convolution or recurrent · score: dot, additive, bilinear, cosine or gaussian ·
-    activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · norm: layer or rms · epsilon: of the norms · bias: of all
-    projections · attention_bias: of those of attention, if different · tie_embeddings: the token vectors are also the
-    output layer · dropout · bos: id of the token that begins a text; an empty prompt becomes it · eos: id of the token
-    that ends one · classes: number of classes for `classify` · labels: their names · max_length: `classify` reads only
-    the first max_length tokens of a text.
+    positions, a number or one for each layer · window: how many tokens a token attends to, itself and those before it;
+    None: all; a number or one for each layer · mixer: attention, convolution or recurrent · score: dot, additive,
+    bilinear, cosine or gaussian · score_scale: of dot products, 1 / √head_size unless given · score_softcap: bends dot
+    products to softcap · tanh(score / softcap) · qk_norm: RMS norms of the queries and keys of each head · activation:
+    gelu, gelu_tanh, relu, silu, tanh or, gated, swiglu, geglu, geglu_tanh · norm: layer or rms · epsilon: of norms ·
+    output_norms: one more norm for what each part of a block adds · bias: of all projections · attention_bias: of those
+    of attention, if different · attention_output_bias: of the last of these, if different · tie_embeddings: the token
+    vectors are also the output layer · scale_embeddings: by √size · logit_softcap: as score_softcap, of the logits ·
+    dropout · bos: id of the token that begins a text; an empty prompt becomes it · eos: id of the token that ends one ·
+    classes: number of classes for `classify` · labels: their names · max_length: `classify` reads only the first
+    max_length tokens of a text.
     A Llama is positions="rotary", norm="rms", activation="swiglu", bias=False.
 
     >>> import regard, torch
@@ -85,15 +93,23 @@ class LanguageModel(TextClassifier, GenerativeModel):
         ffn_size: int | None = None,
         max_positions: int = 1_024,
         positions: str = "learned",
-        rotary_base: float = 10_000.0,
+        rotary_base: float | Sequence[float] = 10_000.0,
+        window: int | Sequence[int | None] | None = None,
         mixer: str = "attention",
         score: str | None = None,
+        score_scale: float | None = None,
+        score_softcap: float | None = None,
+        qk_norm: bool = False,
         activation: str = "gelu_tanh",
         norm: str = "layer",
         epsilon: float = 1e-5,
+        output_norms: bool = False,
         bias: bool = True,
         attention_bias: bool | None = None,
+        attention_output_bias: bool | None = None,
         tie_embeddings: bool = True,
+        scale_embeddings: bool = False,
+        logit_softcap: float | None = None,
         dropout: float = 0.0,
         bos: int | None = None,
         eos: int | None = None,
@@ -104,7 +120,14 @@ class LanguageModel(TextClassifier, GenerativeModel):
         super().__init__(locals())
         check_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
         check_choice("positions", positions, POSITIONS)
-        check_positive("rotary_base", rotary_base)
+        self.rotary_bases = _by_layer("rotary_base", rotary_base, layers)
+        self.windows = _by_layer("window", window, layers)
+        for base, size_of_window in zip(self.rotary_bases, self.windows, strict=True):
+            check_positive("rotary_base", base)
+            check_sizes(window=size_of_window)
+        if mixer != "attention" and window is not None:
+            raise ValueError(f"window: expected None for mixer={mixer!r}, which attends to nothing, got {window!r}")
+        self.logit_softcap = None if logit_softcap is None else check_positive("logit_softcap", logit_softcap)
         check_marks(vocab_size, bos=bos, eos=eos)
         check_labels(labels, classes)
         block = BlockConfig.of(self.config)
@@ -115,6 +138,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
         self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
         self.dropout = dropout
+        self.scale = math.sqrt(size) if scale_embeddings else 1.0
         self.head_size = size // heads if head_size is None else head_size
         if positions == "rotary" and self.head_size % 2:
             raise ValueError(f"head_size: expected an even number for rotary positions, got {self.head_size}")
@@ -167,10 +191,10 @@ class LanguageModel(TextClassifier, GenerativeModel):
         positions = read + steps  # (batch or 1, n)
         check_positions(count_positions(positions), self.config["max_positions"])
         all_positions, all_valid = _append_columns(before, positions, valid, batch)
-        mask = self._cached_mask(all_positions, all_valid, n)
-        info = SequenceInfo(mask, self._rotary(positions), valid=valid, first=before.positions.shape[-1])
+        make_mask = functools.partial(self._cached_mask, all_positions, all_valid, n)
+        infos = self._infos(make_mask, positions, valid=valid, first=before.positions.shape[-1])
         rows, layers = self._embed(ids, positions), []
-        for number, block in enumerate(self.blocks):
+        for number, (block, info) in enumerate(zip(self.blocks, infos, strict=True)):
             rows, state = block.extend(rows, info, before.layers[number] if before.layers else None)
             layers.append(state)
         added = n if valid is None else valid.sum(1, keepdim=True)
@@ -179,18 +203,40 @@ class LanguageModel(TextClassifier, GenerativeModel):
     def predict(self, rows: Tensor) -> Tensor:
         """Rows (…, size) → logits of the next token (…, vocabulary)."""
         weight = self.token_embedding.weight if self.output is None else self.output.weight
-        return product(self.norm(rows), weight)
+        logits = product(self.norm(rows), weight)
+        return logits if self.logit_softcap is None else self.logit_softcap * torch.tanh(logits / self.logit_softcap)
 
     # --------------------------------------------------------------------------------------------------- generation
 
-    def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Cache]:
-        rows, cache = self.extend(ids, None, lengths)
-        last = torch.full((len(ids),), ids.shape[1]) if lengths is None else torch.as_tensor(lengths)
-        return self.predict(rows[torch.arange(len(ids)), last.to(ids.device) - 1]), cache
+    def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Context]:
+        check_ids("ids", ids, self.token_embedding.num_embeddings)
+        batch, n = ids.shape
+        counts = [n] * batch if lengths is None else check_lengths("lengths", lengths, batch, n).tolist()
+        limit = int(self.config["max_positions"])
+        if max(counts, default=0) > limit:
+            warn_of_cuts("prompt", counts, batch, limit, "end")
+            ends = [row[max(0, count - limit) : count] for row, count in zip(ids.tolist(), counts, strict=True)]
+            cut, counts = padded(ends)
+            ids = cut.to(ids.device)
+        rows, cache = self.extend(ids, None, counts)
+        last = torch.tensor(counts, dtype=torch.long, device=ids.device) - 1
+        return self.predict(rows[torch.arange(batch), last]), Context.of(ids, counts, limit, cache)
 
-    def step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
-        rows, cache = self.extend(ids, state)
-        return self.predict(rows[:, -1]), cache
+    def step(self, ids: Tensor, state: Context) -> tuple[Tensor, Context]:
+        context = state.append(ids)
+        fitting = context.fitting()
+        if len(fitting) == len(ids):
+            rows, cache = self.extend(ids, context.cache)
+            return self.predict(rows[:, -1]), dataclasses.replace(context, cache=cache)
+        full = sorted(set(range(len(ids))) - set(fitting))
+        read = self.extend(context.ids[full])[0][:, -1]  # (full, size)
+        rows = read.new_empty(len(ids), read.shape[-1])
+        rows[full] = read
+        if fitting:
+            read, cache = self.extend(ids[fitting], context.cache)
+            rows[fitting] = read[:, -1]
+            context = dataclasses.replace(context, cache=cache)
+        return self.predict(rows), context
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         bos = self.config["bos"]
@@ -199,9 +245,6 @@ class LanguageModel(TextClassifier, GenerativeModel):
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
         return decode_continuation(self.need_tokenizer(), prompt, ids)
 
-    def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
-        return min(max_new_tokens, int(self.config["max_positions"]) - prompt_length + 1)  # the last is not read again
-
     @torch.no_grad()
     def stream(self, prompt: str, *, max_new_tokens: int = 128, sampling: Sampling | None = None) -> Iterator[str]:
         """The same as `generate` for one text, piece by piece as it is generated."""
@@ -209,7 +252,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
             raise TypeError(f"prompt: expected one text, got {type(prompt).__name__}")
         check_sampling(sampling, beam_size=1)
         (before,) = self.encode_prompts([prompt])
-        eos, limit = self.config["eos"], self.token_limit(len(before), max_new_tokens)
+        eos, limit = self.config["eos"], self.token_limit(max_new_tokens)
         generated: list[int] = []
         shown = ""
         with evaluation(self):
@@ -231,40 +274,68 @@ class LanguageModel(TextClassifier, GenerativeModel):
         check_ids("ids", ids, self.token_embedding.num_embeddings)
         check_positions(ids.shape[1], self.config["max_positions"])
         packed = pack(ids, lengths)
-        mask = causal() if packed.mask is None else packed.mask & causal()
-        if self.config["positions"] == "alibi":
-            mask = mask & alibi(self._slopes(ids.device))  # packed or not: in a sequence, rows are as far as positions
-        info = SequenceInfo(mask, self._rotary(packed.positions), packed.lengths, packed.valid)
+        make_mask = functools.partial(self._packed_mask, packed)
+        infos = self._infos(make_mask, packed.positions, lengths=packed.lengths, valid=packed.valid)
         rows = self._embed(packed.ids, packed.positions)
-        for block in self.blocks:
+        for block, info in zip(self.blocks, infos, strict=True):
             rows = block(rows, info)
         return rows, packed
 
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         kind = self.config["positions"]
-        rows = add_positions(self.token_embedding(ids), positions, kind, self.position_embedding)
+        rows = self.token_embedding(ids) if self.scale == 1 else self.token_embedding(ids) * self.scale
+        rows = add_positions(rows, positions, kind, self.position_embedding)
         return apply_dropout(rows, self.dropout, self.training)
 
-    def _rotary(self, positions: Tensor) -> RotaryTable | None:
-        is_rotary = self.config["positions"] == "rotary"
-        return rotary_table(positions, self.head_size, self.config["rotary_base"]) if is_rotary else None
+    def _infos(
+        self, make_mask: Callable[[int | None], Mask | None], positions: Tensor, **options: Any
+    ) -> list[SequenceInfo]:
+        """What each block knows of its rows: the mask of its window, and positions (batch or 1, n) by its base."""
+        masks = {window: make_mask(window) for window in set(self.windows)}
+        tables = {base: self._rotary(positions, base) for base in set(self.rotary_bases)}
+        kinds = zip(self.windows, self.rotary_bases, strict=True)
+        return [SequenceInfo(masks[window], tables[base], **options) for window, base in kinds]
 
-    def _cached_mask(self, positions: Tensor, valid: Tensor | None, n: int) -> Mask | None:
+    def _rotary(self, positions: Tensor, base: float) -> RotaryTable | None:
+        return rotary_table(positions, self.head_size, base) if self.config["positions"] == "rotary" else None
+
+    def _packed_mask(self, packed: PackedBatch, window: int | None) -> Mask:
+        """What the tokens may attend to. Packed or not: in a sequence, rows are as far apart as positions."""
+        mask = _band(window)
+        mask = mask if packed.mask is None else packed.mask & mask
+        return mask & alibi(self._slopes(packed.ids.device)) if self.config["positions"] == "alibi" else mask
+
+    def _cached_mask(self, positions: Tensor, valid: Tensor | None, n: int, window: int | None) -> Mask | None:
         """What the last n of the columns may attend to; positions (batch or 1, m), valid (batch, m)."""
-        masks = [causal(offset=positions.shape[-1] - n)] if n > 1 else []  # a single new row sees all that was read
-        if valid is not None:
-            masks.append(keep(valid[:, None, None]))
-        if self.config["positions"] == "alibi":
-            slopes = self._slopes(positions.device)
-            if valid is None:
-                masks.append(alibi(slopes, align="end"))
-            else:  # between a sequence's columns there may be padding
-                distance = (positions[:, None, -n:, None] - positions[:, None, None]).abs()
-                masks.append(bias(-slopes[:, None, None] * distance))  # (batch or 1, heads, n, m)
+        is_alibi, m = self.config["positions"] == "alibi", positions.shape[-1]
+        window = None if window is None or m <= window else window  # a window around everything is none
+        if valid is None:
+            masks = [] if n == 1 and window is None else [_band(window, offset=m - n)]
+            masks += [alibi(self._slopes(positions.device), align="end")] if is_alibi else []
+        else:  # between a sequence's columns there may be padding
+            masks = [keep(valid[:, None, None]), *([causal(offset=m - n)] if n > 1 else [])]
+            if window is not None or is_alibi:
+                distance = positions[:, None, -n:, None] - positions[:, None, None]  # (batch or 1, 1, n, m)
+                masks += [keep(distance < window)] if window is not None else []
+                masks += [bias(-self._slopes(positions.device)[:, None, None] * distance.abs())] if is_alibi else []
         return functools.reduce(operator.and_, masks) if masks else None
 
     def _slopes(self, device: torch.device) -> Tensor:
         return alibi_slopes(self.config["heads"]).to(device)
+
+
+def _by_layer(name: str, value: Any, layers: int) -> tuple[Any, ...]:
+    """A value for each layer: the same for all, or as they are given."""
+    if not isinstance(value, list | tuple):
+        return (value,) * layers
+    if len(value) != layers:
+        raise ValueError(f"{name}: expected one, or one for each of the {layers} layers, got {len(value)}")
+    return tuple(value)
+
+
+def _band(window: int | None, offset: int | None = None) -> Mask:
+    """A row sees itself and the rows before it, `window` of them in all, or all."""
+    return causal(offset) if window is None else sliding_window(window - 1, 0, offset)
 
 
 def _valid(ids: Tensor, lengths: Tensor | Sequence[int] | None, padding: str) -> Tensor | None:

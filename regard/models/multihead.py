@@ -5,16 +5,18 @@ Legend: batch · n queries · m keys · heads · kv heads (groups of heads may s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
-from regard.arguments import check_choice, check_dropout, check_sizes, shape_text
+from regard.arguments import check_choice, check_dropout, check_positive, check_sizes, shape_text
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
 from regard.attention.api import attend_in
 from regard.models.cache import KVCache
 from regard.models.decode_kernels import Linear, product
+from regard.models.norms import RMSNorm
 from regard.models.packing import SequenceInfo
 from regard.models.positions import RotaryTable, apply_rotary
 
@@ -41,7 +43,8 @@ def make_score(score: str | nn.Module | None, query_size: int, key_size: int, ar
 
 
 # Which of queries, keys and values: their matrices lie in this order.
-QUERY, KEY, VALUE, KEY_VALUE, ALL = slice(0, 1), slice(1, 2), slice(2, 3), slice(1, 3), slice(0, 3)
+QUERY, KEY, VALUE, QUERY_KEY, KEY_VALUE = slice(0, 1), slice(1, 2), slice(2, 3), slice(0, 2), slice(1, 3)
+ALL = slice(0, 3)
 
 
 class Attention(nn.Module):
@@ -90,8 +93,9 @@ class MultiHead(nn.Module):
 
     size: of the output, and of query, key and value unless query_size, key_size or value_size say otherwise · heads ·
     kv_heads: heads of keys and values, shared by groups of query heads; all heads unless given · head_size: size /
-    heads unless given · score: a name in SCORES or a module; None is the scaled dot product · bias: of all
-    projections · output_bias: of the last one, if different · dropout: of the weights.
+    heads unless given · score: a name in SCORES or a module; None is the scaled dot product · qk_norm_epsilon: of RMS
+    norms of the queries and keys of each head, before they are rotated; None: no norms · bias: of all projections ·
+    output_bias: of the last one, if different · dropout: of the weights.
 
     >>> import regard, torch
     >>> layer = regard.MultiHead(size=24, heads=3)
@@ -112,6 +116,7 @@ class MultiHead(nn.Module):
         query_size: int | None = None,
         key_size: int | None = None,
         value_size: int | None = None,
+        qk_norm_epsilon: float | None = None,
         bias: bool = True,
         output_bias: bool | None = None,
         dropout: float = 0.0,
@@ -138,6 +143,9 @@ class MultiHead(nn.Module):
         self.in_proj = Linears(Linear(*shape, bias=bias) for shape in shapes)
         self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
+        epsilon = None if qk_norm_epsilon is None else check_positive("qk_norm_epsilon", qk_norm_epsilon)
+        self.query_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
+        self.key_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
         self.dropout = check_dropout(dropout)
         for linear in self.in_proj:  # each of the three matrices as if it stood alone
             for weight in linear.weight.split(self.widths) if packed else (linear.weight,):
@@ -205,7 +213,7 @@ class MultiHead(nn.Module):
     def _project(self, rows: Tensor, parts: slice, rotary: RotaryTable | None = None) -> list[Tensor]:
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
         if len(self.in_proj) > 1:
-            return [self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]]
+            return self._normalize([self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]], parts)
         linear = self.in_proj[0]
         span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
         if parts == ALL or not isinstance(linear, nn.Linear):  # another kind of layer, such as one with an adapter
@@ -213,10 +221,20 @@ class MultiHead(nn.Module):
         else:
             projected = product(rows, linear.weight[span], None if linear.bias is None else linear.bias[span])
         if rotary is None:
-            return [self._split_heads(part) for part in projected.split(self.widths[parts], -1)]
+            heads = [self._split_heads(part) for part in projected.split(self.widths[parts], -1)]
+            return self._normalize(heads, parts)
         rotated, values = projected.split((sum(self.widths[:2]), self.widths[2]), -1)
-        query_and_key = apply_rotary(self._split_heads(rotated), rotary)
+        query_and_key = self._split_heads(rotated)  # (batch, heads + kv heads, n, head size)
+        if self.query_norm is not None:
+            both = query_and_key.split((self.heads, self.kv_heads), 1)
+            query_and_key = torch.cat(self._normalize(both, QUERY_KEY), 1)
+        query_and_key = apply_rotary(query_and_key, rotary)
         return [*query_and_key.split((self.heads, self.kv_heads), 1), self._split_heads(values)]
+
+    def _normalize(self, heads: Sequence[Tensor], parts: slice) -> list[Tensor]:
+        """Some of queries, keys and values, by the norms that they have."""
+        norms = [self.query_norm, self.key_norm, None][parts]
+        return [part if norm is None else norm(part) for part, norm in zip(heads, norms, strict=True)]
 
     def _split_heads(self, rows: Tensor) -> Tensor:
         """(batch, n, heads · head size) → (batch, heads, n, head size)."""

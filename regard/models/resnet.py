@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -30,6 +31,10 @@ def _convolution(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.S
     net = nn.Conv2d(inputs, outputs, width, stride, padding=width // 2, bias=False)
     nn.init.kaiming_normal_(net.weight, mode="fan_out", nonlinearity="relu")
     return nn.Sequential(net, nn.BatchNorm2d(outputs))
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 class Residual(nn.Module):
@@ -125,7 +130,10 @@ class ResNet(ImageClassifier):
         if images.dim() != 4 or images.shape[1] != self.config["channels"]:
             expected = f"(batch, {self.config['channels']}, height, width)"
             raise ValueError(f"images: expected shape {expected}, got {shape_text(images)}")
-        images = self.pool(functional.relu(self.stem(images)))
+        # With the channels of a pixel side by side a training step on a CPU takes three quarters of the time. Of one
+        # channel PyTorch cannot tell the order, so it is chosen once more behind the stem.
+        images = self.pool(functional.relu(self.stem(_channels_last(images))))
+        images = _channels_last(images)
         for block in self.blocks:
             images = block(images)
         return images

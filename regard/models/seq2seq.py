@@ -3,7 +3,10 @@
     states  = encoder(source tokens)                                         one state for each token
     context = attend(query = the decoder's state, key = value = states)      anew at every step
     state   = decoder([target token, context], state)
-    logits  = output([state, context])
+    logits  = output([state, context])                                       tied: token vectors · tanh(output(…))
+
+So the query has not read the newest target token. With input_feeding (Luong et al. 2015) it has: the new state attends,
+after the step, and the context is part of the next step's input.
 
 Without attention every step gets the same context: the encoder's last state, into which all of the sentence has to fit.
 
@@ -12,11 +15,14 @@ Shapes: source (batch, m) · target (batch, n) · states (batch, m, hidden) · l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.arguments import (
     check_batch,
@@ -28,7 +34,7 @@ from regard.arguments import (
     check_sizes,
     has_values,
 )
-from regard.attention import Mask
+from regard.attention import Mask, masked_softmax
 from regard.attention import lengths as valid_lengths
 from regard.attention.api import attend_in
 from regard.attention.capture import AttentionMap, Recorder, by_layer
@@ -55,6 +61,7 @@ class RNNDecoderState:
     keys: Tensor | None  # the same, projected once by the score; None without attention
     lengths: Tensor | None  # (batch,): of the sources; None: all alike
     steps: int = 0  # target tokens that were read
+    context: Tensor | None = None  # (batch, 1, hidden): the input of the next step, with input feeding
 
     @property
     def mask(self) -> Mask | None:
@@ -62,12 +69,12 @@ class RNNDecoderState:
 
     def select(self, rows: Tensor) -> RNNDecoderState:
         """These rows, in this order."""
-        values, keys, lengths = (
+        values, keys, lengths, context = (
             None if tensor is None else tensor.index_select(0, rows)
-            for tensor in (self.values, self.keys, self.lengths)
+            for tensor in (self.values, self.keys, self.lengths, self.context)
         )
         hidden = tuple(state.index_select(1, rows) for state in self.hidden)
-        return RNNDecoderState(hidden, values, keys, lengths, self.steps)  # type: ignore[arg-type]
+        return RNNDecoderState(hidden, values, keys, lengths, self.steps, context)  # type: ignore[arg-type]
 
 
 class Seq2Seq(Translator):
@@ -76,8 +83,9 @@ class Seq2Seq(Translator):
     source_vocab_size · target_vocab_size · size: of the token vectors · hidden_size: of the states; a bidirectional
     encoder gives half of it to each direction · layers · cell: gru or lstm · bidirectional: the encoder reads in both
     directions · attention: additive, bilinear, cosine, dot, gaussian, or a score module; None: the bottleneck ·
-    dropout · bos: id of the token that begins a target · eos: of the one that ends it · forbidden: ids that are never
-    generated.
+    dropout · share_embeddings: one embedding for source and target · tie_embeddings: the target's embedding is also the
+    output layer, behind one of `size` units · input_feeding: the new state attends, not the one before · bos: id of the
+    token that begins a target · eos: of the one that ends it · forbidden: ids that are never generated.
 
     >>> import regard, torch
     >>> model = regard.Seq2Seq(source_vocab_size=31, target_vocab_size=37, size=16, hidden_size=16)
@@ -98,6 +106,9 @@ class Seq2Seq(Translator):
         bidirectional: bool = True,
         attention: str | nn.Module | None = "additive",
         dropout: float = 0.0,
+        share_embeddings: bool = False,
+        tie_embeddings: bool = False,
+        input_feeding: bool = False,
         bos: int = 1,
         eos: int = 2,
         forbidden: Sequence[int] = (),
@@ -108,26 +119,38 @@ class Seq2Seq(Translator):
         check_sizes(hidden_size=hidden_size, layers=layers)
         if bidirectional and hidden_size % 2:
             raise ValueError(f"hidden_size: expected an even number for two directions, got {hidden_size}")
+        if share_embeddings and source_vocab_size != target_vocab_size:
+            sizes = f"{source_vocab_size} and {target_vocab_size}"
+            raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes}")
         mode = check_choice("cell", cell, CELLS).upper()
         encoder_size = hidden_size // 2 if bidirectional else hidden_size
         between = dropout if layers > 1 else 0.0  # PyTorch drops between layers, and warns where there is only one
-        self.source_embedding = nn.Embedding(source_vocab_size, size)
+        self.source_embedding = None if share_embeddings else nn.Embedding(source_vocab_size, size)
         self.target_embedding = nn.Embedding(target_vocab_size, size)
         self.encoder = RNN(mode, size, encoder_size, layers, bidirectional=bidirectional, dropout=between)
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
         self.decoder = RNN(mode, size + hidden_size, hidden_size, layers, dropout=between)
-        self.output = nn.Linear(2 * hidden_size, target_vocab_size)
+        self.output = nn.Linear(2 * hidden_size, size if tie_embeddings else target_vocab_size)
+        self.output_bias = nn.Parameter(torch.zeros(target_vocab_size)) if tie_embeddings else None
         self.dropout = check_dropout(dropout)
+        self.input_feeding = input_feeding
+        # As an output layer it needs small numbers, as an input √size times as large ones.
+        self.scale = math.sqrt(size) if tie_embeddings else 1.0
+        if tie_embeddings:
+            nn.init.normal_(self.target_embedding.weight, std=size**-0.5)
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Hidden]:
         """source (batch, m) → states (batch, m, hidden), zeros where there is no token, and the last ones."""
-        rows = apply_dropout(self.source_embedding(source), self.dropout, self.training)
+        embedding = self.source_embedding
+        vectors = self.target_embedding(source) * self.scale if embedding is None else embedding(source)
+        rows = apply_dropout(vectors, self.dropout, self.training)
         states, last = self.encoder(rows, None, lengths)
         return states, tuple(_join_directions(state, self.encoder) for state in last)
 
     def read(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> RNNDecoderState:
         """Encode a source (batch, m), and project its keys, once."""
-        check_ids("source", source, self.source_embedding.num_embeddings)
+        embedding = self.target_embedding if self.source_embedding is None else self.source_embedding
+        check_ids("source", source, embedding.num_embeddings)
         batch, m = source.shape
         counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
         states, hidden = self.encode(source, counts)
@@ -152,42 +175,68 @@ class Seq2Seq(Translator):
         """[state, context] after each target token, (batch, n, 2 · hidden)."""
         check_ids("target", target, self.target_embedding.num_embeddings)
         check_batch("target", target, state.hidden[0].shape[1], "the source")
-        tokens = apply_dropout(self.target_embedding(target), self.dropout, self.training)  # (batch, n, size)
+        tokens = apply_dropout(self.target_embedding(target) * self.scale, self.dropout, self.training)
         if state.keys is None:  # the context is the same at every step, so the decoder can run through
             contexts = state.values.expand(-1, target.shape[1], -1)
             states, hidden = self.decoder(torch.cat([tokens, contexts], -1), state.hidden)
         else:
             states, contexts, hidden = self._decode_with_attention(tokens, state, state.keys)
         rows = apply_dropout(torch.cat([states, contexts], -1), self.dropout, self.training)
-        return rows, replace(state, hidden=hidden, steps=state.steps + target.shape[1])
+        context = contexts[:, -1:] if self.input_feeding else None
+        return rows, replace(state, hidden=hidden, steps=state.steps + target.shape[1], context=context)
 
     def predict(self, rows: Tensor) -> Tensor:
-        logits: Tensor = self.output(rows)
-        return logits
+        rows = self.output(rows)
+        if self.output_bias is None:
+            return rows
+        rows = apply_dropout(torch.tanh(rows), self.dropout, self.training)  # (…, size)
+        return functional.linear(rows, self.target_embedding.weight, self.output_bias)
 
     def _decode_with_attention(
         self, tokens: Tensor, state: RNNDecoderState, keys: Tensor
     ) -> tuple[Tensor, Tensor, Hidden]:
         """States and contexts of all steps, (batch, n, hidden) each, and the last hidden state."""
-        hidden, mask, score = state.hidden, state.mask, require_score(self.score).projected
         if torch.is_grad_enabled() and not has_editors():
-            first = hidden[0][-1]
-            fast = attentive_gru(self.decoder, self.score, tokens, first, keys, state.values, mask)
+            first = state.hidden[0][-1]
+            fast = attentive_gru(self.decoder, self.score, tokens, first, keys, state.values, state.mask)
             if fast is not None:
-                states, contexts = fast
-                queries = torch.cat([first[:, None], states[:, :-1]], 1)  # the state before each step
-                notify(
-                    self, queries, keys, score, mask, cross=True, value=state.values, output=contexts, first=state.steps
-                )
-                return states, contexts, (states[:, -1][None],)
+                return self._with_queries(first, *fast, state, keys)
+        hidden, context = state.hidden, state.context
+        if self.input_feeding and context is None:
+            context = self._context(hidden[0][-1][:, None], state, keys)
         rows: list[tuple[Tensor, Tensor]] = []
         for step, token in enumerate(tokens.split(1, 1), state.steps):
-            query = hidden[0][-1][:, None]  # (batch, 1, hidden): the state of the top layer
-            context = attend_in(self, query, keys, state.values, score=score, mask=mask, cross=True, first=step)
-            row, hidden = self.decoder(torch.cat([token, context], -1), hidden)
-            rows.append((row, context))
+            if not self.input_feeding:
+                context = self._attend(hidden, state, keys, step)
+            row, hidden = self.decoder(torch.cat([token, cast(Tensor, context)], -1), hidden)
+            if self.input_feeding:
+                context = self._attend(hidden, state, keys, step)
+            rows.append((row, cast(Tensor, context)))
         states, contexts = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))
         return states, contexts, hidden
+
+    def _with_queries(
+        self, first: Tensor, states: Tensor, contexts: Tensor, state: RNNDecoderState, keys: Tensor
+    ) -> tuple[Tensor, Tensor, Hidden]:
+        """The same from the fast path, whose contexts are those that go into each step; observers are notified."""
+        queries = torch.cat([first[:, None], states[:, :-1]], 1)  # the state before each step
+        if self.input_feeding:
+            queries, contexts = states, torch.cat([contexts[:, 1:], self._context(states[:, -1:], state, keys)], 1)
+        score = require_score(self.score).projected
+        marks: dict[str, Any] = {"cross": True, "value": state.values, "output": contexts, "first": state.steps}
+        notify(self, queries, keys, score, state.mask, **marks)
+        return states, contexts, (states[:, -1][None],)
+
+    def _attend(self, hidden: Hidden, state: RNNDecoderState, keys: Tensor, step: int) -> Tensor:
+        """The context (batch, 1, hidden) for the state of the top layer."""
+        score = require_score(self.score).projected
+        query = hidden[0][-1][:, None]
+        return attend_in(self, query, keys, state.values, score=score, mask=state.mask, cross=True, first=step)
+
+    def _context(self, query: Tensor, state: RNNDecoderState, keys: Tensor) -> Tensor:
+        """The same for a query (batch, 1, hidden), without notifying observers."""
+        scores = require_score(self.score).projected(query, keys)
+        return masked_softmax(scores, state.mask) @ state.values
 
 
 def _join_directions(last: Tensor, encoder: RNN) -> Tensor:

@@ -46,22 +46,27 @@ class Rule:
     theirs: tuple[str, ...]
     heights: tuple[int, ...] = ()  # of each part, where there are several
     transposed: bool = False
+    skipped: int = 0  # rows at the beginning of theirs that ours lacks
+    offset: float = 0.0  # ours are larger by so much
 
     def shape(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
         """Of the whole, from the shapes of the parts; None where they cannot be put together."""
         parts = [tuple(reversed(shape)) if self.transposed else shape for shape in shapes]
         if not self.heights:
-            return parts[0]
+            return (parts[0][0] - self.skipped, *parts[0][1:]) if self.skipped else parts[0]
         rest = parts[0][1:]
         return (sum(self.heights), *rest) if parts == [(height, *rest) for height in self.heights] else None
 
     def join(self, parts: list[Tensor]) -> Tensor:
         """The tensor, from its parts."""
         parts = [part.t() if self.transposed else part for part in parts]
-        return torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+        tensor = torch.cat(parts) if len(parts) > 1 else parts[0].contiguous()
+        return tensor[self.skipped :].contiguous() if self.skipped else tensor
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
-        """The way back."""
+        """The way back; there is none for rows that were skipped."""
+        assert not self.skipped
+        tensor = tensor - self.offset if self.offset else tensor
         parts = list(tensor.split(list(self.heights))) if self.heights else [tensor]
         parts = [(part.t() if self.transposed else part).contiguous() for part in parts]
         return dict(zip(self.theirs, parts, strict=True))
@@ -132,7 +137,7 @@ class Tensors:
             raise FolderError(f"{self.folder}: {rule.theirs[0]}: expected {dtype}, got {tensor.dtype}")
         if not bool(tensor.isfinite().all()):
             raise FolderError(f"{self.files[rule.theirs[0]]}: {rule.theirs[0]} holds NaN or infinity")
-        return tensor.to(dtype)
+        return tensor.to(dtype) + rule.offset if rule.offset else tensor.to(dtype)
 
     def _read(self, name: str) -> Tensor:
         with open_tensors(self.files[name]) as reader:

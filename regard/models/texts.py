@@ -3,22 +3,60 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
-__all__ = ["decode_continuation", "encode", "group_by_length", "group_neighbours", "padded", "plain"]
+__all__ = [
+    *("CutWarning", "decode_continuation", "encode", "encode_with_warning", "group_by_length", "group_neighbours"),
+    *("padded", "plain", "warn_of_cuts"),
+]
+
+
+class CutWarning(UserWarning):
+    """Texts that are longer than the model can read: it reads a part of them."""
 
 
 def encode(
     tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None = None, empty: Sequence[int] = ()
 ) -> list[list[int]]:
     """The ids of each text, cut at max_length, special tokens at the end included; `empty`: those of an empty text."""
+    ids = [encoding.ids or list(empty) for encoding in _encodings(tokenizer, texts, max_length)]
+    for number, sequence in enumerate(ids):
+        if not sequence:
+            raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")
+    return ids
+
+
+def encode_with_warning(tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None) -> list[list[int]]:
+    """The same, with a CutWarning where texts are cut."""
+    ids = encode(tokenizer, texts, max_length)
+    full = [text for text, sequence in zip(texts, ids, strict=True) if len(sequence) == max_length]
+    if max_length is not None and full:
+        counts = [len(encoding.ids) for encoding in _encodings(tokenizer, full, None)]
+        warn_of_cuts("texts", counts, len(texts), max_length, "beginning")
+    return ids
+
+
+def warn_of_cuts(
+    name: str, counts: Sequence[int], total: int, max_length: int, kept: Literal["beginning", "end"]
+) -> None:
+    """A CutWarning, if any of these numbers of tokens is more than max_length; total: how many texts there are."""
+    cut = [count for count in counts if count > max_length]
+    if cut:
+        which, most = ("", "") if total == 1 else (f"{len(cut)} of {total} ", "up to ")
+        message = f"{name}: {which}cut from {most}{max(cut)} to {max_length} tokens, as many as the model reads"
+        warnings.warn(f"{message}; the {kept} is kept", CutWarning, stacklevel=3)
+
+
+def _encodings(tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None) -> list[Encoding]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts: expected texts, got {type(text).__name__} at index {number}")
@@ -26,11 +64,8 @@ def encode(
     if max_length is not None:
         tokenizer = copy.deepcopy(tokenizer)
         tokenizer.enable_truncation(max_length)
-    ids = [encoding.ids or list(empty) for encoding in tokenizer.encode_batch(list(texts))]
-    for number, sequence in enumerate(ids):
-        if not sequence:
-            raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")
-    return ids
+    encodings: list[Encoding] = tokenizer.encode_batch(list(texts))
+    return encodings
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
@@ -47,8 +82,8 @@ def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
     """Ids (batch, n) with zeros behind the shorter sequences, and the lengths."""
     lengths = [len(sequence) for sequence in ids]
     rows = torch.zeros(len(ids), max(lengths), dtype=torch.long)
-    for row, sequence in zip(rows, ids, strict=True):
-        row[: len(sequence)] = torch.tensor(sequence, dtype=torch.long)
+    is_token = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]  # (batch, n)
+    rows[is_token] = torch.tensor([*chain.from_iterable(ids)], dtype=torch.long)
     return rows, lengths
 
 

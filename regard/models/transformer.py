@@ -24,7 +24,7 @@ from regard.arguments import (
     check_marks,
     check_sizes,
 )
-from regard.attention import Mask, causal
+from regard.attention import Mask, causal, relative, t5_buckets
 from regard.attention import lengths as valid_lengths
 from regard.attention.capture import AttentionMap, Recorder
 from regard.attention.dropout import dropout as apply_dropout
@@ -40,7 +40,7 @@ from regard.models.translator import Translator
 
 __all__ = ["Transformer"]
 
-POSITIONS = ("learned", "none", "sinusoidal", "sinusoidal_halves")
+POSITIONS = ("learned", "none", "relative", "sinusoidal", "sinusoidal_halves")
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,16 @@ class Transformer(Translator):
     """Transformer(source, target, source_lengths) → logits of the target token after each one; `translate` for texts.
 
     source_vocab_size · target_vocab_size · size: of the vectors · layers · heads · ffn_size: of the feed-forward nets,
-    4 · size unless given · decoder_layers, decoder_heads, decoder_ffn_size: as the encoder's unless given ·
-    max_positions: positions that it can read · positions: learned, none, sinusoidal or sinusoidal_halves · score: dot,
-    additive, bilinear, cosine or gaussian · activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · epsilon: of the
-    norms · pre_norm: norms before the parts of a block, not after · dropout · share_embeddings: one embedding for
-    source and target · tie_embeddings: the target's embedding is also the output layer · scale_embeddings: by √size ·
-    output_bias: of the logits · bos: id of the token that begins a target · eos: of the one that ends it · forbidden:
-    ids that are never generated.
+    4 · size unless given · decoder_layers, decoder_heads, decoder_ffn_size: as the encoder's unless given · head_size:
+    size / heads unless given · max_positions: positions that it can read · positions: learned, none, relative,
+    sinusoidal or sinusoidal_halves · relative_buckets, relative_distance: of relative positions, as in `t5_buckets` ·
+    score: dot, additive, bilinear, cosine or gaussian · score_scale: of dot products, 1 / √head_size unless given ·
+    activation: gelu, gelu_tanh, relu, silu, tanh or, gated, swiglu, geglu, geglu_tanh · norm: layer or rms · epsilon:
+    of the norms · pre_norm: norms before the parts of a block, not after · bias: of all projections · dropout ·
+    share_embeddings: one embedding for source and target · tie_embeddings: the target's embedding is also the output
+    layer · scale_embeddings: by √size · scale_output: what the output layer reads by 1 / √size · output_bias: of the
+    logits · bos: id of the token that begins a target, which `generate` needs · eos: of the one that ends it ·
+    forbidden: ids that are never generated.
 
     >>> import regard, torch
     >>> model = regard.Transformer(source_vocab_size=31, target_vocab_size=37, size=16, layers=2, heads=4)
@@ -103,19 +106,26 @@ class Transformer(Translator):
         decoder_layers: int | None = None,
         decoder_heads: int | None = None,
         decoder_ffn_size: int | None = None,
+        head_size: int | None = None,
         max_positions: int = 1_024,
         positions: str = "sinusoidal",
+        relative_buckets: int = 32,
+        relative_distance: int = 128,
         score: str | None = None,
+        score_scale: float | None = None,
         activation: str = "relu",
+        norm: str = "layer",
         epsilon: float = 1e-5,
         pre_norm: bool = False,
+        bias: bool = True,
         dropout: float = 0.0,
         share_embeddings: bool = False,
         tie_embeddings: bool = True,
         scale_embeddings: bool = True,
+        scale_output: bool = False,
         output_bias: bool = False,
-        bos: int = 1,
-        eos: int = 2,
+        bos: int | None = 1,
+        eos: int | None = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
         super().__init__(locals())
@@ -140,11 +150,22 @@ class Transformer(Translator):
         self.output = None if tie_embeddings else nn.Linear(size, target_vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(1, target_vocab_size)) if output_bias else None
         self.scale = math.sqrt(size) if scale_embeddings else 1.0
+        self.output_scale = 1 / math.sqrt(size) if scale_output else 1.0
+        self.encoder_relative, self.decoder_relative = self._make_relative(encoder.heads, decoder.heads)
         self.dropout = dropout
         positions_of_both = (self.source_position_embedding, self.target_position_embedding)
         for embedding in (self.source_embedding, self.target_embedding, *positions_of_both):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=size**-0.5 if scale_embeddings else 0.02)
+
+    def _make_relative(self, *heads: int) -> list[nn.Embedding | None]:
+        """T5's tables of what is added to the scores, by distance and head, for all blocks of a side."""
+        if self.config["positions"] != "relative":
+            return [None for _ in heads]
+        buckets, distance = self.config["relative_buckets"], self.config["relative_distance"]
+        self.encoder_buckets = t5_buckets(buckets, distance)
+        self.decoder_buckets = t5_buckets(buckets, distance, bidirectional=False)
+        return [nn.Embedding(buckets, count) for count in heads]
 
     def encode(self, source: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m) → memory (batch, m, size), zeros where there is no token."""
@@ -152,7 +173,11 @@ class Transformer(Translator):
         check_ids("source", source, embedding.num_embeddings)
         packed = pack(source, lengths, "source_lengths")
         rows = self._embed(packed.ids, packed.positions, embedding, self.source_position_embedding)
-        info = SequenceInfo(packed.mask, lengths=packed.lengths, valid=packed.valid)
+        mask = packed.mask
+        if self.encoder_relative is not None:  # packed or not: in a sequence, rows are as far apart as positions
+            distances = relative(self.encoder_relative.weight, self.encoder_buckets)
+            mask = distances if mask is None else mask & distances
+        info = SequenceInfo(mask, lengths=packed.lengths, valid=packed.valid)
         for block in self.encoder_blocks:
             rows = block(rows, info)
         return packed.unpack(rows if self.encoder_norm is None else self.encoder_norm(rows))
@@ -183,13 +208,21 @@ class Transformer(Translator):
         before = 0 if state.cache is None else state.cache.columns
         positions = torch.arange(before + target.shape[1], device=target.device)[None]
         rows = self._embed(target, positions[:, before:], self.target_embedding, self.target_position_embedding)
-        info = SequenceInfo(causal(offset=before) if target.shape[1] > 1 else None, first=before)
+        info = SequenceInfo(self._target_mask(target.shape[1], before), first=before)
         mask, layers = state.mask, []
         for number, block in enumerate(self.decoder_blocks):
             past = None if state.cache is None else state.cache.layers[number]
             rows, layer = block.extend(rows, info, past, state.memories[number], mask)
             layers.append(layer)
         return rows, replace(state, cache=Cache(tuple(layers), positions))
+
+    def _target_mask(self, n: int, before: int) -> Mask | None:
+        """What n target tokens after others may attend to, and how distances count."""
+        mask = causal(offset=before) if n > 1 else None
+        if self.decoder_relative is None:
+            return mask
+        distances = relative(self.decoder_relative.weight, self.decoder_buckets, offset=before)
+        return distances if mask is None else mask & distances
 
     def _embed(
         self, ids: Tensor, positions: Tensor, embedding: nn.Embedding, learned: LearnedPositions | None
@@ -201,5 +234,5 @@ class Transformer(Translator):
     def predict(self, rows: Tensor) -> Tensor:
         rows = rows if self.decoder_norm is None else self.decoder_norm(rows)
         table = self.target_embedding if self.output is None else self.output
-        logits = product(rows, table.weight)
+        logits = product(rows * self.output_scale if self.output_scale != 1 else rows, table.weight)
         return logits if self.output_bias is None else logits + self.output_bias

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.models.generation import GenerativeModel
-from regard.models.texts import encode
+from regard.models.texts import encode_with_warning
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -50,27 +50,30 @@ class Translator(GenerativeModel):
     def translate(self, text: str | Sequence[str], **options: Any) -> Any:
         """The translation of a text, or of each of several. Options are those of `generate`.
 
-        A text that is longer than the model's max_positions is cut.
+        A text that is longer than the model's max_positions is cut, with a CutWarning.
         """
         if not isinstance(text, Sequence):
             raise TypeError(f"text: expected a text or several, got {type(text).__name__}")
         return self.generate(text, **options)
 
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
-        return self.step(torch.full((len(ids), 1), self.config["bos"], device=ids.device), self.read(ids, lengths))
+        bos = self.config["bos"]
+        if bos is None:
+            raise ValueError(f"bos: this {type(self).__name__} has no token that begins a target: make it with bos=…")
+        return self.step(torch.full((len(ids), 1), bos, device=ids.device), self.read(ids, lengths))
 
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         rows, state = self.decode(ids, state)
         return self.predict(rows[:, -1]), state
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        return encode(self.need_tokenizer(), texts, self.config.get("max_positions"))
+        return encode_with_warning(self.need_tokenizer(), texts, self.config.get("max_positions"))
 
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
         text: str = self.need_target_tokenizer().decode(ids)
         return text
 
-    def token_limit(self, prompt_length: int, max_new_tokens: int) -> int:
+    def token_limit(self, max_new_tokens: int) -> int:
         return min(max_new_tokens, int(self.config.get("max_positions", max_new_tokens)))
 
     def need_target_tokenizer(self) -> Tokenizer:

@@ -37,9 +37,9 @@ class ViT(ImageClassifier):
     image_size: one number, or height and width · patch_size: edge of a patch · size: of the vectors · layers · heads ·
     classes · channels · ffn_size: of the feed-forward nets, 4 · size unless given · positions: learned, none or
     sinusoidal · pooling: class (a class token) or mean · score: dot, additive, bilinear, cosine or gaussian ·
-    activation: gelu, gelu_tanh, relu, silu, tanh or swiglu · epsilon: of the norms · query_bias: of the projections of
-    queries, keys and values · dropout · labels: names of the classes · mean, deviation: of the training images, one
-    number or one for each channel.
+    activation: gelu, gelu_tanh, relu, silu, tanh or, gated, swiglu, geglu, geglu_tanh · epsilon: of the norms ·
+    query_bias: of the projections of queries, keys and values · dropout · labels: names of the classes · mean,
+    deviation: of the training images, one number or one for each channel.
 
     >>> import regard, torch
     >>> model = regard.ViT(image_size=32, patch_size=8, size=16, layers=2, heads=4, classes=10)

@@ -192,7 +192,7 @@ def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Influence:
         vectors.append(output.detach().requires_grad_())
         return vectors[0]
 
-    handle = model.source_embedding.register_forward_hook(keep)
+    handle = model.get_submodule("source_embedding").register_forward_hook(keep)
     try:
         logits = model(source, given, lengths)
     finally:

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.images import read_images
-from regard.data.labelled import read_labelled
-from regard.data.pairs import read_pairs
-from regard.data.texts import read_documents
+from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
+from regard.data.images import find_images
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.folders import load
@@ -18,7 +16,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
 from regard.training.folder import has_run, read_options
-from regard.training.options import TranslateOptions
+from regard.training.options import LanguageOptions, TextOptions, TranslateOptions
 from regard.training.processes import World
 from regard.training.task import TaskError, Tokenizers
 
@@ -35,6 +33,7 @@ def evaluate(
     text: str | None = None,
     label: str | None = None,
     beam_size: int | None = None,
+    on_error: str | None = None,
 ) -> dict[str, Any]:
     """The metrics of the model in a folder.
 
@@ -42,30 +41,28 @@ def evaluate(
     target: the target's text file, if data is the source's (translators).
     text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
     beam_size: hypotheses of the beam search (translators); 5 unless given.
+    on_error: "stop" if bad rows of data are an error, as they are unless given, "skip" to leave them out (rows only).
     """
     folder = Path(folder)
     model: Any = load(folder)
-    given = {"target": target, "text": text, "label": label, "beam_size": beam_size}
+    given = {"target": target, "text": text, "label": label, "beam_size": beam_size, "on_error": on_error}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if data is None:
         _refuse_others(folder, data, options, ("beam_size",) if isinstance(model, Translator) else ())
         return _evaluate_test_part(folder, model, options)
     data = Path(data)
     if isinstance(model, Translator):
-        _refuse_others(folder, data, options, ("target", "beam_size"))
-        pairs = read_pairs(data, None if target is None else Path(target))
-        return tasks.translate.evaluate(model, pairs, beam_size=options.get("beam_size", BEAM_SIZE))
+        _refuse_others(folder, data, options, ("target", "beam_size", "on_error"))
+        other = None if target is None else Path(target)
+        return tasks.translate.evaluate_files(model, data, other, beam_size or BEAM_SIZE, on_error or "stop")
     if isinstance(model, TextClassifier) and model.config["classes"]:
-        _refuse_others(folder, data, options, ("text", "label"))
-        return tasks.text.evaluate(model, read_labelled(data, **options))
+        _refuse_others(folder, data, options, ("text", "label", "on_error"))
+        return tasks.text.evaluate_file(model, data, text or "text", label or "label", on_error or "stop")
     _refuse_others(folder, data, options, ())
     if isinstance(model, ImageClassifier):
-        size = model.config.get("image_size")  # one number, [height, width], or none; images are scaled to squares only
-        sides = set(size) if isinstance(size, list) else {size}
-        dataset = read_images(data, sides.pop() if len(sides) == 1 else None)
-        return tasks.images.evaluate(model, dataset.test or dataset.train)
+        return tasks.images.evaluate(model, _images(folder, model, data), World())
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
-        return tasks.language.evaluate(model, read_documents(data))
+        return tasks.language.evaluate(model, data)
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
 
 
@@ -73,12 +70,32 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     if not has_run(folder):
         raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
     name, trained_with = read_options(folder)
+    if isinstance(trained_with, LanguageOptions):
+        return tasks.language.evaluate_test_part(model, trained_with)
+    if isinstance(trained_with, TextOptions):
+        return tasks.text.evaluate_test_part(model, trained_with)
+    if isinstance(trained_with, TranslateOptions):
+        return tasks.translate.evaluate_test_part(model, trained_with, options.get("beam_size", BEAM_SIZE))
     tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
     task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
-    if isinstance(model, Translator):
-        return tasks.translate.evaluate(model, task.parts.test, beam_size=options.get("beam_size", BEAM_SIZE))
     metrics: dict[str, Any] = task.evaluate(model, "test", World())
     return metrics
+
+
+def _images(folder: Path, model: ImageClassifier, data: Path) -> StoredImages:
+    """The images of other data, for the test if files say which, in the size that the model reads or was trained on."""
+    images, size = find_images(data), model.config.get("image_size")
+    if size is None:  # a ResNet reads any size
+        trained_with: Any = read_options(folder)[1] if has_run(folder) else None
+        differ = images.train.shapes.other is not None
+        size = (trained_with and trained_with.image_size) or (images.train.shapes.edge if differ else None)
+        shape = images.shape(size)
+    else:
+        height, width = (size, size) if isinstance(size, int) else size
+        shape = (model.config["channels"], height, width)
+    store = store_images(images, shape)
+    skipped_images(store, "stop")
+    return stored_part(store, "train" if images.test is None else "test")
 
 
 def _refuse_others(folder: Path, data: Path | None, options: Mapping[str, Any], accepted: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ class WeightsAndBiases:
 
     def close(self) -> None:
         """See Logger."""
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 def open_loggers(options: Options, folder: Path, step: int) -> list[Logger]:

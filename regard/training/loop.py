@@ -234,7 +234,8 @@ class Run:
             if self.log is not None:
                 widths = {"widths": head_widths(task, model)} if self.options.widths else {}
                 records, seconds = [asdict(sample) for sample in samples], round(state.seconds, 3)
-                self.log.add(step=state.step, validation=metrics, samples=records, **widths, seconds=seconds)
+                numbers = {name: value for name, value in metrics.items() if name != "confusion"}
+                self.log.add(step=state.step, validation=numbers, samples=records, **widths, seconds=seconds)
                 self.log.flush()
             if self.report is not None:
                 self.report.evaluation(state.step, metrics, samples, is_best=is_best)

@@ -40,7 +40,7 @@ def option(
     """A dataclass field with what a flag needs, in `field.metadata`:
 
     default: None for what follows from the data (defaults.py): such an option has a type that None does not fit.
-    help: the text of --help, without the default.
+    help: the text of --help-all, without the default; --help shows what stands before its first semicolon.
     choices: the values that are accepted; empty for any value of the field's type (see `kind_of`).
     shape: whether it decides the model's shape; then it cannot be given together with init_from.
     mutable: whether it may change when a run is resumed.
@@ -72,7 +72,7 @@ class Options:
     weight_decay: float = option(0.01, "weight decay of matrices, per step and learning rate")
     clip: float = option(1.0, "maximum norm of the gradient; 0: no clipping")
     average: float = option(
-        0.0, "decay of a moving average of the weights, which is what is evaluated and saved; 0: none"
+        None, "decay of a moving average of the weights, which is what is evaluated and saved; 0: none"
     )
     label_smoothing: float = option(0.0, "share of each target that is spread over all classes")
     dropout: float = option(None, "probability of dropout")
@@ -80,7 +80,9 @@ class Options:
     save_every: int = option(None, "number of steps between checkpoints", mutable=True)
     patience: int = option(10, "stop after this many evaluations without a better one; 0: never", mutable=True)
     seed: int = option(0, "random seed", basic=True)
-    on_error: str = option("stop", "what to do about rows or images that cannot be read", ("stop", "skip"), basic=True)
+    on_error: str = option(
+        "stop", "rows or images that cannot be read; the run stops, or skips them", ("stop", "skip"), basic=True
+    )
     threads: int = option(0, "number of threads of this process; 0: PyTorch's choice", mutable=True)
     workers: int = option(0, "number of processes that prepare batches ahead", mutable=True)
     device: str = option("cpu", "device to compute on: cpu, cuda …", mutable=True)
@@ -91,7 +93,7 @@ class Options:
     )
     shard: bool = option(False, "split the model over the processes (FSDP2) instead of copying it (DDP)", mutable=True)
     init_from: str | None = option(
-        None, "model folder to start from, with its weights and tokenizer", mutable=True, basic=True
+        None, "model folder to start from; its weights and tokenizer are used", mutable=True, basic=True
     )
     lora: int = option(0, "rank of low-rank adapters (LoRA) that are trained instead of the weights; 0: none")
     freeze: str | None = option(None, "layers that are not trained: prefixes of their names, joined by commas")
@@ -108,18 +110,18 @@ class TranslateOptions(Options):
     data: str | None = option(
         None, "TSV file, or the source's text file; default: an embedded grammar", mutable=True, basic=True
     )
-    target: str | None = option(
-        None, "text file with the translation of each line of the source's file", mutable=True, basic=True
-    )
+    target: str | None = option(None, "text file with the translations of its lines", mutable=True, basic=True)
     language: str = option("fr", "target language of the embedded grammar", ("fr", "zh"), basic=True)
     model: str = option("rnn", "kind of model", ("rnn", "transformer"), shape=True, basic=True)
     attention: str | None = option(
         "additive", "score of the attention, or none", (*SCORES, "none"), shape=True, only="rnn", basic=True
     )
     cell: str = option("gru", "kind of recurrent cell", ("gru", "lstm"), shape=True, only="rnn")
-    size: int = option(None, "size of the word vectors, and of the Transformer's layers", shape=True, basic=True)
+    size: int = option(None, "size of the word vectors; and of the Transformer's layers", shape=True, basic=True)
     hidden_size: int = option(None, "size of the hidden states", shape=True, only="rnn")
-    layers: int = option(None, "number of layers of the encoder, and of the decoder", shape=True, basic=True)
+    layers: int = option(
+        None, "number of layers; the encoder and the decoder have so many each", shape=True, basic=True
+    )
     heads: int = option(None, "number of heads", shape=True, only="transformer")
     tokenizer: str = option("bpe", "kind of tokens", TOKENIZERS, shape=True)
     vocab_size: int = option(None, "maximum number of tokens", shape=True)
@@ -154,8 +156,8 @@ class TextOptions(Options):
     """`regard train text`: from texts with classes."""
 
     data: str | None = option(None, "CSV, TSV or JSONL file", mutable=True, basic=True)
-    text: str = option("text", "name of the column with the texts", basic=True)
-    label: str = option("label", "name of the column with the classes", basic=True)
+    text: str = option("text", "column of the texts", basic=True)
+    label: str = option("label", "column of the classes", basic=True)
     examples: int = option(0, "number of examples to train on; 0: all")
     size: int = option(None, "size of the layers", shape=True, basic=True)
     layers: int = option(None, "number of layers", shape=True, basic=True)
@@ -206,11 +208,13 @@ EMBEDDED: dict[str, dict[str, Any]] = {
         "learning_rate": 5e-3,
         "label_smoothing": 0.0,
         "dropout": 0.1,
+        "warmup": 100,
+        "evaluate_every": 250,
         "evaluate_pairs": 200,
     },
     "language": {"vocab_size": 2_048, "dropout": 0.1},
     "text": {},
-    "images": {"patch_size": 2, "size": 64, "layers": 4, "heads": 4, "steps": 600, "width": 8, "evaluate_every": 100},
+    "images": {"patch_size": 2, "batch": 128, "steps": 600, "width": 8, "evaluate_every": 100},
 }
 
 POSITIVE = ("steps", "batch", "accumulate", "learning_rate", "evaluate_every", "save_every", "layer_decay", "minutes")

@@ -24,7 +24,7 @@ from regard.training.options import OptionError
 if TYPE_CHECKING:
     from regard.training.task import LossModule
 
-__all__ = ["World", "join"]
+__all__ = ["World", "find_device", "join"]
 
 Item = TypeVar("Item")
 CPU = torch.device("cpu")
@@ -125,14 +125,11 @@ class World:
 @contextmanager
 def join(device: str, *, shard: bool) -> Iterator[World]:
     """Within this block the process belongs to the group that torchrun started, or is alone."""
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise OptionError(f"device: expected cpu or cuda, got {device!r}") from error
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if world_size == 1 and not shard:
-        yield World(device=torch.device(device))
+        yield World(device=find_device(device))
         return
+    local = find_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device)
     if "MASTER_ADDR" in os.environ:
         store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
         # torchrun keeps its store when it starts the processes again, with the addresses of those before them in it.
@@ -145,7 +142,6 @@ def join(device: str, *, shard: bool) -> Iterator[World]:
         }
     else:  # --shard without torchrun: a group of one process
         group = {"init_method": "tcp://127.0.0.1:0", "rank": 0, "world_size": 1}
-    local = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
     if device == "cuda":
         torch.cuda.set_device(local)
     distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=TIMEOUT, **group)
@@ -153,3 +149,14 @@ def join(device: str, *, shard: bool) -> Iterator[World]:
         yield World(distributed.get_rank(), distributed.get_world_size(), local)
     finally:
         distributed.destroy_process_group()
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name, if PyTorch can compute on it here."""
+    names = ["cpu"]
+    if torch.accelerator.is_available():
+        kind = str(torch.accelerator.current_accelerator())
+        names += [kind, *(f"{kind}:{index}" for index in range(torch.accelerator.device_count()))]
+    if name not in names:
+        raise OptionError(f"device: expected {', '.join(names)}, which PyTorch can use here, got {name!r}")
+    return torch.device(name)

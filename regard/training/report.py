@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from regard.data.progress import watched
 from regard.training.task import Sample
 
 if TYPE_CHECKING:
     from regard.progress import ProgressBar
 
-__all__ = ["Report", "format_metrics", "open_report"]
+__all__ = ["Report", "format_metrics", "open_report", "preparation_shown"]
 
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
@@ -63,18 +65,40 @@ def open_report(unit: str, *, quiet: bool) -> Iterator[Report | None]:
         yield Report(unit, bar)
 
 
+@contextmanager
+def preparation_shown(*, quiet: bool) -> Iterator[None]:
+    """Within this block it is shown how far the preparation of the data has come, unless it is to be quiet."""
+    if quiet:
+        yield
+        return
+    from regard.progress import ProgressBar
+
+    with ProgressBar() as bar:
+        last = time.monotonic()
+
+        def show(text: str, done: int, total: int) -> None:
+            nonlocal last
+            bar.update(done, total, text)
+            if not bar.is_terminal and time.monotonic() - last >= INTERVAL:
+                last = time.monotonic()
+                bar.note(f"{text}: {done / max(total, 1):.0%}")
+
+        with watched(show):
+            yield
+
+
 def format_metrics(metrics: Mapping[str, Any]) -> str:
-    """Metrics in a line."""
-    texts = [
-        f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in metrics.items() if name != "signature"
-    ]
-    return " · ".join(texts).replace("bleu", "BLEU")
+    """The metrics that are numbers, in a line."""
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    return " · ".join(
+        f"{NAMES.get(name, name.replace('_', ' '))} {_number(name, value)}" for name, value in numbers.items()
+    )
 
 
 def _number(name: str, value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.1f}" if name == "bleu" else f"{value:.1%}" if name == "accuracy" else f"{value:.3f}"
+    return f"{value:.1f}" if name in ("bleu", "chrf") else f"{value:.1%}" if name == "accuracy" else f"{value:.3f}"
 
 
 def _clock(seconds: float) -> str:

@@ -33,7 +33,8 @@ from regard.training.loggers import open_loggers
 from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
 from regard.training.processes import World, join
-from regard.training.report import open_report
+from regard.training.report import open_report, preparation_shown
+from regard.training.shapes import check_shapes
 from regard.training.signals import Signals
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import prepare
@@ -85,6 +86,7 @@ def train(
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and was_launched_by(folder, launch):
         resume = True  # torchrun starts the same command again when one of its processes has died
     chosen = _options(task, given, folder, resume=resume)
+    check_shapes(chosen)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     else:  # the number of threads changes the last bits of results, so a run keeps it
@@ -104,14 +106,14 @@ def _train(
         remove_remains(folder)
     checkpoint, tokenizers, damages = _resume(folder) if resume and world.is_first else (None, None, [])
     checkpoint, tokenizers = world.broadcast(checkpoint), world.broadcast(tokenizers)
-    task = prepare(name, options, tokenizers)
+    is_silent = quiet or not world.is_first
+    with signals.obeyed_at_once("stopped before the first step"), preparation_shown(quiet=is_silent):
+        task = prepare(name, options, tokenizers)
     options = task.options
-    signals.raise_if_caught("stopped before the first step")
-    state = _state(checkpoint, task, options, folder)
+    state = _state(checkpoint, task, name, folder)
     if world.broadcast(task.fingerprint) != task.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
-        is_silent = quiet or not world.is_first
         report = stack.enter_context(open_report(task.unit, quiet=is_silent))
         if report is not None:
             for line in (*damages, *task.notes, *_description(task, options, state)):
@@ -120,10 +122,11 @@ def _train(
         if world.is_first:
             if checkpoint is not None:
                 checkpoints.remove_after(folder / CHECKPOINTS, checkpoint.step)
+            loggers = open_loggers(options, folder, state.step)
             if not has_run(folder):
                 save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
             write_options(folder, name, options)
-            log = stack.enter_context(Log(folder, state.step, open_loggers(options, folder, state.step)))
+            log = stack.enter_context(Log(folder, state.step, loggers))
             if log.missing and report is not None:
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
         run = Run(task, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)
@@ -179,12 +182,16 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     return new
 
 
-def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, options: Options, folder: Path) -> State:
+def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, folder: Path) -> State:
     """The state of a checkpoint, if it is of these data."""
     if checkpoint is None:
         return State()
+    options: Any = task.options
     if checkpoint.state.get("fingerprint") != task.fingerprint:
-        raise RunError(f"{folder}: the data are not those that this run started with")
+        raise RunError(
+            f"{folder}: the data are not those that this run started with; to go on with new data: "
+            f"regard train {name} {options.data or ''} --init-from {folder} --out NEW"
+        )
     missing = [field.name for field in dataclasses.fields(State) if field.name not in checkpoint.state]
     if missing:
         raise RunError(f"{folder}: its checkpoints are of another version of regard ({missing[0]!r} is missing there)")

@@ -1,8 +1,10 @@
-"""SIGINT and SIGTERM: noted when they come, obeyed between two steps."""
+"""SIGINT and SIGTERM: noted when they come, obeyed between two steps; at once while there is nothing to save."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from regard.errors import RegardError
@@ -28,6 +30,7 @@ class Signals:
     def __init__(self) -> None:
         self.caught = 0
         self.handlers: dict[int, Any] = {}  # those before this block
+        self.nothing_to_save = ""
 
     def __enter__(self) -> Signals:
         try:
@@ -41,7 +44,19 @@ class Signals:
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def obeyed_at_once(self, text: str) -> Iterator[None]:
+        """Within this block there is nothing to save: the first signal raises Stopped with this text."""
+        self.raise_if_caught(text)
+        self.nothing_to_save = text
+        try:
+            yield
+        finally:
+            self.nothing_to_save = ""
+
     def _note(self, number: int, frame: Any) -> None:
+        if self.nothing_to_save:
+            raise Stopped(number, self.nothing_to_save)
         if self.caught:
             raise Stopped(number, "stopped at once; what was saved before is complete: go on with --resume")
         self.caught = number

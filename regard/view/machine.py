@@ -11,6 +11,7 @@ import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
@@ -31,7 +32,7 @@ import json, torch
 print(json.dumps({"torch_threads": torch.get_num_threads(), "vectors": torch.backends.cpu.get_cpu_capability()}))
 """
 ATTENTION = """
-import torch, regard
+import regard
 output = regard.attend(torch.ones(3, 5), torch.ones(7, 5), torch.ones(7, 2))
 torch.testing.assert_close(output, torch.ones(3, 2))
 """
@@ -45,10 +46,20 @@ assert load_kernels("additive") is not None, "the compiled loops are missing"
 print("in PyTorch's threads" if shares_openmp() else "in its own threads")
 """
 BFLOAT16 = """
-import torch
+import time, torch
 a = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)
 assert (a @ a == 64).all(), "a bfloat16 matmul is wrong"
 assert (torch.nn.functional.scaled_dot_product_attention(a, a, a) == 1).all(), "bfloat16 attention is wrong"
+matrices = {dtype: torch.ones(768, 768, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+seconds = {dtype: [] for dtype in matrices}
+for _ in range(9):  # in turns, because the machine may be busy with something else for a while
+    for dtype, matrix in matrices.items():
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds[dtype].append(time.perf_counter() - start)
+ratio = min(seconds[torch.float32]) / min(seconds[torch.bfloat16])
+verdict = "it pays" if ratio > 1.2 else "float32 is no slower" if ratio > 0.8 else "stay with float32"
+print(f"{ratio:.1f} times as fast as float32: {verdict}")
 """
 FONTS = """
 import warnings
@@ -59,6 +70,13 @@ with warnings.catch_warnings(record=True) as caught:
 assert not caught, "no font of this system has Chinese letters, so pictures have boxes instead of them"
 print(names[-1])
 """
+PROGRAMS = [
+    ("attention", TORCH + ATTENTION, "install regard again, in a fresh virtual environment"),
+    ("numba compiles", NUMBA, "additive attention works without numba, but slowly; install numba again"),
+    ("fused additive attention", FUSED, "install numba again: without it, additive attention is slower"),
+    ("a font for Chinese", FONTS, "install one, such as Noto Sans CJK"),
+]
+DIED = "died with"
 
 
 @dataclass(frozen=True)
@@ -90,21 +108,15 @@ class Machine:
 
 
 def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
-    """Run all checks. progress: is called with the name of each before it runs."""
-
-    def run(name: str, program: str, remedy: str) -> Check:
-        progress(name)
-        return _run(name, program, remedy)
-
-    torch = run("torch", TORCH, "")
-    checks = [
-        run("attention", ATTENTION, "install regard again, in a fresh virtual environment"),
-        run("numba compiles", NUMBA, "additive attention works without numba, but slowly; install numba again"),
-        run("fused additive attention", FUSED, "install numba again: without it, additive attention is slower"),
-    ]
-    progress("bfloat16 matmul")
+    """Run all checks. progress: is called with what is checked next."""
+    progress("attention, numba, fonts")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with ThreadPoolExecutor(cores) as pool:  # most of each is the import of torch
+        attention, *checks, fonts = pool.map(lambda row: _run(*row), PROGRAMS)
+    torch = attention if attention.passed else _run("torch", TORCH)
+    checks.insert(0, replace(attention, detail="") if attention.passed else attention)
+    progress("bfloat16 matmul")  # alone, because it is timed
     checks.append(check_bfloat16())
-    fonts = run("a font for Chinese", FONTS, "install one, such as Noto Sans CJK")
     checks += [replace(check, required=False) for check in (fonts, _check_browser(), _check_disk())]
     return Machine(
         versions={
@@ -113,7 +125,7 @@ def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
             **{name: _version(name) for name in ("torch", "numba", "numpy")},
         },
         system=f"{platform.system()} {platform.machine()}",
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        cores=cores,
         **(json.loads(torch.detail) if torch.passed else {"torch_threads": None, "vectors": None}),
         checks=checks,
     )
@@ -122,6 +134,8 @@ def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
 def check_bfloat16(program: str = BFLOAT16) -> Check:
     """Try bfloat16, and where it fails, also the one remedy that is known."""
     check = _run("bfloat16 matmul", program, "no remedy is known here: stay with float32")
+    if check.detail.startswith(DIED):
+        check = replace(check, detail=f"bfloat16 crashes here: {check.detail}")
     if check.passed or not _run(check.name, program, **OLDER_INSTRUCTIONS).passed:
         return check
     setting = " ".join(f"{name}={value}" for name, value in OLDER_INSTRUCTIONS.items())
@@ -139,7 +153,7 @@ def _run(name: str, program: str, remedy: str = "", **environment: str) -> Check
     if child.returncode == 0:
         return Check(name, True, child.stdout.strip())
     if child.returncode < 0:
-        return Check(name, False, f"died with {signal.Signals(-child.returncode).name}", remedy)
+        return Check(name, False, f"{DIED} {signal.Signals(-child.returncode).name}", remedy)
     last_line = child.stderr.strip().rpartition("\n")[2]
     return Check(name, False, last_line.removeprefix("AssertionError: ") or f"exit code {child.returncode}", remedy)
 

@@ -1,5 +1,6 @@
 """The command line as a whole: its commands and options, its help, its errors and exit codes."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 import regard
 from regard.cli import COMMANDS, main
 from regard.errors import RegardError
+from regard.training import options
 from regard.view import machine
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
@@ -30,12 +32,13 @@ OPTIONS = {
     "doctor": "--json",
 }
 # Of every task of `regard train`, and those that only one has.
-TRAINING = """--accumulate --batch --clip --config --device --dropout --evaluate-every --freeze --init-from --json
-    --layer-decay --learning-rate --minutes --out --patience --resume --save-every --schedule --seed --shard
-    --label-smoothing --steps --tensorboard --threads --warmup --weight-decay --widths"""
+TRAINING = """--accumulate --average --batch --checkpoint-activations --clip --compile --config --device --dropout
+    --evaluate-every --freeze --help-all --init-from --json --layer-decay --learning-rate --lora --minutes --on-error
+    --out --patience --precision --resume --save-every --schedule --seed --shard --label-smoothing --steps --tensorboard
+    --threads --wandb --warmup --weight-decay --widths --workers"""
 TASKS = {
-    "translate": """--attention --cell --evaluate-pairs --heads --hidden-size --language --layers --lowercase
-    --max-length --model --size --tokenizer --vocab-size""",
+    "translate": """--attention --beam-size --cell --evaluate-pairs --heads --hidden-size --language --layers
+    --lowercase --max-length --model --size --tokenizer --vocab-size""",
     "language": "--context --heads --layers --model --positions --size --tokenizer --vocab-size",
     "text": "--examples --heads --label --layers --max-length --size --text --tokenizer --vocab-size",
     "images": "--augment --depths --examples --flip --heads --image-size --layers --model --patch-size --size --width",
@@ -45,11 +48,11 @@ OPTIONS |= {f"train {task}": f"{TRAINING} {options}" for task, options in TASKS.
 
 @pytest.fixture
 def help_of(capsys, monkeypatch):
-    """The help of a command, in 80 columns."""
+    """The help of a command, in 80 columns; of a task of `regard train` all of it."""
     monkeypatch.setenv("COLUMNS", "80")
 
-    def call(command):
-        assert main([*command.split(), "--help"]) == 0
+    def call(command, flag=None):
+        assert main([*command.split(), flag or ("--help-all" if command.startswith("train ") else "--help")]) == 0
         return capsys.readouterr().out
 
     return call
@@ -71,7 +74,25 @@ def test_help_names_the_options_within_80_columns(help_of, command):
         assert " ".join(text.split()).partition(COMMANDS[command])[1], "it says something else than `regard --help`"
 
 
-@pytest.mark.parametrize("command", ["", "curve", "train translate", "data fetch"])
+@pytest.mark.parametrize("task", TASKS)
+def test_the_help_of_a_task_fits_a_screen(help_of, task):
+    """Of 24 lines and 80 columns, with what is basic; it says where the rest is."""
+    text, everything = help_of(f"train {task}", "--help"), help_of(f"train {task}")
+    lines = text.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].endswith(f"regard train {task} --help-all")
+    fields = {field.name: field.metadata["basic"] for field in dataclasses.fields(options.TASKS[task])}
+    for name, basic in {**fields, "out": True, "resume": True, "config": False}.items():
+        flag = f"[{name.upper()}]" if f"[{name.upper()}]" in lines[0] else f"--{name.replace('_', '-')}"
+        flag = name.upper() if lines[0].endswith(f" {name.upper()}") else flag
+        pattern = rf"^  {re.escape(flag)}( |$)"
+        assert bool(re.search(pattern, text, re.MULTILINE)) == basic, name
+        assert re.search(pattern, everything, re.MULTILINE), name
+    assert len(everything.splitlines()) > 2 * len(lines)
+
+
+@pytest.mark.parametrize("command", ["", "curve", "train translate", "train images", "data fetch"])
 def test_help_imports_nothing_heavy(command):
     """That is why it takes 0.1 s (benchmarks/start.py measures it) and not 2, as with torch."""
     heavy = "{'torch', 'numpy', 'matplotlib', 'rich', 'sklearn', 'starlette'}"
@@ -107,9 +128,14 @@ def test_the_version(capsys):
         ("tour --only 3,x", "expected numbers joined by commas, got '3,x'"),
         ("train", "Missing command"),
         ("train txt", "Did you mean 'text'?"),
+        ("train images --modle resnet", "'--model'"),
+        ("train translate --text words", "No such option '--text'"),
+        ("train text a.csv --patch-size 3", "No such option '--patch-size'"),
         ("train text --steps many", "'many' is not a valid integer"),
         ("train text a.csv --steps 3 third", "unexpected extra argument (third)"),
         ("data lst", "Did you mean 'list'?"),
+        ("tour --code x --full", "--full: means nothing beside --code"),
+        ("tour --json --only 3 --code x", "--json: means nothing beside --code"),
         ("search notes.txt", "Missing argument 'QUESTION'"),
     ],
 )

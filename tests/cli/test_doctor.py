@@ -1,6 +1,7 @@
 """`regard doctor`: what it checks, that it survives what it finds, and that it runs nobody else's code."""
 
 import json
+import re
 
 import pytest
 
@@ -29,13 +30,17 @@ def test_it_checks_this_machine_and_imports_nothing_from_the_working_folder(tmp_
     ]
     assert all(check["passed"] or check["remedy"] for check in checks.values())
     assert checks["attention"]["passed"], checks["attention"]["detail"]
+    bfloat16 = checks["bfloat16 matmul"]
+    said = re.fullmatch(r"(\d+\.\d) times as fast as float32: .+", bfloat16["detail"])
+    assert bool(said) == bfloat16["passed"], bfloat16["detail"]
+    assert said is None or float(said[1]) > 0
 
 
 @pytest.mark.parametrize(
     ("program", "passed", "detail", "remedy"),
     [
         ("print('well')", True, "well", ""),
-        (DIE, False, "died with SIGILL", "float32"),
+        (DIE, False, "bfloat16 crashes here: died with SIGILL", "float32"),
         (f"import os\nif os.environ['ONEDNN_MAX_CPU_ISA'] != 'AVX512_CORE_BF16': {DIE}", False, "SIGILL", "it helps"),
         ("raise ValueError('no such instruction')", False, "ValueError: no such instruction", "float32"),
     ],

@@ -41,13 +41,8 @@ def test_translate_is_the_models_translation(home, run):
     code, out, _ = run("translate", home / "translate", "ant bee", "cat")
     assert (code, out.splitlines()) == (0, model.translate(["ant bee", "cat"]))
     code, out, _ = run("translate", home / "translate", "--beam-size", "3", "--json", "ant bee")
-    assert json.loads(out) == {"source": "ant bee", "translation": model.translate("ant bee", beam_size=3)}
-
-
-def test_translate_reads_lines_and_keeps_blank_ones(home, run):
-    code, out, _ = run("translate", home / "translate", stdin=b"ant bee\n\ncat\n")
-    model = regard.load(home / "translate")
-    assert (code, out.split("\n")) == (0, [model.translate("ant bee"), "", model.translate("cat"), ""])
+    translation = model.translate("ant bee", beam_size=3)
+    assert json.loads(out) == {"line": 1, "source": "ant bee", "translation": translation}
 
 
 def test_translate_shows_who_looks_where(home, run):
@@ -124,6 +119,8 @@ WRONG = {
     "no picture": (["classify", "{home}/images", "{home}/pairs.tsv"], "no picture"),
     "a picture that is not there": (["classify", "{home}/images", "{home}/gone.png"], "gone.png"),
     "hot": (["generate", "{home}/language", "x", "--temperature", "-1"], "temperature"),
+    "some of one": (["generate", "{home}/language", "x", "--top-k", "3"], "--top-k: means nothing at temperature 0"),
+    "a seed of nothing": (["generate", "{home}/language", "x", "--seed", "0"], "--seed: means nothing"),
     "no beam": (["translate", "{home}/translate", "ant", "--beam-size", "0"], "beam_size"),
     "other data": (["evaluate", "{home}/translate", "{home}/texts.csv"], "texts.csv"),
     "a folder as data": (["evaluate", "{home}/translate", "{home}"], "folder"),
@@ -141,12 +138,6 @@ def test_what_does_not_fit_is_one_line_and_exit_2(home, run, name):
     code, _, err = run(*(argument.replace("{home}", str(home)) for argument in arguments))
     assert (code, err.count("\n")) == (2, 1), err
     assert message in err
-
-
-def test_stdin_that_is_no_text_is_one_line(home, run):
-    code, _, err = run("translate", home / "translate", stdin=b"ant\n\xff\xfe\n")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "UTF-8" in err
 
 
 def test_a_model_without_attention_has_none_to_show(tmp_path, home, run):

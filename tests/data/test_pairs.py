@@ -2,7 +2,8 @@
 
 import pytest
 
-from regard.data.pairs import Pair, read_pairs
+from regard.data.pairs import Pair, pair_rows, read_pairs
+from regard.data.skipped import RowsError, Skipped
 from regard.data.texts import TextError
 
 ENGLISH = ["Go.", "", "I am here.", 'He said "no".', " \t", "Bye"]
@@ -21,22 +22,48 @@ def test_one_file_and_two_files_give_the_same_pairs(write, end, mark):
     assert files[1] == Pair("I am here.", "Je suis là.", None)
 
 
-BAD_TABLES = {
+BAD_ROWS = {
     "one column": ("Go.\tVa !\nBye\n", r"line 2: expected two columns.* got 1; or give the translations as a second"),
-    "three columns": ("Go.\tVa !\n\nGo.\tVa !\tCC-BY\n", r"line 3: expected two columns.* got 3$"),
+    "three columns": ("Go.\tVa !\n\nGo.\tVa !\tCC-BY\n", r"line 3: expected two columns.* got 3;"),
     "no translation": ("Go.\tVa !\nBye\t \n", r"line 2: its translation is blank"),
     "no sentence": ("Go.\tVa !\n\tSalut\n", r"line 2: its sentence is blank"),
-    "nothing": ("\n \n\t\n", r"pairs.tsv: no line in it that is not blank"),
-    "empty": ("", r"pairs.tsv: no line in it that is not blank"),
     "Latin-1": ("Go.\tVa !\nHere\tL\u00e0\n".encode("latin-1"), r"pairs.tsv: line 2: not UTF-8 \(byte 6"),
     "NUL": ("Go.\tVa\0!\n", r"pairs.tsv: line 1: holds a NUL character"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_TABLES)
+@pytest.mark.parametrize("name", BAD_ROWS)
 def test_errors_name_the_line(write, name):
-    content, message = BAD_TABLES[name]
-    with pytest.raises(TextError, match=message):
+    content, message = BAD_ROWS[name]
+    with pytest.raises(RowsError, match=message) as caught:
+        read_pairs(write("pairs.tsv", content))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_all_bad_lines_are_counted_and_the_good_ones_kept(write):
+    good = [f"sentence {number}\tphrase {number}\n".encode() for number in range(7)]
+    bad = [content.encode() if isinstance(content, str) else content for content, _ in BAD_ROWS.values()]
+    bad = [b"".join(line for line in content.splitlines(keepends=True)[-1:]) for content in bad]
+    path = write("pairs.tsv", b"".join(line for rows in zip(good, [*bad, b"\n"], strict=True) for line in rows))
+    skipped = Skipped("skip", "pair")
+    pairs = list(pair_rows(path, None, skipped))
+    assert [pair.source for pair in pairs] == [f"sentence {number}" for number in range(7)]
+    assert skipped.count == len(bad) == 6
+    with pytest.raises(RowsError, match="6 of 13 pairs cannot be used"):
+        read_pairs(path)
+
+
+def test_a_bad_line_of_one_of_two_files_leaves_out_the_pair(write):
+    sources, targets = write("en", b"a\n\xff\nc\nd\0\ne\n"), write("fr", b"A\nB\n\xff\nD\xff\nE\n")
+    skipped = Skipped("skip", "pair")
+    assert [pair.target for pair in pair_rows(sources, targets, skipped)] == ["A", "E"]
+    assert [line.split(": ")[1] for line in skipped.named] == ["line 2", "line 3", "line 4"]
+    assert [line.startswith(str(sources)) for line in skipped.named] == [True, False, True]
+
+
+@pytest.mark.parametrize("content", ["\n \n\t\n", ""])
+def test_blank_files(write, content):
+    with pytest.raises(TextError, match=r"pairs.tsv: no line in it that is not blank"):
         read_pairs(write("pairs.tsv", content))
 
 
@@ -46,7 +73,7 @@ def test_files_that_do_not_fit_together(write):
         read_pairs(long, short)
     with pytest.raises(TextError, match=r"short has 3 lines and .*long has 5: expected"):
         read_pairs(short, long)
-    with pytest.raises(TextError, match="en: line 2: its translation is blank"):
+    with pytest.raises(RowsError, match="en: line 2: its translation is blank"):
         read_pairs(write("en", "a\nb\nc\n"), write("fr", "a\n\nc\n"))
 
 

@@ -3,11 +3,13 @@
 import hashlib
 import random
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.split import Parts, SplitError, part, split
+from regard.data.split import PARTS, Parts, SplitError, Splitter, content_hash, divide, part, split, split_hashes
+from regard.data.store import Column
 
 CONTENTS = st.lists(st.integers(0, 40).map(str), max_size=60)
 SHARES = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.49])
@@ -18,6 +20,20 @@ def part_of(parts: Parts) -> dict[str, str]:
     pairs = {(item, name) for name in ("train", "validation", "test") for item in getattr(parts, name)}
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)
+
+
+@given(CONTENTS, SHARES, SHARES)
+def test_hashes_are_enough(items, validation, test):
+    digests = [hashlib.sha256(item.encode()).digest() for item in items]
+    hashes = numpy.array([int.from_bytes(digest[:8], "big") for digest in digests], dtype=numpy.uint64)
+    try:
+        expected = split(range(len(items)), items.__getitem__, validation, test)
+    except SplitError:
+        with pytest.raises(SplitError, match="different contents at least"):
+            split_hashes(hashes, validation, test)
+        return
+    rows = split_hashes(hashes, validation, test)
+    assert {name: rows[name].tolist() for name in rows} == vars(expected)
 
 
 @given(CONTENTS, SHARES, SHARES, st.randoms())
@@ -86,3 +102,63 @@ def test_invalid_shares(shares):
     for call in (lambda: part("x", *shares), lambda: split("xyz", str, *shares)):
         with pytest.raises(SplitError, match="expected shares of 0 or more"):
             call()
+
+
+def column_of(contents, folder):
+    """The hashes of contents as a column of a store."""
+    hashes = numpy.array([content_hash(content) for content in contents], numpy.uint64)
+    hashes.tofile(folder / "hashes")
+    return Column(folder / "hashes", numpy.uint64, len(hashes)), hashes
+
+
+@given(CONTENTS)
+def test_a_division_of_hashes_is_the_split_of_the_contents(tmp_path_factory, items):
+    column, hashes = column_of(items, tmp_path_factory.mktemp("column"))
+    if len(set(items)) < 3:
+        with pytest.raises(SplitError, match="different contents at least"):
+            divide(column, 1_000)
+        return
+    names = part_of(split(items, str))
+    assert [PARTS[index] for index in divide(column, 1_000).parts(hashes)] == [names[item] for item in items]
+
+
+@pytest.mark.parametrize("count", [5_003, 60_013])
+def test_a_division_of_many_contents_is_that_of_each_by_itself_and_capped(tmp_path, count):
+    items = [f"text {number}" for number in range(count)]
+    column, hashes = column_of(items, tmp_path)
+    indices = divide(column, 1_009).parts(hashes)
+    share = min(0.05, 1_009 / count)
+    assert [PARTS[index] for index in indices] == [part(item, share, share) for item in items]
+    assert abs((indices == 2).sum() - share * count) < 100
+
+
+def test_many_copies_of_few_contents_leave_no_part_empty(tmp_path):
+    """6,007 contents in two million rows, of which validation and test should have about a hundred."""
+    _, contents = column_of([f"text {number}" for number in range(6_007)], tmp_path)
+    hashes = numpy.repeat(contents, 333)
+    hashes.tofile(tmp_path / "hashes")
+    indices = divide(Column(tmp_path / "hashes", numpy.uint64, len(hashes)), 101).parts(contents)
+    assert [int((indices == number).sum()) for number in (1, 2)] == [64, 64]
+
+
+@given(CONTENTS, SHARES, SHARES)
+def test_a_splitter_splits_as_split_does(items, validation, test):
+    splitter = Splitter(validation, test)
+    for item in items:
+        assert splitter.add(item) == part(item, validation, test)
+    try:
+        names = part_of(split(items, str, validation, test))
+    except SplitError as error:
+        with pytest.raises(SplitError, match=str(error)):
+            splitter.part("5")
+        return
+    assert {item: splitter.part(item) for item in items} == names
+
+
+def test_a_splitter_holds_few_contents_and_moves_the_same():
+    items = [str(number) for number in range(3_001)]
+    for share in (0.0001, 0.002, 0.05):
+        splitter = Splitter(share, share)
+        for item in items:
+            splitter.add(item)
+        assert {item: splitter.part(item) for item in items} == part_of(split(items, str, share, share))

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
@@ -41,3 +42,10 @@ def edit(path, **changes):
     """Change entries of a JSON file; ... removes one."""
     config = json.loads(path.read_text())
     path.write_text(json.dumps({name: value for name, value in (config | changes).items() if value is not ...}))
+
+
+def rewrite(folder, change):
+    """Change the tensors of a folder."""
+    state = load_file(folder / "model.safetensors")
+    change(state)
+    save_file(state, folder / "model.safetensors", {"format": "pt"})

@@ -1,5 +1,6 @@
 """Small random models of `transformers`, in odd sizes, and their twins read from the folders that they write."""
 
+import torch
 import transformers
 
 from regard.models import load
@@ -27,6 +28,46 @@ LLAMAS = {
     "head-size": {"head_dim": 10, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
     "biases": {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-3},
 }
+MISTRALS = {"window": {"sliding_window": 4}, "no-window": {"sliding_window": None, "head_dim": 10}}
+QWEN2S = {
+    "no-window": {"num_key_value_heads": 2},
+    "last-windows": {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+}
+QWEN3S = {
+    "norms": {"head_dim": 10, "num_key_value_heads": 3},
+    "windows-biases": {
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "max_window_layers": 1,
+        "head_dim": 4,
+        "attention_bias": True,
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-3,
+    },
+}
+GEMMA2S = {
+    "caps": {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "sliding_window": 4},
+    "no-caps": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 7},
+}
+GEMMA3S = {
+    "pattern": {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    "untied": {
+        "tie_word_embeddings": False,
+        "final_logit_softcapping": 3.0,
+        "query_pre_attn_scalar": 7,
+        "attention_bias": True,
+    },
+}
+ROBERTAS = {
+    "words": ("RobertaForMaskedLM", {}),
+    "classes": ("RobertaForSequenceClassification", {"num_labels": 7, "type_vocab_size": 1}),
+    "bare": ("RobertaModel", {"hidden_act": "relu", "layer_norm_eps": 1e-3}),
+}
+DISTILBERTS = {
+    "words": ("DistilBertForMaskedLM", {"activation": "relu"}),
+    "classes": ("DistilBertForSequenceClassification", {"num_labels": 7}),
+    "bare": ("DistilBertModel", {"n_layers": 1}),
+}
 VITS = {
     "class": {},
     "no-query-bias": {"qkv_bias": False, "num_channels": 1, "hidden_act": "relu"},
@@ -44,11 +85,30 @@ MARIANS = {
 }
 
 
+BERT_SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 19,
+    "max_position_embeddings": 17,
+}
+
+
 def bert(name):
     kind, options = BERTS[name]
-    sizes = {"vocab_size": 31, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
-    rest = {"intermediate_size": 19, "max_position_embeddings": 17}
-    return getattr(transformers, kind)(transformers.BertConfig(**sizes | rest | WIDE | options))
+    return getattr(transformers, kind)(transformers.BertConfig(**BERT_SIZES | WIDE | options))
+
+
+def roberta(name):
+    kind, options = ROBERTAS[name]
+    return getattr(transformers, kind)(transformers.RobertaConfig(**BERT_SIZES | WIDE | options))
+
+
+def distilbert(name):
+    kind, options = DISTILBERTS[name]
+    sizes = {"vocab_size": 31, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 19, "max_position_embeddings": 17}
+    return getattr(transformers, kind)(transformers.DistilBertConfig(**sizes | WIDE | options))
 
 
 def gpt2(name):
@@ -57,10 +117,53 @@ def gpt2(name):
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes | marks | WIDE | GPT2S[name]))
 
 
+LLAMA_SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "intermediate_size": 19,
+    "max_position_embeddings": 41,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GEMMA_SIZES = LLAMA_SIZES | {"num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 10, "pad_token_id": 0}
+
+
 def llama(name):
-    sizes = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6}
-    rest = {"intermediate_size": 19, "max_position_embeddings": 41, "bos_token_id": 1, "eos_token_id": 2}
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes | rest | WIDE | LLAMAS[name]))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA_SIZES | WIDE | LLAMAS[name]))
+
+
+def mistral(name):
+    sizes = LLAMA_SIZES | {"num_key_value_heads": 3}
+    return transformers.MistralForCausalLM(transformers.MistralConfig(**sizes | WIDE | MISTRALS[name]))
+
+
+def qwen2(name):
+    sizes = LLAMA_SIZES | {"num_key_value_heads": 6}
+    return shake(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes | WIDE | QWEN2S[name])))
+
+
+def qwen3(name):
+    sizes = LLAMA_SIZES | {"num_key_value_heads": 6}
+    return shake(transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes | WIDE | QWEN3S[name])))
+
+
+def gemma2(name):
+    return shake(transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GEMMA_SIZES | WIDE | GEMMA2S[name])))
+
+
+def gemma3(name):
+    return shake(transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**GEMMA_SIZES | WIDE | GEMMA3S[name])))
+
+
+def shake(model):
+    """With norms and biases that are not those of a new model."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
 
 
 def vit(name):
@@ -86,13 +189,27 @@ def marian(name):
     return transformers.MarianMTModel(transformers.MarianConfig(**sizes | heads | marks | rest | MARIANS[name]))
 
 
+T5S = {
+    "first": {},
+    "gated": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1},
+    "silu": {"feed_forward_proj": "gated-silu", "layer_norm_epsilon": 1e-3},
+}
+
+
+def t5(name):
+    sizes = {"vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 19, "num_layers": 2, "num_heads": 3}
+    rest = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 11}
+    marks = {"pad_token_id": 30, "eos_token_id": 0, "decoder_start_token_id": 30}
+    return shake(transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes | rest | marks | T5S[name])))
+
+
 def twin(theirs, folder):
     """The same model, read from the folder that `transformers` writes."""
     theirs.eval().save_pretrained(folder)
     return load(folder)
 
 
-def back(ours, theirs, folder):
+def back(ours, kind, folder):
     """The same model once more, read by `transformers` from the folder that we write."""
     ours.export(folder)
-    return type(theirs).from_pretrained(folder).eval()
+    return kind.from_pretrained(folder).eval()

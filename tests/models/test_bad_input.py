@@ -17,6 +17,7 @@ from regard.models import (
     Transformer,
     ViT,
 )
+from regard.models.texts import CutWarning
 from tests.models.cases import check_message, word_tokenizer
 
 IDS = torch.randint(31, (3, 13))
@@ -97,6 +98,18 @@ CALLS = [
     (lambda: language(eos=31), ValueError, "eos … 0 to 30 … 31"),
     (lambda: Seq2Seq(31, 29, forbidden=[29]), ValueError, "forbidden … 0 to 28 … 29"),
     (lambda: language(rotary_base=-3), ValueError, "rotary_base … -3"),
+    (lambda: language(rotary_base=[1e4, 1e6]), ValueError, "rotary_base … 1 layers … 2"),
+    (lambda: language(window=0), ValueError, "window … 0"),
+    (lambda: language(window="3"), TypeError, "window … str"),
+    (lambda: language(window=[3, None]), ValueError, "window … 1 layers … 2"),
+    (lambda: language(window=3, mixer="convolution"), ValueError, "window … convolution … 3"),
+    (lambda: language(logit_softcap=0), ValueError, "logit_softcap … 0"),
+    (lambda: language(score_softcap=-1.0), ValueError, "softcap … -1"),
+    (lambda: language(score_scale=0.5, score="cosine"), ValueError, "score … score_scale … dot … cosine"),
+    (lambda: language(qk_norm=True, mixer="recurrent"), ValueError, "mixer … qk_norm … recurrent"),
+    (lambda: MultiHead(24, 6, qk_norm_epsilon=0), ValueError, "qk_norm_epsilon … 0"),
+    (lambda: encoder(pooler_activation="swiglu"), ValueError, "pooler_activation … gelu … swiglu"),
+    (lambda: transformer(bos=None).generate(IDS), ValueError, "bos … Transformer"),
     (lambda: language(mixer="recurrent", score="dot"), ValueError, "mixer … score"),
     (lambda: language(score=Dot()), ValueError, "score … additive … Dot"),
     (
@@ -120,6 +133,7 @@ CALLS = [
     (lambda: LanguageModel(31, 24, 1, 8, positions="rotary"), ValueError, "head_size … even … 3"),
     (lambda: Transformer(31, 29, share_embeddings=True), ValueError, "share_embeddings … 31 … 29"),
     (lambda: Seq2Seq(31, 29, 10, 15), ValueError, "hidden_size … even … 15"),
+    (lambda: Seq2Seq(31, 29, share_embeddings=True), ValueError, "share_embeddings … one size … 31 and 29"),
     (lambda: Seq2Seq(31, 29, cell="rnn"), ValueError, "cell … gru, lstm … rnn"),
     (lambda: Seq2Seq(31, 29, attention="aditive"), ValueError, "attention … additive … aditive"),
     (
@@ -172,8 +186,16 @@ def test_pooling_is_over_the_words_of_each_text_alone(pooling):
 
 def test_texts_longer_than_the_model_are_cut():
     model = with_tokenizer(encoder()).eval()
-    long = " ".join(["cat"] * 40)
-    assert torch.equal(model.embed(long), model.embed(" ".join(["cat"] * 17)))
+    long, short = " ".join(["cat"] * 40), " ".join(["cat"] * 17)
+    expected = model.embed(short)
+    for texts, message in {
+        (long,): "cut from 40 to 17",
+        (short, long, short): "1 of 3 cut from up to 40 to 17",
+    }.items():
+        with pytest.warns(CutWarning, match=f"texts: {message} tokens") as caught:
+            vectors = model.embed(texts)
+        assert len(caught) == 1
+        torch.testing.assert_close(vectors, expected.expand_as(vectors))
 
 
 def test_an_empty_text_has_no_vector_where_nothing_marks_its_ends():

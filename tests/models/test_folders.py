@@ -11,6 +11,7 @@ import torch
 import regard
 from regard.files import digest
 from regard.models import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, Transformer, ViT, load
+from regard.models.texts import CutWarning
 from tests.models.cases import edit, refused, shaken, word_tokenizer
 
 MODELS = {
@@ -77,7 +78,7 @@ def test_a_tokenizer_stays_as_it_was():
     model = Encoder(31, 24, 1, 4, max_positions=8).eval()
     model.tokenizer = word_tokenizer()
     model.tokenizer.enable_padding(length=5)
-    with ThreadPoolExecutor(4) as pool:
+    with pytest.warns(CutWarning), ThreadPoolExecutor(4) as pool:
         vectors = list(pool.map(lambda _: model.embed(["cat " * 200, "mat"]), range(8)))
     assert all(torch.equal(vector, vectors[0]) for vector in vectors)
     assert model.tokenizer.truncation is None

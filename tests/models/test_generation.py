@@ -8,6 +8,7 @@ import torch
 
 from regard.models import LanguageModel, Sampling
 from regard.models.generation import beam_search, collect, sample
+from regard.models.texts import CutWarning
 from tests.models.cases import shaken, word_tokenizer
 
 
@@ -84,17 +85,91 @@ def test_neighbours_do_not_matter(model):
             assert abs(alone.score - together[number].score) < 1e-4
 
 
-def test_a_sequence_ends_at_max_positions(model):
-    """Each at its own: a short prompt goes on beside a long one; and a stream ends where `generate` does."""
+class Read:
+    """The state of a model that reads the last tokens of each sequence again for every new one."""
+
+    def __init__(self, model, sequences):
+        self.model, self.sequences = model, sequences
+
+    def select(self, rows):
+        return Read(self.model, [self.sequences[row] for row in rows.tolist()])
+
+    def logits(self):
+        windows = [sequence[-self.model.config["max_positions"] :] for sequence in self.sequences]
+        return torch.stack([self.model(torch.tensor([window]))[0, -1] for window in windows])
+
+
+def read_step(ids, state):
+    state = Read(state.model, [sequence + new for sequence, new in zip(state.sequences, ids.tolist(), strict=True)])
+    return state.logits(), state
+
+
+WINDOWS = {
+    "learned": {},
+    "rotary": {"positions": "rotary", "kv_heads": 2},
+    "alibi": {"positions": "alibi"},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "none": {"positions": "none"},
+    "recurrent": {"mixer": "recurrent"},
+    "convolution": {"mixer": "convolution"},
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_past_its_positions_a_model_sees_the_last_tokens(kind):
+    """Prompts that are too long, just fit, fit by one, and do not matter; some end early, each beside the others."""
+    limit, lengths, count = 11, [17, 11, 10, 2, 7], 23
+    model = shaken(LanguageModel(13, 24, 2, 4, max_positions=limit, eos=2, **WINDOWS[kind]))
+    ids, seeds = torch.randint(3, 13, (5, 17)), [1, 2, 3, 4, 5]
+    prompts = [sequence[:length] for sequence, length in zip(ids.tolist(), lengths, strict=True)]
+    naive = Read(model, prompts)
+    for sampling in (None, Sampling(1.3, seed=seeds), Sampling(0.7, top_k=7, seed=seeds)):
+        with pytest.warns(CutWarning, match="1 of 5 cut from up to 17 to 11 tokens"):
+            ours = model.generate(ids, lengths, max_new_tokens=count, sampling=sampling)
+        with torch.inference_mode():
+            logits, steps = naive.logits(), {"sampling": sampling, "max_new_tokens": count, "eos": 2}
+            same_hypotheses(ours, collect(sample(read_step, naive, logits, **steps), 5, 2))
+    for penalty in (0.0, 1.0):
+        options = {"beam_size": 3, "max_new_tokens": count, "length_penalty": penalty}
+        with pytest.warns(CutWarning):
+            beams = model.beam_search(ids, lengths, **options)
+        with torch.inference_mode():
+            for ours, theirs in zip(beams, beam_search(read_step, naive, logits, eos=2, **options), strict=True):
+                same_hypotheses(ours, theirs)
+
+
+def same_hypotheses(ours, theirs):
+    assert [hypothesis.ids for hypothesis in ours] == [hypothesis.ids for hypothesis in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert math.isclose(one.score, other.score, abs_tol=1e-4)
+
+
+def test_a_stream_slides_as_generate_does(model):
     model.config["eos"] = None
-    ids = torch.randint(13, (2, 38))
-    for options in ({}, {"beam_size": 2}):
-        long, short = model.generate(ids, [38, 4], max_new_tokens=20, **options)
-        assert (len(long.ids), len(short.ids)) == (3, 20)  # the last token needs no position
-        assert model.generate(ids[1:, :4], max_new_tokens=20, **options)[0].ids == short.ids
     model.tokenizer = word_tokenizer([f"w{number}" for number in range(12)])
     prompt = " ".join(["w1"] * 37)
-    assert "".join(model.stream(prompt, max_new_tokens=99)) == model.generate(prompt, max_new_tokens=99)
+    text = model.generate(prompt, max_new_tokens=53)
+    assert len(text.split()) == 53
+    assert "".join(model.stream(prompt, max_new_tokens=53)) == text
+
+
+def test_long_prompts_are_cut_with_one_warning(model):
+    """Of a prompt its end is read; of texts that are classified or embedded, their beginning."""
+    model.tokenizer = word_tokenizer([f"w{number}" for number in range(12)])
+    words = [f"w{number % 11}" for number in range(57)]
+    for text, message in {
+        " ".join(words): "prompt: cut from 57 to 40 tokens, as many as the model reads; the end is kept",
+        ("w1", " ".join(words), " ".join(words[:41])): "prompt: 2 of 3 cut from up to 57 to 40 tokens",
+    }.items():
+        with pytest.warns(CutWarning) as caught:
+            generated = model.generate(text, max_new_tokens=9)
+        assert [str(warning.message).startswith(message) for warning in caught] == [True]
+        for whole, after in zip(
+            [text] if isinstance(text, str) else text, [generated] if isinstance(text, str) else generated, strict=True
+        ):
+            assert model.generate(" ".join(whole.split()[-40:]), max_new_tokens=9) == after
+    with pytest.warns(CutWarning, match="prompt: cut from 57"):
+        "".join(model.stream(" ".join(words), max_new_tokens=3))
 
 
 def test_texts_give_texts_and_ids_give_hypotheses(model):

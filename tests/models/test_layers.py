@@ -8,9 +8,10 @@ from torch import nn
 
 from regard import attend, causal, keep, lengths, segments
 from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Recurrent, SequenceInfo
-from regard.models.block import ACTIVATIONS, RMSNorm
+from regard.models.block import ACTIVATIONS, GATED
 from regard.models.decode_kernels import FEW, LARGE, Linear
 from regard.models.multihead import SCORES
+from regard.models.norms import RMSNorm
 from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary_table, sinusoidal
 
 BATCH, N, M = 3, 7, 11
@@ -94,6 +95,24 @@ def test_any_score(score):
     same(layer(query, key), layer.out_proj(expected))
 
 
+@pytest.mark.parametrize("key_size", [12, 10])
+def test_norms_of_queries_and_keys(key_size):
+    layer = MultiHead(12, 3, kv_heads=1, key_size=key_size, qk_norm_epsilon=1e-3)
+    plain = MultiHead(12, 3, kv_heads=1, key_size=key_size)
+    plain.load_state_dict({name: tensor for name, tensor in layer.state_dict().items() if "norm" not in name})
+    query, key = torch.randn(BATCH, N, 12), torch.randn(BATCH, M, key_size)
+    with torch.no_grad():
+        layer.query_norm.weight.normal_()
+        layer.key_norm.weight.normal_()
+    heads = [*plain._project(query, slice(0, 1)), *plain._project(key, slice(1, 3))]
+    norms = (layer.query_norm, layer.key_norm)
+    theirs = [
+        nn.functional.rms_norm(part, (4,), norm.weight, 1e-3) for part, norm in zip(heads[:2], norms, strict=True)
+    ]
+    expected = attend(*theirs, heads[2]).transpose(1, 2).flatten(2)
+    same(layer(query, key), layer.out_proj(expected))
+
+
 def test_a_score_of_your_own():
     class Far(nn.Module):
         def forward(self, query, key):
@@ -163,14 +182,14 @@ def test_learned_positions_end():
 # --------------------------------------------------------------------------------------- feed-forward, norms, few rows
 
 
-@pytest.mark.parametrize("activation", [*ACTIVATIONS, "swiglu"])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATED])
 @pytest.mark.parametrize("bias", [True, False])
 def test_feed_forward(activation, bias):
     layer, rows = FeedForward(12, 19, activation, bias=bias), torch.randn(BATCH, N, 12)
     inner = rows @ layer.in_proj.weight.T + (layer.in_proj.bias if bias else 0)
-    if activation == "swiglu":
-        gate, rest = inner[..., :19], inner[..., 19:]
-        inner = gate * torch.sigmoid(gate) * rest
+    if activation in GATED:
+        plain = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}[activation]
+        inner = ACTIVATIONS[plain](inner[..., :19]) * inner[..., 19:]
     else:
         inner = ACTIVATIONS[activation](inner)
     expected = inner @ layer.out_proj.weight.T + (layer.out_proj.bias if bias else 0)
@@ -277,6 +296,23 @@ def test_block_is_pytorchs_decoder_layer(pre_norm):
     ahead = torch.ones(N, N).triu(1).bool()
     expected = theirs(rows, memory, tgt_mask=ahead, memory_key_padding_mask=padding)
     same(ours(rows, SequenceInfo(causal()), ours.cross.project_kv(memory), lengths(counts)), expected)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_output_norms(pre_norm):
+    block = Block(MultiHead(12, 3), FeedForward(12, 19), cross=MultiHead(12, 3), pre_norm=pre_norm, output_norms=True)
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    rows, memory = torch.randn(BATCH, N, 12), torch.randn(BATCH, M, 12)
+    before = expected = rows
+    for name, part in (("mixer", block.mixer), ("cross", None), ("feed_forward", block.feed_forward)):
+        norm, output_norm = getattr(block, f"{name}_norm"), getattr(block, f"{name}_output_norm")
+        before = norm(expected) if pre_norm else expected
+        change = block.cross(before, memory) if part is None else part(before)
+        expected = expected + output_norm(change)
+        expected = expected if pre_norm else norm(expected)
+    same(block(rows, None, block.cross.project_kv(memory)), expected)
 
 
 # -------------------------------------------------------------------------------------------------------------- mixers

@@ -10,6 +10,7 @@ LANGUAGE = {
     "learned": {},
     "rotary": {"positions": "rotary", "kv_heads": 2, "norm": "rms", "activation": "swiglu"},
     "alibi": {"positions": "alibi"},
+    "windows": {"positions": "rotary", "window": [3, None], "rotary_base": [100.0, 1e4], "qk_norm": True},
     "additive": {"score": "additive"},
     "recurrent": {"mixer": "recurrent"},
     "convolution": {"mixer": "convolution"},
@@ -50,6 +51,17 @@ def test_the_future_changes_no_bit_of_the_past(name):
         before, after = model(ids), model(changed)
     assert torch.equal(before[:, :8], after[:, :8])
     assert not torch.equal(before[:, 8:], after[:, 8:])
+
+
+def test_windows_add_up():
+    """With windows of 4 and 3, a token depends on itself and on the five before it, and on nothing else."""
+    model = shaken(LanguageModel(31, 24, 2, 4, positions="rotary", window=[4, 3]))
+    ids = torch.randint(31, (3, 13))
+    changed = ids.clone()
+    changed[:, 5] = (ids[:, 5] + 1) % 31
+    with torch.no_grad():
+        differs = (model(ids) != model(changed)).any(-1).any(0)
+    assert differs.tolist() == [5 <= place <= 10 for place in range(13)]
 
 
 def test_a_decoder_does_not_see_its_future():

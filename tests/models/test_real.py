@@ -47,6 +47,7 @@ def archive(name):
     return path
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::regard.models.texts.CutWarning")  # one of the texts is cut
 TEXTS = [
     "The cat is on the mat.",
     "Ein Satz auf Deutsch, mit Umlauten: Äpfel und Öl.",

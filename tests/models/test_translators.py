@@ -26,6 +26,10 @@ RECURRENT = {
     "bottleneck": {"attention": None},
     "cosine": {"attention": "cosine", "cell": "lstm"},
     "gaussian": {"attention": "gaussian"},
+    "tied": {"tie_embeddings": True},
+    "feeding": {"input_feeding": True},
+    "feeding-fast": {"input_feeding": True, "hidden_size": 16},
+    "feeding-lstm": {"input_feeding": True, "cell": "lstm", "attention": "dot", "layers": 2},
 }
 MAKERS = {
     **{
@@ -212,14 +216,34 @@ def test_seq2seq_is_written_out(name, source, target):
             if encoder.bidirectional:
                 hidden = tuple(torch.cat([state[0::2], state[1::2]], -1) for state in hidden)
             context = hidden[0][-1:]  # all there is without attention
+
+            def attend(hidden, states=states):
+                return torch.softmax(model.score(hidden[0][-1][:, None], states), -1) @ states
+
+            if name != "bottleneck":
+                context = attend(hidden)
             for position, token in enumerate(target[number]):
-                if name != "bottleneck":
-                    scores = model.score(hidden[0][-1][:, None], states)
-                    context = torch.softmax(scores, -1) @ states
-                step = torch.cat([model.target_embedding(token)[None, None], context], -1)
+                if name != "bottleneck" and not model.input_feeding:
+                    context = attend(hidden)
+                step = torch.cat([model.target_embedding(token)[None, None] * model.scale, context], -1)
                 output, hidden = decoder(step, hidden if len(hidden) > 1 else hidden[0])
                 hidden = hidden if isinstance(hidden, tuple) else (hidden,)
-                same(logits[number, position], model.output(torch.cat([output, context], -1))[0, 0])
+                if model.input_feeding:
+                    context = attend(hidden)
+                expected = model.output(torch.cat([output, context], -1))[0, 0]
+                if name == "tied":
+                    expected = model.target_embedding.weight @ torch.tanh(expected) + model.output_bias
+                same(logits[number, position], expected)
+
+
+def test_one_embedding_for_both_sides_and_the_output(source, target):
+    """It is the model with a table for each of them, as long as these hold the same numbers."""
+    shared = shaken(Seq2Seq(31, 31, 10, 14, share_embeddings=True, tie_embeddings=True))
+    apart = Seq2Seq(31, 31, 10, 14, tie_embeddings=True)
+    table = shared.target_embedding.weight.detach()
+    apart.load_state_dict({**shared.state_dict(), "source_embedding.weight": table * shared.scale})
+    same(shared(source, target, LENGTHS), apart(source, target, LENGTHS))
+    assert sum(parameter.numel() for parameter in shared.parameters()) == apart.parameter_count - 31 * 10
 
 
 def test_keys_are_projected_once(source, target, monkeypatch):
@@ -233,9 +257,10 @@ def test_keys_are_projected_once(source, target, monkeypatch):
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 @pytest.mark.parametrize("far", [1.0, 15.0, 200.0])
-def test_the_fast_path_through_the_decoder_is_the_plain_one(lengths, far, source, target):
+@pytest.mark.parametrize("feeding", [False, True])
+def test_the_fast_path_through_the_decoder_is_the_plain_one(lengths, far, feeding, source, target):
     """Float32 with gradients takes it, and shows all queries in one call; float64, or numbers out of range, do not."""
-    model = shaken(Seq2Seq(31, 29, 10, 16)).train()
+    model = shaken(Seq2Seq(31, 29, 10, 16, input_feeding=feeding)).train()
     with torch.no_grad():
         model.score.query_weight.mul_(far)
     plain = copy.deepcopy(model).double()

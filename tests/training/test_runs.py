@@ -11,8 +11,10 @@ from safetensors.torch import load_file
 
 import regard
 from regard.data.batches import Batches, Position
+from regard.models.translator import Translator
 from regard.training import options
 from regard.training.average import Average
+from regard.training.evaluate import evaluate
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged
 from regard.training.options import OptionError
@@ -286,3 +288,30 @@ def test_events_for_tensorboard_are_written_if_wanted(tmp_path):
 def test_every_option_has_a_help_text():
     for kind in options.TASKS.values():
         assert all(field.metadata["help"] for field in kind.__dataclass_fields__.values())
+
+
+@pytest.mark.parametrize("task", ["text", "images"])
+def test_the_confusion_matrix_is_one_of_the_test(task, tmp_path):
+    """All examples of the test part are in it; evaluations on the way log numbers only."""
+    results = regard.train(task, tiny.make(task, tmp_path), out=tmp_path / "run", **tiny.options(task)).results["test"]
+    counts = torch.tensor(results["confusion"]["counts"])
+    assert results["confusion"]["labels"] == regard.load(tmp_path / "run").labels
+    assert counts.diagonal().sum() / counts.sum() == pytest.approx(results["accuracy"])
+    assert results["confusion"] == evaluate(tmp_path / "run")["confusion"]
+    logged = [record["validation"] for record in read_log(tmp_path / "run") if "validation" in record]
+    assert logged[0].keys() == {"accuracy", "f1", "loss"}
+
+
+def test_a_test_is_translated_by_beam_search_and_an_evaluation_greedily(tmp_path, monkeypatch):
+    sizes = []
+    translate = Translator.translate
+    monkeypatch.setattr(
+        Translator, "translate", lambda self, *given, **more: sizes.append(more) or translate(self, *given, **more)
+    )
+    data = tiny.make("translate", tmp_path)
+    trained = regard.train("translate", data, out=tmp_path / "run", **tiny.options("translate"))
+    assert sizes[0].get("beam_size", 1) == 1
+    assert sizes[-1] == {"beam_size": 5}
+    assert evaluate(tmp_path / "run") == trained.results["test"]
+    assert evaluate(tmp_path / "run", beam_size=1)["chrf"] > 0
+    assert sizes[-1] == {"beam_size": 1}

@@ -54,7 +54,7 @@ BART = {
 T5 = {"d_model": 24, "d_kv": 8, "d_ff": 19, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3}
 ROPE = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 FAMILIES = {  # that regard has no model for
-    "Qwen2ForCausalLM": SIZES | {"num_key_value_heads": 1},
+    "Starcoder2ForCausalLM": SIZES | {"num_key_value_heads": 1},
     "GPTNeoXForCausalLM": SIZES,
     "LlamaForCausalLM": SIZES | {"rope_parameters": ROPE | {"original_max_position_embeddings": 16}},
     "RobertaForMaskedLM": SIZES,
@@ -62,7 +62,7 @@ FAMILIES = {  # that regard has no model for
     "BertForQuestionAnswering": SIZES,
     "ElectraModel": SIZES | {"embedding_size": 12},
     "AlbertForMaskedLM": SIZES | {"embedding_size": 12},  # one layer, called twice
-    "T5ForConditionalGeneration": {"vocab_size": COUNT, **T5, **MARKS},
+    "MT5ForConditionalGeneration": {"vocab_size": COUNT, **T5, **MARKS},
     "BartForConditionalGeneration": {"vocab_size": COUNT, "d_model": 24, "init_std": 0.4, **BART, **MARKS},
     "BartModel": {"vocab_size": COUNT, "d_model": 24, "init_std": 0.4, **BART, **MARKS},
 }
@@ -117,7 +117,28 @@ def test_a_folder_of_another_family_is_read_by_transformers(name, tmp_path):
         assert kinds == ({"causal"} if name.endswith("CausalLM") else {"self"})
 
 
-@pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "BartForConditionalGeneration"])
+OURS = {  # that regard reads itself
+    "Qwen2ForCausalLM": SIZES | {"num_key_value_heads": 1},
+    "Gemma2ForCausalLM": SIZES | {"num_key_value_heads": 1, "head_dim": 10, "sliding_window": 3},
+    "DistilBertForMaskedLM": {"vocab_size": COUNT, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 19},
+    "T5ForConditionalGeneration": {"vocab_size": COUNT, **T5, **MARKS},
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_regard_reads_itself_attends_as_there(name, tmp_path):
+    kind = getattr(transformers, name)
+    model = kind(kind.config_class(**OURS[name])).eval()
+    model.save_pretrained(tmp_path)
+    TOKENIZER.save(str(tmp_path / "tokenizer.json"))
+    loaded = load(tmp_path)
+    assert type(loaded).__module__.startswith("regard.")
+    display, reading = read(loaded, TEXT), prepare(loaded, TEXT)
+    for layer, weights in zip(display.maps, eager(model, reading)[0], strict=True):
+        torch.testing.assert_close(layer.weights, weights, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["MT5ForConditionalGeneration", "BartForConditionalGeneration"])
 def test_an_encoder_decoder_reads_what_it_would_write_or_what_it_is_given(name, tmp_path):
     model = load(saved(tmp_path, name)[0])
     source = torch.tensor([TOKENIZER.encode(TEXT).ids])
@@ -133,8 +154,10 @@ def test_an_encoder_decoder_reads_what_it_would_write_or_what_it_is_given(name, 
 
 
 def test_long_texts_are_cut_at_the_limit_of_positions(tmp_path):
-    roberta, qwen = (load(saved(tmp_path / name, name)[0]) for name in ("RobertaForMaskedLM", "Qwen2ForCausalLM"))
-    lengths = [prepare(model, f"{TEXT} " * 9).inputs[0].shape[1] for model in (roberta, qwen)]
+    roberta, starcoder = (
+        load(saved(tmp_path / name, name)[0]) for name in ("RobertaForMaskedLM", "Starcoder2ForCausalLM")
+    )
+    lengths = [prepare(model, f"{TEXT} " * 9).inputs[0].shape[1] for model in (roberta, starcoder)]
     assert lengths == [36, 37]  # RoBERTa's first position is that of the padding
     assert len(read(roberta, f"{TEXT} " * 9).maps[0].tokens) == 36
 
@@ -246,7 +269,7 @@ def test_models_that_pool_tokens_or_do_not_attend():
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
-    folder, _ = saved(tmp_path, "Qwen2ForCausalLM", vocab_size=7)
+    folder, _ = saved(tmp_path, "Starcoder2ForCausalLM", vocab_size=7)
     with pytest.raises(ValueError, match=r"tokenizer: expected ids below 7, .* belongs to another model"):
         read(load(folder), TEXT)
 
@@ -261,10 +284,10 @@ def refused(folder, expected):
 
 
 def test_without_transformers_the_error_says_what_to_install(tmp_path, monkeypatch, capsys):
-    folder, _ = saved(tmp_path, "Qwen2ForCausalLM")
+    folder, _ = saved(tmp_path, "Starcoder2ForCausalLM")
     variant, _ = saved(tmp_path / "llama", "LlamaForCausalLM")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    refused(folder, "config.json … model_type … qwen2 … only bert, gpt2 … pip install 'regard[hf]'")
+    refused(folder, "config.json … model_type … starcoder2 … only bert, … gpt2, … pip install 'regard[hf]'")
     assert main(["look", str(folder), TEXT]) == 2
     assert "regard[hf]" in capsys.readouterr().err
     refused(variant, "config.json … rope_type … llama3 … pip install 'regard[hf]'")
@@ -296,7 +319,7 @@ def test_a_tokenizer_without_tokenizer_json_is_read_by_transformers(tmp_path):
 
 
 def test_folders_that_are_refused(tmp_path):
-    folder, model = saved(tmp_path / "missing", "Qwen2ForCausalLM")
+    folder, model = saved(tmp_path / "missing", "Starcoder2ForCausalLM")
     state = {name: tensor for name, tensor in model.state_dict().items() if "layers.1.self_attn.k_proj" not in name}
     model.save_pretrained(folder, state_dict=state)
     refused(folder, "model.layers.1.self_attn.k_proj … (of 2) is missing")
@@ -344,7 +367,7 @@ def test_no_code_of_a_folder_is_run(tmp_path):
 # --------------------------------------------------------------------------------------------------- the command line
 
 
-@pytest.mark.parametrize("name", ["Qwen2ForCausalLM", "RobertaForMaskedLM", "T5ForConditionalGeneration"])
+@pytest.mark.parametrize("name", ["Starcoder2ForCausalLM", "RobertaForMaskedLM", "MT5ForConditionalGeneration"])
 def test_look_shows_and_writes_them(name, tmp_path, capsys):
     folder, _ = saved(tmp_path / "model", name)
     capsys.readouterr()
@@ -362,7 +385,7 @@ def test_look_shows_and_writes_them(name, tmp_path, capsys):
 
 
 def test_explore_opens_them(tmp_path):
-    store = ModelStore([saved(tmp_path / "qwen", "Qwen2ForCausalLM")[0]])
-    assert store.list_models()[0]["name"] == "qwen"
-    assert store.kind("qwen") == "language"  # it looks at no later token, and predicts the next
-    assert type(store.model("qwen")).__name__ == "Qwen2ForCausalLM"
+    store = ModelStore([saved(tmp_path / "starcoder", "Starcoder2ForCausalLM")[0]])
+    assert store.list_models()[0]["name"] == "starcoder"
+    assert store.kind("starcoder") == "language"  # it looks at no later token, and predicts the next
+    assert type(store.model("starcoder")).__name__ == "Starcoder2ForCausalLM"

@@ -8,7 +8,8 @@ Each architecture is a module here, with
     ACTIVATION      the entry that holds the activation; None: there is only one
     SUPPORTED       entries that can be read with this value only
     read_config     the other arguments, from their config.json and the shapes of the tensors in their files
-    write_config    the other entries, from the arguments; FolderError where they cannot express the model
+    write_config    the other entries, from the arguments; FolderError where they cannot express the model. Modules
+                    without it are read only: another architecture expresses whatever they do
     tensor_rules    where each tensor of ours is in their files
     is_ignored      which tensors of theirs hold nothing new
 """
@@ -34,10 +35,25 @@ from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill, 
 __all__ = ["ARCHITECTURES", "export", "load"]
 
 # The model_type of a config.json, and the name of its module.
-ARCHITECTURES = ("bert", "gpt2", "llama", "marian", "resnet", "vit")
+ARCHITECTURES = (
+    "bert",
+    "distilbert",
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+    "llama",
+    "marian",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "resnet",
+    "roberta",
+    "t5",
+    "vit",
+)
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
 # Heads stand beside the bare model, and so without its prefix.
-HEADS = ("cls.", "classifier.", "lm_head.", "final_logits_bias")
+HEADS = ("cls.", "classifier.", "pre_classifier.", "lm_head.", "vocab_", "final_logits_bias")
 
 
 def load(folder: Path, config: Mapping[str, Any]) -> Model:
@@ -101,7 +117,7 @@ def _choose_architecture(model: Model) -> tuple[ModuleType, dict[str, Any]]:
     name, reasons = type(model).__name__, []
     for model_type in ARCHITECTURES:
         architecture = _architecture(model_type)
-        if name == architecture.MODEL:
+        if name == architecture.MODEL and hasattr(architecture, "write_config"):
             try:
                 return architecture, export_config(architecture, model.config)
             except FolderError as error:

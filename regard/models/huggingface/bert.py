@@ -38,9 +38,7 @@ BLOCK = {
 
 def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The other arguments."""
-    for kind in config.get("architectures") or []:
-        if kind.startswith("Bert") and kind.removeprefix("Bert") not in HEADS:
-            raise UnsupportedError(f"architecture {kind!r} is not supported, only Bert with {', '.join(HEADS)}")
+    check_heads(config, "Bert", HEADS)
     classes = shapes["classifier.weight"][0] if "classifier.weight" in shapes else 0
     return {
         "mlm_head": "cls.predictions.bias" in shapes,
@@ -48,6 +46,13 @@ def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         "classes": classes,
         "labels": import_labels(config, classes),
     }
+
+
+def check_heads(config: Mapping[str, Any], family: str, heads: tuple[str, ...]) -> None:
+    """UnsupportedError for a class of this family with another head."""
+    for kind in config.get("architectures") or []:
+        if kind.startswith(family) and kind.removeprefix(family) not in heads:
+            raise UnsupportedError(f"architecture {kind!r} is not supported, only {family} with {', '.join(heads)}")
 
 
 def tensor_rules(model: Model) -> dict[str, Rule]:
@@ -84,7 +89,7 @@ def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise FolderError("token_types=0 (make the Encoder with token_types=1 or 2)")
     classes = arguments["classes"]
     if classes:
-        check_exportable(arguments, pooler=True, mlm_head=False)
+        check_exportable(arguments, pooler=True, pooler_activation="tanh", mlm_head=False)
     head = "ForMaskedLM" if arguments["mlm_head"] else "ForSequenceClassification" if classes else "Model"
     return {
         "model_type": "bert",

@@ -7,7 +7,16 @@ from typing import Any
 
 from regard.models.tensors import FolderError, Rule, UnsupportedError
 
-__all__ = ["check_exportable", "export_config", "export_labels", "import_arguments", "import_labels", "linear"]
+__all__ = [
+    "PLAIN",
+    "check_exportable",
+    "export_config",
+    "export_labels",
+    "import_arguments",
+    "import_labels",
+    "linear",
+    "same_in_all",
+]
 
 Config = Mapping[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -21,6 +30,19 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
     "tanh": "tanh",
+}
+# What most architectures have of a LanguageModel.
+PLAIN = {
+    "mixer": "attention",
+    "score": (None, "dot"),
+    "score_scale": None,
+    "score_softcap": None,
+    "qk_norm": False,
+    "window": None,
+    "output_norms": False,
+    "scale_embeddings": False,
+    "logit_softcap": None,
+    "classes": 0,
 }
 
 
@@ -36,22 +58,57 @@ def import_arguments(architecture: Any, config: Config, shapes: Shapes) -> dict[
             raise UnsupportedError(f"{entry} {config[entry]!r} is not supported, only {', '.join(ACTIVATIONS)}")
         arguments["activation"] = ACTIVATIONS[config[entry]]
     arguments.update(architecture.read_config(config, shapes))
-    return arguments
+    return arguments | _read_marks(arguments)
+
+
+def _read_marks(arguments: Config) -> dict[str, Any]:
+    """The first of several ids. Those outside the vocabulary mark nothing: defaults are of another vocabulary."""
+    vocab_size = arguments.get("target_vocab_size", arguments.get("vocab_size"))
+    marks: dict[str, Any] = {}
+    for name in {"bos", "eos", "forbidden"} & arguments.keys():
+        given = arguments[name] if isinstance(arguments[name], list) else [arguments[name]]
+        ids = [mark for mark in given if not _is_outside(mark, vocab_size)]
+        marks[name] = ids if name == "forbidden" else ids[0] if ids else None
+    return marks
+
+
+def _is_outside(mark: object, vocab_size: object) -> bool:
+    """Whether it is an id, but not of this vocabulary."""
+    return isinstance(mark, int) and isinstance(vocab_size, int) and not 0 <= mark < vocab_size
 
 
 def export_config(architecture: Any, arguments: Config) -> dict[str, Any]:
     """The way back; FolderError where they cannot express our model."""
+    arguments = _resolve(arguments)
     rest: dict[str, Any] = architecture.write_config(arguments)
-    values = dict(arguments)
-    if "ffn_size" in values:
-        values["ffn_size"] = values["ffn_size"] or 4 * values["size"]
-    config = {theirs: values[ours] for ours, theirs in architecture.NAMES.items()}
+    config = {theirs: arguments[ours] for ours, theirs in architecture.NAMES.items()}
     if architecture.ACTIVATION is not None:
         names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == arguments["activation"]]
         if not names:
             raise FolderError(f"activation {arguments['activation']!r}")
         config[architecture.ACTIVATION] = names[0]
     return config | rest
+
+
+def _resolve(arguments: Config) -> dict[str, Any]:
+    """The arguments, with what those that are not given stand for, and one value where all layers have the same."""
+    values = dict(arguments)
+    if "ffn_size" in arguments:
+        values["ffn_size"] = arguments["ffn_size"] or 4 * arguments["size"]
+    if "head_size" in arguments:
+        values["head_size"] = arguments["head_size"] or arguments["size"] // arguments["heads"]
+    if "kv_heads" in arguments:
+        values["kv_heads"] = arguments["kv_heads"] or arguments["heads"]
+        for name, otherwise in (("attention_bias", "bias"), ("attention_output_bias", "attention_bias")):
+            values[name] = values[otherwise] if arguments[name] is None else arguments[name]
+        values |= {name: same_in_all(arguments[name]) for name in ("rotary_base", "window")}
+    return values
+
+
+def same_in_all(value: Any) -> Any:
+    """What all layers have, where it is the same; else the list."""
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return values[0] if len(set(values)) == 1 else values
 
 
 def check_exportable(arguments: Config, **exportable: Any) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface.configs import check_exportable, linear
+from regard.models.huggingface.configs import PLAIN, check_exportable, linear
 from regard.models.model import Model
 from regard.models.tensors import Rule
 
@@ -63,9 +63,8 @@ def is_ignored(name: str) -> bool:
 def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The other entries."""
     size, heads = arguments["size"], arguments["heads"]
-    check_exportable(arguments, positions="learned", mixer="attention", score=(None, "dot"), norm="layer", bias=True)
-    check_exportable(arguments, attention_bias=(None, True), classes=0)
-    check_exportable(arguments, kv_heads=(None, heads), head_size=(None, size // heads))
+    check_exportable(arguments, **PLAIN, positions="learned", norm="layer", bias=True, attention_bias=True)
+    check_exportable(arguments, attention_output_bias=True, kv_heads=heads, head_size=size // heads)
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

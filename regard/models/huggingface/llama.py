@@ -1,13 +1,13 @@
-"""Llama: rotary positions, RMS norm, gated feed-forward, grouped heads."""
+"""Llama: rotary positions, RMS norm, gated feed-forward, grouped heads. Its relatives are written on top of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.huggingface.configs import check_exportable, linear
+from regard.models.huggingface.configs import PLAIN, check_exportable, linear
 from regard.models.model import Model
-from regard.models.tensors import Rule, UnsupportedError
+from regard.models.tensors import FolderError, Rule, UnsupportedError
 
 MODEL, PREFIX, ACTIVATION = "LanguageModel", "model.", None
 SUPPORTED = {"hidden_act": "silu"}
@@ -20,48 +20,46 @@ NAMES = {
     "max_positions": "max_position_embeddings",
     "epsilon": "rms_norm_eps",
 }
+NORMS = {
+    "mixer_norm": "input_layernorm",
+    "mixer.query_norm": "self_attn.q_norm",
+    "mixer.key_norm": "self_attn.k_norm",
+    "feed_forward_norm": "post_attention_layernorm",
+}
 
 
 def read_config(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The other arguments."""
-    eos = config.get("eos_token_id")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return {
         "kv_heads": config.get("num_key_value_heads"),
         "head_size": config.get("head_dim"),
         "positions": "rotary",
-        "rotary_base": _rotary_base(config),
+        "rotary_base": read_rotary_base(rope, config.get("rope_theta", 10_000.0)),
         "activation": "swiglu",
         "norm": "rms",
         "bias": config.get("mlp_bias", False),
         "attention_bias": config.get("attention_bias", False),
         "tie_embeddings": config.get("tie_word_embeddings", False),
         "bos": config.get("bos_token_id"),
-        "eos": eos[0] if isinstance(eos, list) and eos else eos,
+        "eos": config.get("eos_token_id"),
     }
 
 
-def _rotary_base(config: Mapping[str, Any]) -> float:
-    """Newer and older configs say it in different entries."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+def read_rotary_base(rope: Mapping[str, Any], otherwise: float) -> float:
+    """The base, which newer configs have here and older ones elsewhere."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
         raise UnsupportedError(f"rope_type {kind!r} is not supported, only 'default'")
-    return float(rope.get("rope_theta", config.get("rope_theta", 10_000.0)))
+    return float(rope.get("rope_theta", otherwise))
 
 
-def _biases(arguments: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether feed-forward nets have biases, and whether attention has."""
-    bias, attention_bias = arguments["bias"], arguments["attention_bias"]
-    return bias, bias if attention_bias is None else attention_bias
-
-
-def tensor_rules(model: Model) -> dict[str, Rule]:
-    """Where each tensor of ours is in their files."""
-    bias, attention_bias = _biases(model.config)
+def tensor_rules(model: Model, norms: Mapping[str, str] = NORMS, norm_offset: float = 0.0) -> dict[str, Rule]:
+    """Where each tensor of ours is in their files: of norms by this table, where theirs are less by the offset."""
     rules = {
         "token_embedding.weight": Rule(("embed_tokens.weight",)),
         "output.weight": Rule(("lm_head.weight",)),
-        "norm.weight": Rule(("norm.weight",)),
+        "norm.weight": Rule(("norm.weight",), offset=norm_offset),
     }
     for number in range(model.config["layers"]):
         ours, theirs = f"blocks.{number}", f"layers.{number}"
@@ -69,12 +67,12 @@ def tensor_rules(model: Model) -> dict[str, Rule]:
         ffn_size = block.feed_forward.out_proj.in_features
         qkv = [f"{theirs}.self_attn.{name}_proj" for name in "qkv"]
         gate_and_up = [f"{theirs}.mlp.{name}_proj" for name in ("gate", "up")]
-        rules[f"{ours}.mixer_norm.weight"] = Rule((f"{theirs}.input_layernorm.weight",))
-        rules[f"{ours}.feed_forward_norm.weight"] = Rule((f"{theirs}.post_attention_layernorm.weight",))
-        rules |= linear(f"{ours}.mixer.in_proj.0", *qkv, heights=block.mixer.widths, bias=attention_bias)
-        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.self_attn.o_proj", bias=attention_bias)
-        rules |= linear(f"{ours}.feed_forward.in_proj", *gate_and_up, heights=(ffn_size, ffn_size), bias=bias)
-        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.mlp.down_proj", bias=bias)
+        for our_norm, their_norm in norms.items():
+            rules[f"{ours}.{our_norm}.weight"] = Rule((f"{theirs}.{their_norm}.weight",), offset=norm_offset)
+        rules |= linear(f"{ours}.mixer.in_proj.0", *qkv, heights=block.mixer.widths)
+        rules |= linear(f"{ours}.mixer.out_proj", f"{theirs}.self_attn.o_proj")
+        rules |= linear(f"{ours}.feed_forward.in_proj", *gate_and_up, heights=(ffn_size, ffn_size))
+        rules |= linear(f"{ours}.feed_forward.out_proj", f"{theirs}.mlp.down_proj")
     return rules
 
 
@@ -83,20 +81,36 @@ def is_ignored(name: str) -> bool:
     return name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq")
 
 
+# Arguments that a Llama has with this value only; its relatives have some of them with others.
+FIXED = PLAIN | {"positions": "rotary", "norm": "rms", "activation": "swiglu"}
+
+
 def write_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The other entries."""
-    check_exportable(arguments, positions="rotary", mixer="attention", score=(None, "dot"), norm="rms")
-    check_exportable(arguments, activation="swiglu", classes=0)
-    bias, attention_bias = _biases(arguments)
+    check_exportable(arguments, **FIXED, attention_output_bias=arguments["attention_bias"])
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        "num_key_value_heads": arguments["kv_heads"] or arguments["heads"],
-        "head_dim": arguments["head_size"] or arguments["size"] // arguments["heads"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": arguments["rotary_base"]},
         "hidden_act": "silu",
-        "mlp_bias": bias,
-        "attention_bias": attention_bias,
+        "mlp_bias": arguments["bias"],
+        "attention_bias": arguments["attention_bias"],
+        "rope_parameters": write_rotary_base(arguments["rotary_base"]),
+        **write_entries(arguments),
+    }
+
+
+def write_rotary_base(base: float | list[float]) -> dict[str, Any]:
+    """The base of all layers; FolderError where they have several."""
+    if isinstance(base, list):
+        raise FolderError(f"rotary_base={base!r}")
+    return {"rope_type": "default", "rope_theta": base}
+
+
+def write_entries(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries that its relatives have as well."""
+    return {
+        "num_key_value_heads": arguments["kv_heads"],
+        "head_dim": arguments["head_size"],
         "attention_dropout": arguments["dropout"],
         "tie_word_embeddings": arguments["tie_embeddings"],
         "bos_token_id": arguments["bos"],

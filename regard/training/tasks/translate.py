@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,16 +15,19 @@ from torch import Tensor
 
 from regard.data.batches import Batches
 from regard.data.grammar import corpus
-from regard.data.pairs import Pair, read_pairs
-from regard.data.split import Parts, split
-from regard.data.tokens import BOS, EOS, PAD, UNK, train_tokenizer
+from regard.data.pair_store import EncodedPair, StoredPairs, pairs_in_files, pairs_in_memory, store_pairs
+from regard.data.pairs import Pair
+from regard.data.store import Store
+from regard.data.survey import RowSource, Survey, row_blocks, survey
+from regard.data.token_files import trained_tokenizer
+from regard.data.tokens import BOS, EOS, PAD, UNK
 from regard.models.alignment import align
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
 from regard.models.translator import Translator
 from regard.training.defaults import complete
-from regard.training.metrics import alignment_error_rate, bleu
+from regard.training.metrics import TranslationScores, alignment_error_rate
 from regard.training.options import TranslateOptions
 from regard.training.processes import World
 from regard.training.task import (
@@ -37,6 +42,7 @@ from regard.training.task import (
     fingerprint,
     total_loss,
 )
+from regard.training.tasks.row_notes import preparation_notes, usable_rows
 from regard.training.transfer import load_pretrained
 
 if TYPE_CHECKING:
@@ -44,52 +50,40 @@ if TYPE_CHECKING:
 
 SAMPLES = 3
 BATCH = 64  # sentences that are translated or aligned at once
-
-
-@dataclass(frozen=True)
-class EncodedPair:
-    """The ids of a pair."""
-
-    source: list[int]
-    target: list[int]  # without bos and eos
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """Of the source, and of the target with one of bos and eos."""
-        return len(self.source), len(self.target) + 1
+HELD_OUT = 3_000  # pairs for validation, and for the test, at most, about: an evaluation should not take long
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateTask(Task):
-    """Sentences as ids for the loss, and as texts for BLEU."""
+    """Pairs as ids for the loss, and as texts for BLEU."""
 
     model: Translator
-    train: list[EncodedPair]
-    parts: Parts[Pair]
-    validation: list[EncodedPair]
+    train: StoredPairs
+    validation: StoredPairs
+    test: StoredPairs
     options: TranslateOptions
     goal: ClassVar[Goal] = Goal("bleu", higher_is_better=True)
 
     def batch(self, rows: Sequence[int], share: slice, generator: torch.Generator) -> Batch:
-        return _collate(self.model, [self.train[row] for row in rows[share]])
+        return _collate(self.model, self.train.take(rows[share]))
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return cross_entropy(model(*batch.inputs), batch.targets, self.options.label_smoothing)
 
     def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         if part == "test":
-            return evaluate(model, self.parts.test, beam_size=self.options.beam_size)
-        pairs = self.parts.validation[: self.options.evaluate_pairs or None]
-        return {"perplexity": self._perplexity(model, world), **evaluate(model, pairs)}
+            return evaluate(model, self.test.texts(), self.options.beam_size, world)
+        pairs = self.validation.texts(self.options.evaluate_pairs or None)
+        return {"perplexity": self._perplexity(model, world), **evaluate(model, pairs, 1, world)}
 
     def samples(self, model: Any) -> list[Sample]:
-        pairs = self.parts.validation[:SAMPLES]
+        pairs = self.validation.texts(SAMPLES)
         outputs = translate_all(model, [pair.source for pair in pairs])
         return [Sample(pair.source, pair.target, output) for pair, output in zip(pairs, outputs, strict=True)]
 
     def _perplexity(self, model: Any, world: World) -> float:
-        epoch = Batches([pair.lengths for pair in self.validation], self.options.batch, 0).epoch(0)
-        batches = (_collate(model, [self.validation[row] for row in rows]) for rows in epoch)
+        epoch = list(Batches(self.validation.lengths, self.options.batch, 0).epoch(0))
+        batches = (_collate(model, self.validation.take(rows)) for rows in world.share(epoch))
         total, count = total_loss(model, batches, lambda batch: model(*batch.inputs), world)
         return math.exp(min(total / count, 700))
 
@@ -106,70 +100,108 @@ def translate_all(model: Translator, texts: Sequence[str], **options: Any) -> li
     return outputs
 
 
-def evaluate(model: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Any]:
-    """BLEU; and the alignment error rate, if the pairs have gold links and the model has attention."""
+def evaluate(model: Translator, pairs: Sequence[Pair], beam_size: int, world: World) -> dict[str, Any]:
+    """BLEU and chrF; and the alignment error rate, if the pairs have gold links and the model has attention.
+
+    Every process translates and aligns a share of the pairs.
+    """
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    score = bleu(translate_all(model, sources, **options), targets)
-    metrics: dict[str, Any] = {"bleu": score.score, "signature": score.signature}
-    if all(pair.alignment is not None for pair in pairs) and getattr(model, "score", True) is not None:
-        links = [
-            alignment.links
-            for start in range(0, len(pairs), BATCH)
-            for alignment in align(model, sources[start : start + BATCH], targets[start : start + BATCH])
-        ]
-        metrics["alignment_error_rate"] = alignment_error_rate(links, [pair.alignment or frozenset() for pair in pairs])
-    return metrics
+    scores = TranslationScores()
+    scores.add(world.collect(translate_all(model, world.share(sources), beam_size=beam_size)), targets)
+    gold = [pair.alignment for pair in pairs if pair.alignment is not None]
+    if len(gold) < len(pairs) or getattr(model, "score", True) is None:
+        return scores.metrics()
+    links = world.collect(_links(model, world.share(sources), world.share(targets)))
+    return {**scores.metrics(), "alignment_error_rate": alignment_error_rate(links, gold)}
+
+
+def _links(model: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[frozenset[tuple[int, int]]]:
+    """The links between the words of each source and target, by the attention."""
+    return [
+        alignment.links
+        for start in range(0, len(sources), BATCH)
+        for alignment in align(model, sources[start : start + BATCH], targets[start : start + BATCH])
+    ]
+
+
+def evaluate_files(
+    model: Translator, source: Path, target: Path | None, beam_size: int, on_error: str
+) -> dict[str, Any]:
+    """BLEU and chrF on the pairs of a file, or of two, of any size."""
+    rows, scores = pairs_in_files(source, target), TranslationScores()
+    for pairs in row_blocks(usable_rows(rows, on_error), rows.texts):
+        outputs = translate_all(model, [pair.source for pair in pairs], beam_size=beam_size)
+        scores.add(outputs, [pair.target for pair in pairs])
+    return scores.metrics()
+
+
+def evaluate_test_part(model: Translator, options: TranslateOptions, beam_size: int) -> dict[str, Any]:
+    """The metrics on the part of its data that a model has not seen."""
+    return evaluate(model, StoredPairs(_store(model, _survey(options), options), "test").texts(), beam_size, World())
 
 
 def prepare(options: TranslateOptions, tokenizers: Tokenizers) -> TranslateTask:
-    """Read the pairs, train the tokenizers, build the model."""
-    parts = _read(options)
-    text_bytes = sum(len(pair.source) + len(pair.target) for pair in parts.train)
-    options = complete(options, examples=len(parts.train), text_bytes=text_bytes)
-    model = _build_model(options, parts.train, tokenizers)
-    train, too_long = _encode(model, parts.train, options)
-    validation, _ = _encode(model, parts.validation, options)
-    if not train or not validation:
+    """Read the pairs, train the tokenizers, build the model, store the pairs as tokens."""
+    start, rows = time.monotonic(), _survey(options)
+    options = complete(options, examples=rows.counts[0], text_bytes=rows.text_bytes)
+    model = _build_model(options, rows, tokenizers)
+    store = _store(model, rows, options)
+    train, validation, test = (StoredPairs(store, part) for part in ("train", "validation", "test"))
+    if not len(train) or not len(validation):
         raise TaskError(f"max_length: every pair has more than {options.max_length} tokens; allow more")
-    batches = Batches([pair.lengths for pair in train], options.batch, options.seed)
+    batches = Batches(train.lengths, options.batch, options.seed)
+    counts = rows.counts
     notes = [
-        f"{len(parts.train):,} pairs to train on, {len(parts.validation):,} for validation, "
-        f"{len(parts.test):,} for the test",
+        f"{counts[0]:,} pairs to train on, {counts[1]:,} for validation, {counts[2]:,} for the test",
         f"{batches.padding():.1%} of the batches is padding",
     ]
-    if too_long:
-        notes.append(f"{too_long:,} pairs with more than {options.max_length} tokens are left out")
+    if train.too_long:
+        notes.append(f"{train.too_long:,} pairs with more than {options.max_length} tokens are left out")
     return TranslateTask(
         model=model,
         batches=batches,
-        fingerprint=fingerprint(str([(pair.source, pair.target) for pair in train])),
-        notes=notes,
+        fingerprint=fingerprint(store.key),
+        notes=[*notes, *preparation_notes(rows, store, time.monotonic() - start)],
         train=train,
-        parts=parts,
         validation=validation,
+        test=test,
         options=options,
     )
 
 
-def _read(options: TranslateOptions) -> Parts[Pair]:
+def _survey(options: TranslateOptions) -> Survey[Pair]:
+    return survey(_source(options), options.on_error, HELD_OUT)
+
+
+def _source(options: TranslateOptions) -> RowSource[Pair]:
     if options.data is None:
         if options.target is not None:
             raise TaskError("target: expected the source's file before it")
-        return corpus(options.language)
-    target = None if options.target is None else Path(options.target)
-    return split(read_pairs(Path(options.data), target), lambda pair: pair.source)
+        return pairs_in_memory("the grammar", corpus(options.language))
+    return pairs_in_files(Path(options.data), None if options.target is None else Path(options.target))
 
 
-def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers) -> Translator:
+def _store(model: Translator, rows: Survey[Pair], options: TranslateOptions) -> Store:
+    tokenizers = plain(model.need_tokenizer()), plain(model.need_target_tokenizer())
+    return store_pairs(rows, *tokenizers, options.max_length)
+
+
+def _build_model(options: TranslateOptions, rows: Survey[Pair], tokenizers: Tokenizers) -> Translator:
     if options.init_from is not None:
         return load_pretrained(options, Translator)
-    source, target = _tokenizers(options, pairs, tokenizers)
+    source, target = _tokenizers(options, rows, tokenizers)
     vocab_sizes = source.get_vocab_size(), (target or source).get_vocab_size()
     torch.manual_seed(options.seed)
+    model = new_model(options, vocab_sizes, share_embeddings=target is None)
+    model.tokenizer, model.target_tokenizer = source, target
+    return model
+
+
+def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_embeddings: bool) -> Translator:
+    """The model that complete options describe, untrained."""
     marks: dict[str, Any] = {"bos": BOS, "eos": EOS, "forbidden": [PAD, BOS, UNK]}
-    model: Translator
     if options.model == "rnn":
-        model = Seq2Seq(
+        return Seq2Seq(
             *vocab_sizes,
             options.size,
             options.hidden_size,
@@ -177,57 +209,46 @@ def _build_model(options: TranslateOptions, pairs: list[Pair], tokenizers: Token
             cell=options.cell,
             attention=options.attention,
             dropout=options.dropout,
+            share_embeddings=share_embeddings,
+            tie_embeddings=True,
+            input_feeding=True,
             **marks,
         )
-    else:
-        model = Transformer(
-            *vocab_sizes,
-            options.size,
-            options.layers,
-            options.heads,
-            max_positions=max(256, options.max_length + 2),
-            pre_norm=True,
-            dropout=options.dropout,
-            share_embeddings=target is None,
-            **marks,
-        )
-    model.tokenizer, model.target_tokenizer = source, target
-    return model
+    return Transformer(
+        *vocab_sizes,
+        options.size,
+        options.layers,
+        options.heads,
+        max_positions=max(256, options.max_length + 2),
+        pre_norm=True,
+        dropout=options.dropout,
+        share_embeddings=share_embeddings,
+        **marks,
+    )
 
 
 def _tokenizers(
-    options: TranslateOptions, pairs: list[Pair], tokenizers: Tokenizers
+    options: TranslateOptions, rows: Survey[Pair], tokenizers: Tokenizers
 ) -> tuple[Tokenizer, Tokenizer | None]:
     """One for both languages if tokens are parts of words, one for each if they are words or characters."""
     if tokenizers.source is not None:
         return tokenizers.source, tokenizers.target
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    kind, vocab_size = options.tokenizer, options.vocab_size
-    if kind == "bpe" and not options.lowercase:
-        return train_tokenizer([*sources, *targets], kind, vocab_size), None
-    source = train_tokenizer(sources, kind, vocab_size, lowercase=options.lowercase)
-    return source, train_tokenizer(targets, kind, vocab_size)
 
+    def train(side: str, sides: slice, **more: Any) -> Tokenizer:
+        key = {**rows.key, "side": side}
+        return trained_tokenizer(key, partial(rows.sample, sides), options.tokenizer, options.vocab_size, **more)
 
-def _encode(model: Translator, pairs: Sequence[Pair], options: TranslateOptions) -> tuple[list[EncodedPair], int]:
-    """Pairs as ids, without those that are too long, and how many these are."""
-    sources = plain(model.need_tokenizer()).encode_batch([pair.source for pair in pairs])
-    targets = plain(model.need_target_tokenizer()).encode_batch(
-        [pair.target for pair in pairs], add_special_tokens=False
-    )
-    encoded = [EncodedPair(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
-    limit = options.max_length
-    fitting = [pair for pair in encoded if 0 < len(pair.source) <= limit and 0 < len(pair.target) < limit]
-    return fitting, len(encoded) - len(fitting)
+    if options.tokenizer == "bpe" and not options.lowercase:
+        return train("both", slice(2)), None
+    return train("source", slice(1), lowercase=options.lowercase), train("target", slice(1, 2))
 
 
 def _collate(model: Translator, pairs: Sequence[EncodedPair]) -> Batch:
     """Source (batch, n) and target (batch, m) after bos; what is predicted is the target with eos after it."""
-    bos, eos = model.config["bos"], model.config["eos"]
-    source, source_lengths = padded([pair.source for pair in pairs])
-    target, target_lengths = padded([[bos, *pair.target] for pair in pairs])
-    expected = torch.full_like(target, IGNORE_INDEX)
-    for row, pair in zip(expected, pairs, strict=True):
-        row[: len(pair.target) + 1] = torch.tensor([*pair.target, eos])
+    bos, eos, targets = model.config["bos"], model.config["eos"], [pair.target.tolist() for pair in pairs]
+    source, source_lengths = padded([pair.source.tolist() for pair in pairs])
+    target, target_lengths = padded([[bos, *ids] for ids in targets])
+    expected, _ = padded([[*ids, eos] for ids in targets])
+    expected[torch.arange(expected.shape[1]) >= torch.tensor(target_lengths)[:, None]] = IGNORE_INDEX
     sizes = [n + m for n, m in zip(source_lengths, target_lengths, strict=True)]
     return Batch((source, target, source_lengths), expected, sizes)

@@ -1,0 +1,37 @@
+"""What the tasks that learn from rows of files tell the user about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from regard.data.fetching import megabytes
+from regard.data.skipped import Skipped
+from regard.data.store import Store
+from regard.data.survey import RowSource, Survey
+from regard.training.task import TaskError
+
+__all__ = ["preparation_notes", "usable_rows"]
+
+Row = TypeVar("Row")
+LONG = 2.0  # seconds: of a preparation that took longer the user is told
+
+
+def preparation_notes(survey: Survey[Any], store: Store, seconds: float) -> list[str]:
+    """What was left out, how the file was read if that was guessed, and where it is kept if that took long."""
+    notes = survey.skipped.notes()
+    if survey.store.facts.get("encoding") == "Windows-1252":
+        notes.append(f"{survey.source.name}: is not UTF-8 and was read as Windows-1252")
+    if seconds > LONG:
+        notes.append(f"prepared in {seconds:,.0f} s; kept in {store.folder} ({megabytes(store.size)})")
+    return notes
+
+
+def usable_rows(source: RowSource[Row], on_error: str) -> Iterator[Row]:
+    """The rows that can be used. All are read once before, to stop if there are bad ones, unless these are skipped."""
+    skipped = Skipped(on_error, source.unit)
+    count = sum(1 for _ in source.read(skipped))
+    skipped.check(count)
+    if not count:
+        raise TaskError(f"{source.name}: no {source.unit} in it")
+    return source.read(Skipped("skip", source.unit))

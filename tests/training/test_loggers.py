@@ -1,0 +1,52 @@
+"""Loggers receive the numbers of every step and every evaluation."""
+
+import sys
+import types
+
+import pytest
+
+import regard
+from regard.training.folder import RunError, read_log
+from tests.training import tiny
+
+
+class Recorder(types.ModuleType):
+    """Stands for wandb, which is large: it has what regard calls, with the parameters that regard uses."""
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.started, self.logged, self.finished = [], [], 0
+
+    def init(self, *, project, dir, name, config, mode, settings):
+        self.started.append((project, mode, config["steps"]))
+        return self
+
+    def Settings(self, *, silent, console):
+        return silent, console
+
+    def log(self, numbers, *, step):
+        self.logged.append((step, numbers))
+
+    def finish(self):
+        self.finished += 1
+
+
+def test_weights_and_biases_get_every_number_offline(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    recorder = Recorder()
+    monkeypatch.setitem(sys.modules, "wandb", recorder)
+    data = tiny.make("text", tmp_path)
+    regard.train("text", data, out=tmp_path / "run", **tiny.options("text", wandb="trials"))
+    assert (recorder.started, recorder.finished) == ([("trials", "offline", 12)], 1)
+    records = [record for record in read_log(tmp_path / "run") if "loss" in record]
+    steps = [(step, numbers["loss"]) for step, numbers in recorder.logged if "norm" in numbers]
+    assert steps == [(record["step"], record["loss"]) for record in records]
+    assert [step for step, numbers in recorder.logged if "accuracy" in numbers] == [5, 10, 12]
+
+
+def test_a_logger_that_is_not_installed_is_one_line_and_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    data = tiny.make("text", tmp_path)
+    with pytest.raises(RunError, match="pip install wandb"):
+        regard.train("text", data, out=tmp_path / "run", **tiny.options("text", wandb="trials"))
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,292 @@
+"""Translation and classification from files of any size: as from a list of all rows, bad rows and memory included."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import regard
+from regard.data import token_files
+from regard.data.labelled import read_labelled
+from regard.data.pairs import read_pairs
+from regard.data.skipped import RowsError
+from regard.data.split import split
+from regard.data.tables import TableError
+from regard.models.texts import encode, padded
+from regard.training.evaluate import evaluate
+from regard.training.folder import RunError
+from regard.training.metrics import TranslationScores, bleu, chrf
+from regard.training.options import resolve
+from regard.training.processes import World
+from regard.training.task import IGNORE_INDEX
+from regard.training.tasks import prepare
+from regard.training.tasks.translate import translate_all
+from tests.training import tiny
+
+BAD = {
+    "translate": [b"no translation\t\n", b"one column\n", b"\xff\tx\n", b"a\tb\tc\n", b"x\0\ty\n"],
+    "text": [b"x\n", b",early\n", b'"open,late\n', b"\xff,early\n", b"a,b,c\n"],
+}
+
+
+def spoilt(task, folder):
+    """Data with a bad row after every thirtieth line."""
+    path = tiny.make(task, folder)
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(BAD[task]):
+        lines.insert(31 * (number + 1), line)
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def trained(task, data, out):
+    return regard.train(task, data, out=out, **tiny.options(task, steps=2))
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_bad_rows_stop_a_run_before_it_begins_and_are_all_named(task, tmp_path):
+    with pytest.raises(RowsError, match=r"^5 of ") as caught:
+        trained(task, spoilt(task, tmp_path), tmp_path / "run")
+    lines = str(caught.value).splitlines()
+    assert [int(line.split(": line ")[1].split(":")[0]) for line in lines[1:-1]] == [32, 63, 94, 125, 156]
+    assert lines[-1] == "fix them or pass --on-error skip"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_a_run_without_its_bad_rows_is_the_run_of_the_good_ones(task, tmp_path):
+    good, bad = tiny.make(task, tmp_path / "good"), spoilt(task, tmp_path / "bad")
+    given = tiny.options(task, steps=4)
+    regard.train(task, good, out=tmp_path / "one", **given)
+    regard.train(task, bad, out=tmp_path / "two", **given, on_error="skip")
+    assert tiny.losses(tmp_path / "one") == tiny.losses(tmp_path / "two")
+    notes = prepare(task, resolve(task, {**given, "data": str(bad), "on_error": "skip"})).notes
+    (first,) = [number for number, note in enumerate(notes) if note.endswith("s are left out:")]
+    assert notes[first].startswith("5 ")
+    assert len(notes) == first + 6
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_the_command_line_prints_a_line_for_each_bad_row(task, tmp_path):
+    done = tiny.run(tiny.command(task, spoilt(task, tmp_path), tmp_path / "run"))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 7
+    done = tiny.run(tiny.command(task, tmp_path / next(tmp_path.iterdir()).name, tmp_path / "run", on_error="skip"))
+    assert done.returncode == 0, done.stderr
+    assert "5 " in next(line for line in done.stderr.splitlines() if line.endswith("are left out:"))
+
+
+def test_batches_of_pairs_are_those_of_the_list_of_pairs(tmp_path):
+    data = tiny.make("translate", tmp_path)
+    task = prepare("translate", resolve("translate", {**tiny.options("translate"), "data": str(data)}))
+    pairs = split(read_pairs(data), lambda pair: pair.source).train
+    tokenizers = task.model.need_tokenizer(), task.model.need_target_tokenizer()
+    for rows in list(task.batches.epoch(0))[:5]:
+        sources = [tokenizers[0].encode(pairs[row].source).ids for row in rows]
+        targets = [tokenizers[1].encode(pairs[row].target, add_special_tokens=False).ids for row in rows]
+        batch = task.batch(rows, slice(None), torch.Generator())
+        bos, eos = task.model.config["bos"], task.model.config["eos"]
+        assert torch.equal(batch.inputs[0], padded(sources)[0])
+        assert torch.equal(batch.inputs[1], padded([[bos, *ids] for ids in targets])[0])
+        assert batch.inputs[2] == [len(ids) for ids in sources]
+        longest = max(map(len, targets)) + 1
+        expected = [[*ids, eos] + [IGNORE_INDEX] * (longest - len(ids) - 1) for ids in targets]
+        assert batch.targets.tolist() == expected
+        half = task.batch(rows, slice(1, None, 2), torch.Generator())
+        assert half.inputs[2] == batch.inputs[2][1::2]
+
+
+def test_batches_of_texts_are_those_of_the_list_of_texts(tmp_path):
+    data = tiny.make("text", tmp_path)
+    task = prepare("text", resolve("text", {**tiny.options("text"), "data": str(data)}))
+    examples = split(read_labelled(data), lambda example: example.text).train
+    for rows in list(task.batches.epoch(0))[:5]:
+        batch = task.batch(rows, slice(None), torch.Generator())
+        ids, lengths = padded(encode(task.model.need_tokenizer(), [examples[row].text for row in rows], 11))
+        assert torch.equal(batch.inputs[0], ids)
+        assert batch.inputs[1] == batch.sizes == lengths
+        assert [task.model.labels[number] for number in batch.targets] == [examples[row].label for row in rows]
+
+
+def test_pairs_are_evaluated_as_their_list_would_be(tmp_path):
+    data = tiny.make("translate", tmp_path)
+    model = trained("translate", data, tmp_path / "run").model
+    parts = split(read_pairs(data), lambda pair: pair.source)
+    options = tiny.options("translate", steps=2)
+    task = prepare("translate", resolve("translate", {**options, "data": str(data)}))
+    for name, pairs, beam_size in (("validation", parts.validation[:7], 1), ("test", parts.test, 5)):
+        outputs = translate_all(model, [pair.source for pair in pairs], beam_size=beam_size)
+        targets = [pair.target for pair in pairs]
+        metrics = task.evaluate(model, name, World())
+        assert metrics["bleu"] == pytest.approx(bleu(outputs, targets).score)
+        assert metrics["chrf"] == pytest.approx(chrf(outputs, targets))
+        assert metrics["signature"] == bleu(outputs, targets).signature
+    assert evaluate(tmp_path / "run") == metrics
+
+
+def test_texts_are_evaluated_from_ids_as_from_texts(tmp_path):
+    data = tiny.make("text", tmp_path)
+    model = trained("text", data, tmp_path / "run").model
+    task = prepare("text", resolve("text", {**tiny.options("text"), "data": str(data)}))
+    for name in ("validation", "test"):
+        examples = getattr(split(read_labelled(data), lambda example: example.text), name)
+        path = tmp_path / f"{name}.csv"
+        path.write_text("text,label\n" + "".join(f"{example.text},{example.label}\n" for example in examples))
+        metrics, from_texts = task.evaluate(model, name, World()), evaluate(tmp_path / "run", path)
+        assert metrics.pop("loss") == pytest.approx(from_texts.pop("loss"), rel=1e-5)
+        assert metrics == from_texts
+        right = model.classify([example.text for example in examples])
+        hits = sum(label == example.label for label, example in zip(right, examples, strict=True))
+        assert metrics["accuracy"] == hits / len(examples)
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_other_files_are_evaluated_in_blocks_as_at_once(task, tmp_path, monkeypatch):
+    data = tiny.make(task, tmp_path / "data")
+    trained(task, data, tmp_path / "run")
+    at_once = evaluate(tmp_path / "run", data)
+    monkeypatch.setattr(token_files, "BLOCK", 997)
+    in_blocks = evaluate(tmp_path / "run", data)
+    for name in ("loss", "bleu", "chrf"):
+        assert in_blocks.pop(name, 0) == pytest.approx(at_once.pop(name, 0), rel=1e-5)
+    assert in_blocks == at_once
+    bad = spoilt(task, tmp_path / "bad")
+    with pytest.raises(RowsError, match="5 of"):
+        evaluate(tmp_path / "run", bad)
+    skipping = evaluate(tmp_path / "run", bad, on_error="skip")
+    assert skipping.items() >= in_blocks.items()
+
+
+def test_scores_of_blocks_are_those_of_all_translations():
+    generator = random.Random(3)
+    for words in (["the", "a", "cat", "dog", "is", "on", "mat", "."], list("一二三四五六七。")):
+        references = [" ".join(generator.choices(words, k=generator.randint(1, 13))) for _ in range(61)]
+        outputs = [" ".join(word for word in text.split() if generator.random() < 0.9) for text in references]
+        scores = TranslationScores()
+        for start in range(0, 61, 17):
+            scores.add(outputs[start : start + 17], references[start : start + 17])
+        expected = bleu(outputs, references)
+        assert scores.metrics()["bleu"] == pytest.approx(expected.score)
+        assert scores.metrics()["chrf"] == pytest.approx(chrf(outputs, references))
+        assert scores.metrics()["signature"] == expected.signature
+        assert math.isfinite(expected.score)
+
+
+EVALUATE = """
+import json, pathlib, sys
+from regard.models.folders import load
+from regard.training.folder import read_options
+from regard.training.processes import join
+from regard.training.tasks import prepare
+import torch
+torch.set_num_threads(1)
+with join("cpu", shard=False) as world:
+    folder = pathlib.Path(sys.argv[1])
+    task = prepare(*read_options(folder))
+    metrics = [task.evaluate(load(folder), part, world) for part in ("validation", "test")]
+    if world.is_first:
+        print(json.dumps([world.size, metrics]))
+"""
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_two_processes_evaluate_what_one_does(task, tmp_path):
+    data = tiny.make(task, tmp_path)
+    regard.train(task, data, out=tmp_path / "run", **tiny.options(task, steps=60, learning_rate=1e-2))
+    script = tmp_path / "evaluate.py"
+    script.write_text(EVALUATE)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    results = []
+    for command in ([sys.executable], launcher):
+        done = tiny.run([*command, str(script), str(tmp_path / "run")])
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout))
+    (one, alone), (two, together) = results
+    assert (one, two) == (1, 2)
+    for expected, actual in zip(alone, together, strict=True):
+        for name in ("perplexity", "loss"):
+            assert actual.pop(name, 0) == pytest.approx(expected.pop(name, 0), rel=1e-9)
+        assert actual == expected
+
+
+def test_a_file_that_has_grown_is_pointed_to_init_from(tmp_path):
+    for task in BAD:
+        data = tiny.make(task, tmp_path / task)
+        out = tmp_path / f"{task}-run"
+        trained(task, data, out)
+        lines = data.read_text().splitlines(keepends=True)
+        data.write_text("".join([*lines, lines[-1].replace("ant", "bee").replace("ANT", "BEE")]))
+        command = f"regard train {task} {data} --init-from {out} --out NEW"
+        with pytest.raises(RunError, match=f"not those that this run started with; to go on with new data: {command}"):
+            regard.train(task, data, out=out, resume=True, steps=4)
+        regard.train(task, data, out=tmp_path / f"{task}-new", init_from=str(out), steps=2, batch=99)
+
+
+def test_classes_are_listed_with_their_counts_and_many_are_cut_short(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("text,label\n" + "".join(f"text {number},{number % 23:02}\n" for number in range(2_300)))
+    notes = prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)})).notes
+    (line,) = [note for note in notes if note.startswith("to train on: ")]
+    assert line.count(" · ") == 19
+    assert line.endswith(" and 3 more")
+
+
+def test_a_table_in_another_encoding_trains_with_a_note(tmp_path):
+    rows = [f"{'très' if number % 2 else 'peu'} bien {number};{number % 2}\r\n" for number in range(199)]
+    path = tmp_path / "texts.csv"
+    path.write_bytes(("text;label\r\n" + "".join(rows)).encode("cp1252"))
+    task = prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)}))
+    assert f"{path}: is not UTF-8 and was read as Windows-1252" in task.notes
+    assert any("très" in text for text in task.validation.texts(range(len(task.validation))))
+
+
+def test_one_class_and_a_class_without_training_text_are_errors(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("text,label\n" + "".join(f"text {number},same\n" for number in range(31)))
+    with pytest.raises(ValueError, match="expected two classes or more, all 31 rows are 'same'"):
+        prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)}))
+    held_out = split([f"text {number}" for number in range(200)], str).test[0]
+    path.write_text(
+        "text,label\n" + "".join(f"text {n},{'odd' if f'text {n}' == held_out else n % 2}\n" for n in range(200))
+    )
+    with pytest.raises(ValueError, match="class 'odd' has too few examples: none is left to train on"):
+        prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)}))
+    path.write_text("text,label,text\na,b,c\n")
+    with pytest.raises(TableError, match="columns 1, 3 are all called 'text'"):
+        prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)}))
+
+
+PREPARE = """
+import resource, sys
+from regard.data import token_files
+from regard.training.options import resolve
+from regard.training.tasks import prepare
+token_files.BLOCK, token_files.SAMPLE = 1 << 15, 500_000
+prepare(sys.argv[1], resolve(sys.argv[1], {"data": sys.argv[2], "tokenizer": "word", "vocab_size": 500}))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kilobytes of ru_maxrss")
+@pytest.mark.parametrize("task", BAD)
+def test_memory_does_not_grow_with_the_file(task, tmp_path):
+    def kilobytes(count):
+        generator = random.Random(7)
+        words = [f"word{number}" for number in range(300)]
+        rows = (" ".join(generator.choices(words, k=20)) for _ in range(count))
+        separator, header = ("\t", "") if task == "translate" else (",", "text,label\n")
+        path = tmp_path / f"{count}.{'tsv' if task == 'translate' else 'csv'}"
+        with path.open("w") as file:
+            file.write(header)
+            file.writelines(f"{row} {number}{separator}{row[:5]}\n" for number, row in enumerate(rows))
+        run = subprocess.run(
+            [sys.executable, "-c", PREPARE, task, str(path)], capture_output=True, text=True, check=True, cwd=tiny.ROOT
+        )
+        return int(run.stdout)
+
+    # Fifty thousand rows of 150 bytes more: as Python's texts and lists of ids they would take 30 MB.
+    assert kilobytes(60_000) < kilobytes(10_000) + 12_000
