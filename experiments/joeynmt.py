@@ -213,7 +213,8 @@ def configuration(folder: Path, corpus: Corpus, updates: int, validate: int) -> 
         "model": {
             "initializer": "xavier_uniform",
             "embed_initializer": "xavier_uniform",
-            "tied_embeddings": False,
+            "tied_embeddings": corpus.model.config.get("share_embeddings", False),
+            "tied_softmax": corpus.model.config.get("tie_embeddings", False) and options.size == options.hidden_size,
             "encoder": {
                 "type": "recurrent",
                 "hidden_size": options.hidden_size // 2,

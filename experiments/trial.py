@@ -25,7 +25,7 @@ SMALL = {"size": 12, "layers": 1, "heads": 3}
 TINY: dict[tuple[str, str], dict[str, Any]] = {  # by task and kind of model
     ("translate", "rnn"): {"size": 12, "hidden_size": 12, "vocab_size": 300, "batch": 512, "beam_size": 1},
     ("translate", "transformer"): {**SMALL, "vocab_size": 300, "batch": 512, "beam_size": 1},
-    ("language", "causal"): {**SMALL, "context": 16, "vocab_size": 300, "batch": 512},
+    ("language", "causal"): {**SMALL, "context": 40, "vocab_size": 300, "batch": 512},
     ("text", ""): {**SMALL, "vocab_size": 300, "batch": 512},
     ("images", "vit"): {**SMALL, "batch": 32},
     ("images", "resnet"): {"width": 4, "depths": "1,1", "batch": 32},

@@ -76,7 +76,7 @@ def cache(tmp_path, monkeypatch):
         writer = csv.writer(file)
         writer.writerow(["text", "label", "source"])
         for number in range(400):
-            words = " ".join(numbers.choice(tiny.WORDS, 30))
+            words = " ".join(numbers.choice(tiny.WORDS, 10))
             writer.writerow([f"{words}.", number % 2, "imdb" if number % 4 < 2 else "rotten_tomatoes"])
     (cache / "bible-alignments").mkdir()
     verses = corpus("fr", 2_000).test
