@@ -15,6 +15,7 @@ SUBJECTS = (
     "models",
     "seeing",
     "start",
+    "texts",
     "compiled",  # late, because the compiler leaves processes behind
     "gaussian",  # these two last: rows that came after KeOps measured slower than alone
     "kernel",

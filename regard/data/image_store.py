@@ -156,5 +156,5 @@ def _check_disk(part: ImagePart, needed: int) -> None:
     if needed > free:
         raise ImageError(
             f"{part.path}: expected {needed:,} bytes free for the decoded pictures in {folder}, got {free:,}: "
-            "choose a smaller --image-size, or another disk by XDG_CACHE_HOME"
+            "choose a smaller --image-size, or a folder on another disk by REGARD_PREPARED"
         )

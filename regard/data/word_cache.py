@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WordCache", "is_separable"]
 
-WORDS = 1 << 17  # of one generation
+WORDS = 1 << 18  # of one generation: 45 MB
 LONG = 40  # characters: longer words seldom come again
 SPACE, LINE_END = re.compile(r" (?=\S)"), re.compile(r"(?<=\S)\n(?=\S)")
 # GPT-2's pattern, for ASCII: contractions, letters, digits, other signs, white space.

@@ -52,14 +52,21 @@ class Residual(nn.Module):
             shapes = [(inputs, depth, 1, first), (depth, depth, 3, second), (depth, outputs, 1, 1)]
         self.convolutions = nn.ModuleList(_convolution(*shape) for shape in shapes)
         same = inputs == outputs and stride == 1
-        self.shortcut = None if same else _convolution(inputs, outputs, 1, stride)
+        self.shortcut, self.stride = None if same else _convolution(inputs, outputs, 1), stride
         nn.init.zeros_(self.convolutions[-1][1].weight)  # type: ignore[index]  # at first a block changes nothing
 
     def forward(self, images: Tensor) -> Tensor:
         changed = images
         for number, convolution in enumerate(self.convolutions):
             changed = convolution(functional.relu(changed) if number else changed)
-        return functional.relu(changed + (images if self.shortcut is None else self.shortcut(images)))
+        return functional.relu(changed + self._cut_short(images))
+
+    def _cut_short(self, images: Tensor) -> Tensor:
+        if self.shortcut is None:
+            return images
+        # A convolution of width 1 with a stride, but oneDNN's own writes beyond its memory with channels last.
+        shortcut: Tensor = self.shortcut(_channels_last(images[:, :, :: self.stride, :: self.stride]))
+        return shortcut
 
 
 class ResNet(ImageClassifier):

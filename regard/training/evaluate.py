@@ -41,7 +41,7 @@ def evaluate(
     target: the target's text file, if data is the source's (translators).
     text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
     beam_size: hypotheses of the beam search (translators); 5 unless given.
-    on_error: "stop" if bad rows of data are an error, as they are unless given, "skip" to leave them out (rows only).
+    on_error: "stop" if bad rows or images are an error, as they are unless given, "skip" to leave them out.
     """
     folder = Path(folder)
     model: Any = load(folder)
@@ -58,9 +58,10 @@ def evaluate(
     if isinstance(model, TextClassifier) and model.config["classes"]:
         _refuse_others(folder, data, options, ("text", "label", "on_error"))
         return tasks.text.evaluate_file(model, data, text or "text", label or "label", on_error or "stop")
-    _refuse_others(folder, data, options, ())
     if isinstance(model, ImageClassifier):
-        return tasks.images.evaluate(model, _images(folder, model, data), World())
+        _refuse_others(folder, data, options, ("on_error",))
+        return tasks.images.evaluate(model, _images(folder, model, data, on_error or "stop"), World())
+    _refuse_others(folder, data, options, ())
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
         return tasks.language.evaluate(model, data)
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
@@ -82,7 +83,7 @@ def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) ->
     return metrics
 
 
-def _images(folder: Path, model: ImageClassifier, data: Path) -> StoredImages:
+def _images(folder: Path, model: ImageClassifier, data: Path, on_error: str) -> StoredImages:
     """The images of other data, for the test if files say which, in the size that the model reads or was trained on."""
     images, size = find_images(data), model.config.get("image_size")
     if size is None:  # a ResNet reads any size
@@ -94,7 +95,7 @@ def _images(folder: Path, model: ImageClassifier, data: Path) -> StoredImages:
         height, width = (size, size) if isinstance(size, int) else size
         shape = (model.config["channels"], height, width)
     store = store_images(images, shape)
-    skipped_images(store, "stop")
+    skipped_images(store, on_error)
     return stored_part(store, "train" if images.test is None else "test")
 
 

@@ -25,7 +25,7 @@ OLD = 1_500_000_000  # seconds: a time long ago, so that files count as settled
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("REGARD_PREPARED", str(tmp_path_factory.mktemp("prepared")))
 
 
 @pytest.fixture
@@ -185,9 +185,7 @@ def test_folders_in_which_nothing_can_be_read(tmp_path, colour, labels):
         path.write_text("no picture")
     with pytest.raises(ImageError, match=r"000.png: is no picture"):
         stored(folder)
-    assert not [
-        path for path in (Path(os.environ["XDG_CACHE_HOME"]) / "regard" / "prepared").iterdir() if path.is_dir()
-    ]
+    assert not [path for path in (Path(os.environ["REGARD_PREPARED"])).iterdir() if path.is_dir()]
 
 
 def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_decoded(tmp_path, colour, labels, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional
 
 from regard.models import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
 from tests.models.cases import shaken
@@ -145,6 +146,34 @@ def test_resnet_in_evaluation_does_not_depend_on_the_batch():
     images = torch.randn(3, 3, 13, 17)
     with torch.no_grad():
         same(model(images)[:1], model(images[:1]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("bottleneck", [False, True])
+def test_resnet_is_its_formula(channels, bottleneck):
+    """Also its gradients, with convolutions of every width and stride as PyTorch has them for plain images."""
+    model = shaken(ResNet((1, 2, 1), 5, width=4, stem="cifar", channels=channels, bottleneck=bottleneck)).train()
+    images, goal = torch.randn(7, channels, 29, 31), torch.randn(7, 5)
+
+    def convolve(images, layer, stride=1):
+        weight, norm = layer[0].weight, layer[1]
+        images = functional.conv2d(images, weight, stride=stride, padding=weight.shape[-1] // 2).contiguous()
+        return functional.batch_norm(images, None, None, norm.weight, norm.bias, training=True)
+
+    hidden = functional.relu(convolve(images, model.stem))
+    for number, block in enumerate(model.blocks):
+        stride = 2 if number in (1, 3) else 1
+        changed = hidden
+        for place, layer in enumerate(block.convolutions):
+            strided = place == (1 if bottleneck else 0)
+            changed = convolve(functional.relu(changed) if place else changed, layer, stride if strided else 1)
+        hidden = functional.relu(changed + (convolve(hidden, block.shortcut, stride) if block.shortcut else hidden))
+    expected, parameters = model.classifier(hidden.mean((2, 3))), list(model.parameters())
+    result = model(images)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    gradients = (torch.autograd.grad((output * goal).sum(), parameters) for output in (result, expected))
+    for got, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-2, atol=1e-2 * float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from regard.training.evaluate import evaluate
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.task import TaskError
-from regard.training.tasks.classes import accuracy, balanced_rows, counted_classes
+from regard.training.tasks.classes import balanced_rows, class_metrics, counted_classes
 from regard.training.tasks.images import augmented
 from tests.training import tiny
 
@@ -26,7 +26,7 @@ ALL = slice(None)
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("REGARD_PREPARED", str(tmp_path_factory.mktemp("prepared")))
 
 
 @pytest.fixture
@@ -43,6 +43,13 @@ def photos(tmp_path):
 
 def prepare(data, **given):
     return tasks.prepare("images", resolve("images", {"data": str(data), **tiny.options("images", **given)}))
+
+
+def metrics(model, pixels, labels):
+    """Of all images at once."""
+    probabilities, targets = model.probabilities(pixels), [model.labels.index(label) for label in labels]
+    losses = functional.nll_loss(probabilities.log(), torch.tensor(targets), reduction="none")
+    return class_metrics(targets, probabilities.argmax(1).tolist(), losses.tolist(), model.labels)
 
 
 def test_augmentation_is_a_crop_of_the_framed_image():
@@ -160,21 +167,23 @@ def test_evaluation_on_other_data(photos, tmp_path, model):
     shutil.copytree(photos / "noon", other / "noon")
     images = read_images(photos, 64).train
     chosen = images.labels == 1
-    expected = accuracy(
-        trained.model.probabilities(images.pixels[chosen]), ["noon"] * int(chosen.sum()), ["night", "noon"]
-    )
+    expected = metrics(trained.model, images.pixels[chosen], ["noon"] * int(chosen.sum()))
     got = evaluate(tmp_path / "model", other)
     assert got.pop("loss") == pytest.approx(expected.pop("loss"), rel=1e-5)
     assert got == expected
+    (other / "noon" / "notes.txt").write_text("about noon")
+    with pytest.raises(RowsError, match=r"noon/notes.txt: is no picture.*; fix it or pass --on-error skip"):
+        evaluate(tmp_path / "model", other)
+    assert evaluate(tmp_path / "model", other, on_error="skip")["accuracy"] == expected["accuracy"]
     (other / "noon").rename(other / "dusk")
     with pytest.raises(TaskError, match="class 'dusk' is none of the model's: 'night', 'noon'"):
-        evaluate(tmp_path / "model", other)
+        evaluate(tmp_path / "model", other, on_error="skip")
 
 
 def test_evaluation_block_by_block(tmp_path, monkeypatch):
     task = prepare(tiny.make("images", tmp_path))
     labels = [task.test.names[label] for label in task.test.labels(ALL).tolist()]
-    expected = accuracy(task.model.probabilities(task.test.pixels(ALL)), labels, task.model.labels)
+    expected = metrics(task.model, task.test.pixels(ALL), labels)
     monkeypatch.setattr(tasks.images, "EVALUATED", 3)
     got = task.evaluate(task.model, "test", World())
     assert got.pop("loss") == pytest.approx(expected.pop("loss"), rel=1e-5)
@@ -185,7 +194,7 @@ def test_a_run_goes_on_when_the_cache_was_emptied(tmp_path, tmp_path_factory, mo
     data = tiny.make("images", tmp_path)
     regard.train("images", data, out=tmp_path / "whole", **tiny.options("images", threads=1))
     regard.train("images", data, out=tmp_path / "cut", **tiny.options("images", threads=1, steps=6))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("empty")))
+    monkeypatch.setenv("REGARD_PREPARED", str(tmp_path_factory.mktemp("empty")))
     regard.train("images", data, out=tmp_path / "cut", resume=True, steps=12)
     assert tiny.losses(tmp_path / "cut").keys() == tiny.losses(tmp_path / "whole").keys()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -47,11 +48,11 @@ from regard.training.tasks.classes import (
     class_numbers,
     counted_classes,
 )
+from regard.training.tasks.row_notes import storage_notes
 from regard.training.transfer import load_pretrained
 
 SAMPLES = 3
 SHIFT = 8  # an image is shifted by its edge divided by this, at most
-LARGEST = 64  # edge to which larger images are scaled, if nothing else is asked for
 EVALUATED = 256  # images at a time
 HELD_OUT = 5_000  # images for validation, and for the test, at most: an evaluation should not take long
 
@@ -144,12 +145,13 @@ def _shifts(edge: int, count: int, generator: torch.Generator) -> Tensor:
 
 def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
     """Decode the images, or find them decoded; build the model."""
+    start = time.monotonic()
     images = ImageSet(DigitImages()) if options.data is None else find_images(Path(options.data))
     shapes = images.train.shapes
     size = choose_size(options.image_size, complete(options, edge=shapes.edge).image_size, shapes)
     options = dataclasses.replace(options, image_size=size)
     store = store_images(images, images.shape(options.image_size or None))
-    skipped = skipped_images(store, options.on_error)
+    notes = [*skipped_images(store, options.on_error).notes(), *storage_notes(store, time.monotonic() - start)]
     train, validation, test = _split(store, options)
     options = complete(options, examples=len(train), edge=min(train.shape[1:]), common=math.gcd(*train.shape[1:]))
     counts = f"{len(train):,} images of {len(train.names)} classes to train on, {len(validation):,} for validation"
@@ -160,7 +162,7 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
         notes=[
             f"{counts}, {len(test):,} for the test, each of {'×'.join(map(str, train.shape[1:]))} pixels",
             f"to train on: {counted_classes(train.names, train.class_counts())}",
-            *skipped.notes(),
+            *notes,
         ],
         train=train,
         validation=validation,
@@ -171,9 +173,11 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers) -> ImagesTask:
 
 def choose_size(given: int | None, default: int, shapes: Shapes) -> int:
     """The edge to which images are scaled, 0 if they stay as they are: as it is given, or follows from their edges."""
-    if given is not None or default or (shapes.other is None and shapes.edge <= LARGEST):
-        return default if given is None else given
-    return min(LARGEST, max(8, shapes.edge // 8 * 8))  # most sizes of patches divide a multiple of 8
+    if given is not None:
+        return given
+    if default or shapes.other is None:
+        return default
+    return max(8, shapes.edge // 8 * 8)  # small images of several sizes; most sizes of patches divide a multiple of 8
 
 
 def _split(store: Store, options: ImagesOptions) -> tuple[StoredImages, StoredImages, StoredImages]:
