@@ -9,6 +9,7 @@ SUBJECTS = (
     "additive",
     "decoding",
     "dot",
+    "generation",
     "long",
     "masks",
     "models",

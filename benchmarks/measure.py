@@ -60,6 +60,18 @@ def compare_time(work: str, against: str, peer: Work, ours: Work, at_most: float
     return Row(work, against, *shown, ratio <= at_most)
 
 
+def compare_bandwidth(work: str, ours: Work, size: int, megabytes: int, repeats: int) -> Row:
+    """The bytes that ours has to read each second, as a share of those that can be read; which is reported.
+
+    size: bytes that ours reads. megabytes: of the tensor that is read in turn with it.
+    """
+    tensor = torch.ones(megabytes << 18)  # of four bytes
+    reading, seconds = median_seconds(tensor.sum, ours, rounds=repeats)
+    rates = tensor.nbytes / reading, size / seconds
+    shown = (*(f"{rate / 1e9:.3g} GB/s" for rate in rates), f"{rates[1] / rates[0]:.2f} of the bandwidth")
+    return Row(f"{work}: weights read", f"the sum of {megabytes} MB", *shown, "reported", True)
+
+
 def _repeat(work: Work, calls: int) -> Work:
     def run() -> None:
         for _ in range(calls):

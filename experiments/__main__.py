@@ -20,7 +20,7 @@ from filelock import FileLock
 from benchmarks.__main__ import processor
 from benchmarks.front import refresh
 from experiments import EXPERIMENTS
-from experiments.trial import Experiment, Figures
+from experiments.trial import Experiment, Figures, trial_folder
 from regard import files
 from regard.data.fetching import cache
 
@@ -65,11 +65,6 @@ def run(name: str, part: str, *, no_cache: bool) -> None:
             shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         save(name, [other.name for other in experiment.trials], trial.name, trial.work(folder, False))
-
-
-def trial_folder(experiment: str, trial: str) -> Path:
-    """Where a trial works; it goes on there if it was interrupted."""
-    return cache() / "experiments" / experiment / trial.replace(" ", "-").replace(",", "")
 
 
 def load(name: str) -> Experiment:

@@ -22,8 +22,6 @@ def work(folder: Path, language: str, attention: str | None, seed: int, tiny: bo
     """Train, and evaluate the test sentences by length."""
     default = (language, attention) == ("fr", "additive")
     options: dict[str, Any] = {} if default else {"language": language, "attention": attention}
-    if tiny:
-        options |= {"size": 12, "hidden_size": 12}
     results = train(folder, "translate", **options, seed=seed, tiny=tiny)
     model = regard.load(folder)
     groups = {}
@@ -42,12 +40,13 @@ def render(done: Mapping[str, Figures]) -> str:
         if not runs:
             continue
         lengths = [spread([run["by_length"][group]["bleu"] for run in runs]) for group in runs[0]["by_length"]]
+        walls = [run["wall_seconds"] for run in runs if "wall_seconds" in run]  # not known of interrupted runs
         errors = [run["test"]["alignment_error_rate"] for run in runs if "alignment_error_rate" in run["test"]]
         rows.append(
             [
                 kind,
                 len(runs),
-                spread([run["wall_seconds"] for run in runs], ".0f"),
+                spread(walls, ".0f") if walls else "",
                 spread([run["test"]["bleu"] for run in runs]),
                 spread(errors, ".3f") if errors else "",
                 *lengths,
@@ -63,14 +62,21 @@ def render(done: Mapping[str, Figures]) -> str:
 
 
 def experiment() -> Experiment:
-    """With and without attention, three seeds each; Chinese once."""
-    kinds = [(f"additive, seed {seed}", "fr", "additive", seed) for seed in SEEDS]
-    kinds += [(f"none, seed {seed}", "fr", None, seed) for seed in SEEDS]
-    kinds.append(("chinese, seed 0", "zh", "additive", 0))
+    """With and without attention, and into Chinese, three seeds each."""
+    kinds = [
+        (f"{name}, seed {seed}", language, attention, seed)
+        for name, language, attention in (
+            ("additive", "fr", "additive"),
+            ("none", "fr", None),
+            ("chinese", "zh", "additive"),
+        )
+        for seed in SEEDS
+    ]
     return Experiment(
         "The embedded grammar: what attention is for",
-        "In 3 minutes BLEU of 95 or more on compositions that training never had, an alignment error rate of 0.15 or "
-        "less; and the gap to the same model without attention, by sentence length.",
-        [Trial(name, 3, lambda folder, tiny, kind=kind: work(folder, *kind, tiny)) for name, *kind in kinds],
+        "English to French without any arguments, on compositions that training never had: in 100 seconds from start "
+        "to end BLEU of 99 or more and an alignment error rate of 0.14 or less; of 0.2 or less into Chinese; and the "
+        "gap to the same model without attention, by sentence length.",
+        [Trial(name, 2, lambda folder, tiny, kind=kind: work(folder, *kind, tiny)) for name, *kind in kinds],
         render,
     )

@@ -1,11 +1,12 @@
 """JoeyNMT 2.3.0 on the same pairs in the same subwords: an RNN with additive attention of the same size.
 
-It is installed in a virtual environment, and trains as many updates as fit into the time.
+It is installed in a virtual environment, gets batches of similar length (joeynmt_buckets.py), and trains as many
+updates as fit into a time, or as many as ours.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
 import subprocess
@@ -16,54 +17,66 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
+import regard
+from experiments.joeynmt_buckets import buckets
 from experiments.trial import Figures
 from regard.data.fetching import cache
+from regard.data.pairs import Pair, read_pairs
+from regard.data.split import split
+from regard.models.texts import plain
+from regard.models.translator import Translator
+from regard.training.folder import read_options
 from regard.training.metrics import bleu
 from regard.training.options import TranslateOptions
-from regard.training.task import Tokenizers
-from regard.training.tasks.translate import TranslateTask, prepare
 
 PACKAGES = ("torch==2.13.0", "joeynmt==2.3.0", "importlib_metadata")
 PACE = 60  # updates that are timed, after as many that are not
 LINE = re.compile(r"^(\S+ \S+) - INFO - joeynmt\.training - Epoch +\d+, Step: +(\d+),", re.MULTILINE)
 PARAMETERS = re.compile(r"Total params: ([\d,]+)")
+COMMAND = Path(__file__).with_name("joeynmt_buckets.py")
+Lengths = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The pairs as files, and how many are in a batch."""
+    """The pairs as files, with the options and the model of our run."""
 
     home: Path
-    task: TranslateTask
-    rows: int  # pairs in a batch, as many as ours have on average
-    tokens: float  # of both sides in a pair, on average
+    options: TranslateOptions
+    model: Translator
+    test: list[Pair]
+    lengths: Lengths  # of the pairs to train on, with the mark at the end
+
+    @property
+    def tokens(self) -> float:
+        """Of both sides in an update, on average."""
+        return sum(map(sum, self.lengths)) / len(buckets(self.lengths, self.options.batch))
 
 
-def work(folder: Path, data: str, options: dict[str, Any], minutes: float) -> Figures:
-    """Train for a time, translate the test part."""
+def work(folder: Path, data: str, ours: Path, minutes: float | None) -> Figures:
+    """Train for a time, or for as many updates as our run (minutes=None); translate the test part."""
     python = environment()
-    corpus = write_corpus(folder / "data", TranslateOptions(data=data, **options))
+    corpus = write_corpus(folder / "data", data, ours)
     seconds = pace(python, folder, corpus)
-    updates = int(60 * minutes / seconds)
+    updates = (
+        json.loads((ours / "results.json").read_text())["steps"] if minutes is None else int(60 * minutes / seconds)
+    )
     start = time.monotonic()
     log = run(python, folder / "run", corpus, updates, validations=10)
     wall = time.monotonic() - start
     parameters = PARAMETERS.search(log)
     if parameters is None:
         raise SystemExit("experiments: JoeyNMT did not say how many parameters its model has")
-    texts = translate_test(python, folder / "run", corpus)
-    score = bleu(texts, [pair.target for pair in corpus.task.parts.test])
+    score = bleu(translate_test(python, folder / "run", corpus), [pair.target for pair in corpus.test])
     return {
-        "command": "python -m joeynmt train config.yaml",
+        "command": f"python {COMMAND.name} train config.yaml",
         "parameters": int(parameters[1].replace(",", "")),
         "steps": updates,
         "seconds": round(updates * seconds, 1),
         "wall_seconds": round(wall, 1),
-        "tokens_per_second": round(corpus.rows * corpus.tokens / seconds, 1),
-        "rows": corpus.rows,
+        "tokens_per_second": round(corpus.tokens / seconds, 1),
         "padding": round(padding(corpus), 4),
         "test": {"bleu": score.score, "signature": score.signature},
     }
@@ -82,36 +95,44 @@ def environment() -> Path:
     return python
 
 
-def write_corpus(home: Path, options: TranslateOptions) -> Corpus:
+def write_corpus(home: Path, data: str, ours: Path) -> Corpus:
     """Write the parts as lines of subwords, with spaces between them, and the vocabulary."""
-    task = prepare(options, Tokenizers())
-    tokenizer = task.model.need_tokenizer()
+    _, options = read_options(ours)
+    model = regard.load(ours)
+    assert isinstance(options, TranslateOptions)
+    assert isinstance(model, Translator)
     home.mkdir(parents=True, exist_ok=True)
-    test = [(pair.source, pair.target) for pair in task.parts.test]
-    sides = [tokenizer.encode_batch([pair[side] for pair in test]) for side in (0, 1)]
-    parts: dict[str, list[tuple[list[int], list[int]]]] = {
-        "train": [(pair.source, pair.target) for pair in task.train],
-        "dev": [(pair.source, pair.target) for pair in task.validation[: task.options.evaluate_pairs]],
-        "test": [(source.ids, target.ids) for source, target in zip(*sides, strict=True)],
-    }
-    for name, pairs in parts.items():
+    parts = split(read_pairs(Path(data)), lambda pair: pair.source)
+    evaluated = parts.validation[: options.evaluate_pairs or None]
+    lengths: Lengths = []
+    for name, pairs in (("train", parts.train), ("dev", evaluated), ("test", parts.test)):
+        sides = [_subwords(model, [getattr(pair, side) for pair in pairs]) for side in ("source", "target")]
+        rows = list(zip(*sides, strict=True))
+        if name == "train":  # as ours: the rest is too long, or empty
+            limit = options.max_length
+            rows = [row for row in rows if all(0 < len(words) < limit for words in row)]
+            lengths = [(len(source) + 1, len(target) + 1) for source, target in rows]
         for side, language in enumerate(("en", "fr")):
-            lines = [" ".join(map(tokenizer.id_to_token, pair[side])) for pair in pairs]
+            lines = [" ".join(row[side]) for row in rows]
             (home / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    vocabulary = tokenizer.get_vocab()
+    vocabulary = model.need_tokenizer().get_vocab()
     (home / "subwords.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n", encoding="utf-8")
-    lengths = task.batches.lengths  # (pairs, sides)
-    rows = round(len(lengths) / len(task.batches.epoch(0)))
-    return Corpus(home, task, rows, float(lengths.sum(1).double().mean()))
+    return Corpus(home, options, model, parts.test, lengths)
+
+
+def _subwords(model: Translator, texts: list[str]) -> list[list[str]]:
+    encodings = plain(model.need_tokenizer()).encode_batch(texts, add_special_tokens=False)
+    return [encoding.tokens for encoding in encodings]
 
 
 def padding(corpus: Corpus) -> float:
-    """The share of its batches that is padding: it draws pairs whatever their length."""
-    lengths = corpus.task.batches.lengths  # (pairs, sides)
-    order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(0))
-    batches = lengths[order].split(corpus.rows)
-    cells = sum(len(batch) * int(batch.amax(0).sum()) for batch in batches)
-    return 1 - int(lengths.sum()) / cells
+    """The share of its batches that is padding."""
+    tokens = cells = 0
+    for rows in buckets(corpus.lengths, corpus.options.batch):
+        sides = list(zip(*(corpus.lengths[row] for row in rows), strict=True))
+        tokens += sum(map(sum, sides))
+        cells += len(rows) * sum(map(max, sides))
+    return 1 - tokens / cells
 
 
 def pace(python: Path, folder: Path, corpus: Corpus) -> float:
@@ -138,28 +159,22 @@ def translate_test(python: Path, folder: Path, corpus: Corpus) -> list[str]:
     """The translations of the test part by the best checkpoint."""
     out = folder / "translated"
     _call(python, "test", str(corpus.home / f"{folder.name}.yaml"), "--output-path", str(out))
-    tokenizer = corpus.task.model.need_tokenizer()
+    tokenizer = corpus.model.need_tokenizer()
     lines = out.with_name("translated.test").read_text(encoding="utf-8").splitlines()
     rows = [[tokenizer.token_to_id(subword) for subword in line.split(" ")] for line in lines]
     return [tokenizer.decode([number for number in ids if number is not None]) for ids in rows]
 
 
 def _call(python: Path, *words: str) -> None:
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(python), "-m", "joeynmt", *words],
-        env={**os.environ, **threads},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # -P: beside the script is a file called joeynmt.py.
+    done = subprocess.run([str(python), "-P", str(COMMAND), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"experiments: JoeyNMT failed with exit code {done.returncode}:\n{done.stderr[-2_000:]}")
 
 
 def configuration(folder: Path, corpus: Corpus, updates: int, validate: int) -> dict[str, Any]:
     """JoeyNMT's configuration: our sizes, rates and dropout; its attention, bridge, input feeding and schedule."""
-    options, home = corpus.task.options, corpus.home
+    options, home = corpus.options, corpus.home
     side = {"level": "word", "voc_file": str(home / "subwords.txt"), "max_length": options.max_length}
     cell = {"rnn_type": options.cell, "num_layers": options.layers, "dropout": options.dropout}
     words = {"embeddings": {"embedding_dim": options.size, "dropout": options.dropout}}
@@ -184,8 +199,8 @@ def configuration(folder: Path, corpus: Corpus, updates: int, validate: int) -> 
             "clip_grad_norm": options.clip,
             "weight_decay": options.weight_decay,
             "label_smoothing": options.label_smoothing,
-            "batch_size": corpus.rows,
-            "batch_type": "sentence",
+            "batch_size": options.batch,
+            "batch_type": "token",
             "normalization": "tokens",
             "epochs": 10_000,
             "updates": updates,
@@ -198,7 +213,8 @@ def configuration(folder: Path, corpus: Corpus, updates: int, validate: int) -> 
         "model": {
             "initializer": "xavier_uniform",
             "embed_initializer": "xavier_uniform",
-            "tied_embeddings": False,
+            "tied_embeddings": corpus.model.config.get("share_embeddings", False),
+            "tied_softmax": corpus.model.config.get("tie_embeddings", False) and options.size == options.hidden_size,
             "encoder": {
                 "type": "recurrent",
                 "hidden_size": options.hidden_size // 2,
@@ -221,6 +237,6 @@ def configuration(folder: Path, corpus: Corpus, updates: int, validate: int) -> 
 
 
 def _decoding(options: TranslateOptions) -> dict[str, Any]:
-    """The likeliest word each time, as in ours."""
+    """The same beam search as ours, at the end."""
     batches = {"batch_size": 64, "batch_type": "sentence", "max_output_length": options.max_length}
-    return {"beam_size": 1, "eval_metrics": ["bleu"], **batches}
+    return {"beam_size": options.beam_size, "beam_alpha": 1.0, "eval_metrics": ["bleu"], **batches}

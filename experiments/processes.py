@@ -22,8 +22,6 @@ def work(folder: Path, processes: int, threads: int, shard: bool, tiny: bool) ->
     """The same 200 steps on the embedded grammar."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     options = {**SAME, "threads": threads, **({"shard": True} if shard else {})}
-    if tiny:
-        options |= {"size": 12, "hidden_size": 12}
     results = train(folder, "translate", launcher=torchrun if processes > 1 else (), tiny=tiny, **options)
     return {**results, "losses": [record["loss"] for record in read_log(folder) if "loss" in record]}
 

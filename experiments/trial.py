@@ -8,20 +8,28 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import regard
 from regard.data import fetching
 from regard.data.catalog import SETS
+from regard.training.options import TASKS
 
 Figures = dict[str, Any]
 
-# With tiny=True, as the tests run them, trials take seconds: these replace options that a trial has …
-TINY = {"size": 12, "hidden_size": 12, "layers": 1, "heads": 3, "context": 16, "vocab_size": 300, "batch": 512}
-TINY |= {"width": 4, "depths": "1,1"}
-# … and these are given to every training.
+# With tiny=True, as the tests run them, trials take seconds: so few steps, and models of these sizes.
 FEW_STEPS = {"steps": 12, "warmup": 1, "evaluate_every": 12, "save_every": 12}
+SMALL = {"size": 12, "layers": 1, "heads": 3}
+TINY: dict[tuple[str, str], dict[str, Any]] = {  # by task and kind of model
+    ("translate", "rnn"): {"size": 12, "hidden_size": 12, "vocab_size": 300, "batch": 512, "beam_size": 1},
+    ("translate", "transformer"): {**SMALL, "vocab_size": 300, "batch": 512, "beam_size": 1},
+    ("language", "causal"): {**SMALL, "context": 40, "vocab_size": 300, "batch": 512},
+    ("text", ""): {**SMALL, "vocab_size": 300, "batch": 512},
+    ("images", "vit"): {**SMALL, "batch": 32},
+    ("images", "resnet"): {"width": 4, "depths": "1,1", "batch": 32},
+}
 
 
 @dataclass(frozen=True)
@@ -43,23 +51,39 @@ class Experiment:
     render: Callable[[Mapping[str, Figures]], str]  # the figures of the trials that are done → Markdown
 
 
+def trial_folder(experiment: str, trial: str) -> Path:
+    """Where a trial works; it goes on there if it was interrupted."""
+    return fetching.cache() / "experiments" / experiment / trial.replace(" ", "-").replace(",", "")
+
+
 def train(
     folder: Path, task: str, *data: str, launcher: Sequence[str] = (), tiny: bool = False, **options: Any
 ) -> Figures:
     """Train by a command, or resume; return its results and the command."""
     if tiny:
-        options = {name: TINY.get(name, value) for name, value in options.items()} | FEW_STEPS
-    flags = [word for name, value in options.items() for word in _flag(name, value)]
+        options = _shrink(task, options)
+    flags = [_flag(name, value) for name, value in options.items()]
     resume = (folder / "training.yaml").exists()
     start = time.monotonic()
     if tiny and not launcher:  # here, because Python would take longer to start than such a training takes
         results = regard.train(task, *data, out=folder, resume=resume, **options).results
     else:
-        results = _run([*(launcher or [sys.executable]), "-m", "regard", "train", task, *data, *flags], folder, resume)
+        command = [*(launcher or [sys.executable]), "-m", "regard", "train", task, *data, *chain(*flags)]
+        results = _run(command, folder, resume)
     shown = ["torchrun", *launcher[3:], "-m", "regard"] if launcher else ["regard"]
+    words = map(_shorten, chain(data, *flags))
     # From start to end, with reading, evaluating and saving; unknown for a run that was interrupted.
     wall = {} if resume else {"wall_seconds": round(time.monotonic() - start, 1)}
-    return {"command": " ".join([*shown, "train", task, *map(_shorten, data), *flags]), **results, **wall}
+    return {"command": " ".join([*shown, "train", task, *words]), **results, **wall}
+
+
+def _shrink(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A model that starts from another one has its shape."""
+    kept = {name: value for name, value in options.items() if name != "minutes"}
+    if "init_from" in kept:
+        return {**kept, **FEW_STEPS}
+    model = kept.get("model", getattr(TASKS[task], "model", ""))
+    return {**kept, **TINY[task, model], **FEW_STEPS}
 
 
 def _run(command: list[str], folder: Path, resume: bool) -> Figures:
@@ -70,18 +94,6 @@ def _run(command: list[str], folder: Path, resume: bool) -> Figures:
     results: Figures = json.loads(done.stdout)
     del results["folder"]
     return results
-
-
-def steps_within(minutes: float, folder: Path, task: str, *data: str, tiny: bool = False, **options: Any) -> int:
-    """How many steps fit into a time, measured once on thirty of them: a schedule has to know its end."""
-    path = folder / "pace.json"
-    if not path.exists():
-        pace = {"steps": 30, "evaluate_every": 1_000, "save_every": 1_000, "warmup": 30}
-        train(folder / "pace", task, *data, tiny=tiny, **{**options, **pace})
-        records = [json.loads(line) for line in (folder / "pace" / "log.jsonl").read_text().splitlines()]
-        times = [record["seconds"] for record in records if "loss" in record]
-        path.write_text(json.dumps((times[-1] - times[9]) / (len(times) - 10)))
-    return int(60 * minutes / float(json.loads(path.read_text())))
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -6,25 +6,42 @@ import sys
 
 import numpy
 import pytest
+import torch
 
 from experiments import EXPERIMENTS
-from experiments.__main__ import PAGE, load, page, read, trial_folder
-from experiments.trial import spread, steps_within, table, train
+from experiments.__main__ import PAGE, load, page, read
+from experiments.ibm2 import DiagonalModel, grow_diagonal
+from experiments.joeynmt_buckets import buckets
+from experiments.nanogpt import GPT, Settings, evaluate
+from experiments.trial import spread, table, train, trial_folder
+from regard.data.catalog import SETS
+from regard.data.grammar import corpus
+from regard.data.tokens import train_tokenizer
+from regard.data.words import split
+from regard.models import Encoder
+from regard.training.metrics import alignment_error_rate
 from tests.training import tiny
 
 # One trial of each kind; a trial that starts from another one's model comes after it.
 TRIALS = {
     "grammar": ["none, seed 0"],
+    "alignments": ["IBM 2, both directions, of all pairs", "RNN, seed 0", "Transformer, seed 0"],
     "processes": ["2 processes, 1 thread each (DDP)"],
-    "reviews": ["words", "reader", "blank", "reader, 50 labels, seed 0", "blank, 50 labels, seed 0"],
-    "pictures": [
-        *("vit, 10 %", "resnet, 10 %", "vit pretrained"),
-        *("vit, 1 % of five classes", "vit, 1 % of five classes, after the other five"),
+    "reviews": [
+        "words",
+        "reader",
+        "blank",
+        *(f"{start}, 50 labels, seed 0" for start in ("reader", "blank", "MiniLM")),
     ],
-    "catalogues": ["RNN, additive attention", "JoeyNMT 2.3.0, RNN, additive attention"],
+    "pictures": ["vit, 10 %, seed 0", "resnet, 10 %, seed 0"],
+    "language": [
+        *("Python's manual: nanoGPT's settings in plain torch, seed 0", "Python's manual: no other options, seed 0"),
+        "tiny Shakespeare: characters, nanoGPT's shape, seed 0",
+    ],
+    "catalogues": ["RNN, additive attention", "JoeyNMT 2.3.0, the same time", "JoeyNMT 2.3.0, as many updates"],
 }
 
-# Instead of `python -m joeynmt`: writes the log of a training at 60 updates a second, and perfect translations.
+# Instead of JoeyNMT's Python: writes the log of a training at 60 updates a second, and perfect translations.
 JOEYNMT = """#!{python}
 import pathlib, shutil, sys, time, yaml
 mode, config = sys.argv[3], yaml.safe_load(open(sys.argv[4]))
@@ -59,8 +76,21 @@ def cache(tmp_path, monkeypatch):
         writer = csv.writer(file)
         writer.writerow(["text", "label", "source"])
         for number in range(400):
-            words = " ".join(numbers.choice(tiny.WORDS, 30))
+            words = " ".join(numbers.choice(tiny.WORDS, 10))
             writer.writerow([f"{words}.", number % 2, "imdb" if number % 4 < 2 else "rotten_tomatoes"])
+    (cache / "bible-alignments").mkdir()
+    verses = corpus("fr", 2_000).test
+    (cache / "bible-alignments" / "pairs.tsv").write_text("".join(f"{p.source}\t{p.target}\n" for p in verses))
+    links = [" ".join(f"{source}-{target}" for source, target in pair.alignment) for pair in verses]
+    (cache / "bible-alignments" / "alignments.txt").write_text("".join(f"{line}\n" for line in links))
+    (cache / "shakespeare").mkdir()
+    (cache / "shakespeare" / "input.txt").write_text("\n".join(pair.source for pair in verses))
+    encoder = Encoder(300, 12, 1, 3, pooler=True)
+    encoder.tokenizer = train_tokenizer([pair.source for pair in verses], "bpe", 300)
+    encoder.save(cache / "MiniLM")
+    (cache / "MiniLM" / "1_Pooling").mkdir()
+    for name in SETS["MiniLM"].files:
+        (cache / "MiniLM" / name).touch()
     joeynmt = cache / "experiments" / "joeynmt"
     (joeynmt / "bin").mkdir(parents=True)
     (joeynmt / "bin" / "python").write_text(JOEYNMT.format(python=sys.executable))
@@ -97,9 +127,74 @@ def test_a_trial_trains_by_command_and_is_done_once(tmp_path):
     assert again["seconds"] == results["seconds"]
 
 
-def test_a_pace_becomes_steps(tmp_path):
-    (tmp_path / "pace.json").write_text("0.5")
-    assert steps_within(2, tmp_path, "text", "none.csv") == 240
+@pytest.fixture(scope="module")
+def sentences():
+    """Words of both languages, and which belong together."""
+    pairs = corpus("fr", 4_000)
+    return [
+        (
+            [split(pair.source) for pair in part],
+            [split(pair.target) for pair in part],
+            [pair.alignment for pair in part],
+        )
+        for part in (pairs.train, pairs.test)
+    ]
+
+
+def test_ibm2_links_the_words_of_the_grammar(sentences):
+    (sources, targets, _), (test_sources, test_targets, gold) = sentences
+    forward, backward = DiagonalModel(sources, targets), DiagonalModel(targets, sources)
+    test = list(zip(test_sources, test_targets, strict=True))
+    links = [forward.links(source, target) for source, target in test]
+    reverse = [frozenset((s, t) for t, s in backward.links(target, source)) for source, target in test]
+    both = [grow_diagonal(*directions) for directions in zip(links, reverse, strict=True)]
+    rates = [alignment_error_rate(predicted, gold) for predicted in (links, reverse, both)]
+    assert rates[2] < min(rates) + 1e-9 < 0.1
+    assert forward.links(["never", "seen"], ["jamais", "vu"]) is not None
+
+
+def test_ibm2_becomes_likelier_with_each_iteration(sentences):
+    sources, targets, _ = sentences[1]
+    likelihoods = DiagonalModel(sources, targets, iterations=7, prior=0).likelihoods
+    assert likelihoods == sorted(likelihoods)
+    assert likelihoods[-1] > likelihoods[0] + 100
+
+
+def test_ibm2_finds_what_a_word_means_wherever_it_stands():
+    numbers = numpy.random.default_rng(7)
+    sources = [numbers.permutation(list("abcdef"))[:3].tolist() for _ in range(60)]
+    targets = [numbers.permutation([word.upper() for word in words]).tolist() for words in sources]
+    model = DiagonalModel(sources, targets)
+    assert model.links(["b", "c", "a"], ["A", "B", "C"]) == {(2, 0), (0, 1), (1, 2)}
+
+
+def test_links_of_both_directions_grow_together():
+    forward, backward = frozenset({(0, 0), (1, 1), (2, 1), (5, 6)}), frozenset({(0, 0), (1, 1), (1, 2), (4, 4)})
+    # (2, 1) and (1, 2) are beside (1, 1), and link a word each that has none; the others link two words that have none.
+    assert grow_diagonal(forward, backward) == forward | backward
+    assert grow_diagonal(frozenset({(0, 0), (0, 2)}), frozenset({(0, 0)})) == {(0, 0)}
+
+
+def test_buckets_hold_all_pairs_within_the_budget():
+    numbers = numpy.random.default_rng(5)
+    lengths = [(int(a), int(b)) for a, b in numbers.integers(1, 30, (211, 2))]
+    batches = buckets(lengths, 190)
+    assert sorted(place for rows in batches for place in rows) == list(range(211))
+    for rows in batches:
+        cells = len(rows) * sum(max(lengths[row][side] for row in rows) for side in (0, 1))
+        assert len(rows) == 1 or cells <= 190
+    assert len(batches) < 211
+
+
+@torch.no_grad()
+def test_the_peer_of_language_models_evaluates_every_character():
+    model = GPT(11, Settings(layers=1, heads=2, size=8, context=7, batch=3))
+    ids = torch.arange(7 * 5 + 3) % 11
+    losses = []
+    for place in range(1, len(ids)):
+        start = (place - 1) // 7 * 7  # windows do not see what is before them
+        losses.append(torch.nn.functional.cross_entropy(model(ids[None, start:place])[0, -1:], ids[place : place + 1]))
+    assert evaluate(model, ids, 7) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-5)
 
 
 def test_tables_and_spreads():

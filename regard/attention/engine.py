@@ -110,6 +110,8 @@ class _Run:
                 with nullcontext() if self.state is None else self.state.noted(given):
                     part = self._solve(len(self.tiles) - 1, given)
                 output[rows] = part
+            elif tile == _whole(query, key) and solved[0].stride() == output.stride():  # which takes no copy
+                return solved
             else:
                 output[rows] = solved[0]
                 if self.remember:
@@ -146,13 +148,19 @@ class _Run:
         wanted: Sequence[bool],
     ) -> list[Tensor | None]:
         """The gradient of each input that is wanted; output and lse are those of the fused kernel, if it was used."""
+        query, key, value, per_head, *tensors = inputs
+        if self.by_kernel == [True] and self.tiles == [_whole(query, key)] and not any(wanted[3:]):
+            given = TileInput(query, key, value, None, per_head)
+            by_inputs = self._kernel_gradients(self.tiles[0], given, output, lse, grad)
+            return [part if want else None for part, want in zip(by_inputs, wanted[:3], strict=False)] + [None] * len(
+                inputs[3:]
+            )
         sums = [
             tensor.new_zeros(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
             if tensor is not None and want
             else None
             for tensor, want in zip(inputs, wanted, strict=True)
         ]
-        query, key, value, per_head, *tensors = inputs
         for number, tile in enumerate(self.tiles):
             rows, keys = _rows(tile), _keys(tile)
             biased = None if self.call.mask is None or not self.call.mask.learned else self.call.mask.bias(tile)
@@ -262,6 +270,11 @@ def _leaf(part: Tensor | None, wanted: bool) -> Tensor | None:
 
 
 # ---------------------------------------------------------------------------------------------- parts of the whole
+
+
+def _whole(query: Tensor, key: Tensor) -> Tile:
+    """The tile of a call that is solved in one piece."""
+    return Tile.whole(len(query), query.shape[2], key.shape[2])
 
 
 def _rows(tile: Tile) -> tuple[slice, slice, slice]:

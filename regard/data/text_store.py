@@ -17,7 +17,7 @@ from regard.data.labelled import Labelled, labelled_encoding, labelled_rows
 from regard.data.skipped import Skipped
 from regard.data.split import PARTS, Part
 from regard.data.store import Store, StoreWriter, prepared
-from regard.data.survey import RowSource, Survey
+from regard.data.survey import LEFT_OUT, RowSource, Survey
 from regard.data.token_files import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -106,7 +106,10 @@ def _quotas(survey: Survey[Labelled], count: int) -> Array:
 
 
 def store_texts(survey: Survey[Labelled], tokenizer: Tokenizer, max_length: int, examples: int) -> Store:
-    """The texts of each part as tokens, cut at max_length. examples: how many were chosen, for the key."""
+    """The texts of each part as tokens, cut at max_length; those without any token are left out, and counted.
+
+    examples: how many were chosen, for the key.
+    """
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
@@ -120,9 +123,12 @@ def _write(survey: Survey[Labelled], tokenizer: Tokenizer, writer: StoreWriter) 
     dtype = ids_dtype(tokenizer.get_vocab_size())
     blocks, texts = tee(survey.blocks("tokenizing"))
     encoded = encode_blocks(tokenizer, ([row.text for row in block.rows] for block in texts), add_special_tokens=True)
+    empty = 0
     for block, ids in zip(blocks, encoded, strict=True):
+        has_tokens = numpy.array([len(values) > 0 for values in ids])
+        empty += int((~has_tokens & (block.parts != LEFT_OUT)).sum())
         for index, part in enumerate(PARTS):
-            rows = numpy.flatnonzero(block.parts == index)
+            rows = numpy.flatnonzero((block.parts == index) & has_tokens)
             chosen = [ids[row] for row in rows]
             lengths = numpy.array([len(values) for values in chosen], numpy.int32)
             writer.column(f"{part}.lengths", lengths)
@@ -131,4 +137,4 @@ def _write(survey: Survey[Labelled], tokenizer: Tokenizer, writer: StoreWriter) 
             writer.column(f"{part}.class", numpy.array(classes, numpy.int32))
             if part != "train":
                 writer.texts(f"{part}.text", [block.rows[row].text for row in rows])
-    return {"classes": names}
+    return {"classes": names, "empty": empty}

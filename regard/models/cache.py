@@ -62,9 +62,10 @@ class KVBuffer:
         """These entries of the batch, in this order."""
         if self._buffer is None:
             return KVBuffer(self.rows.index_select(0, rows))
-        count = self.rows.shape[-2]  # spare columns are copied too, so that the next append is not one more copy
-        buffer = _Buffer(self._buffer.rows.index_select(0, rows), count)
-        return KVBuffer(buffer.rows[..., :count, :], buffer)
+        # With spare columns again, so that the next append is not one more copy; they are not copied themselves.
+        count, shape = self.rows.shape[-2], (len(rows), *self._buffer.rows.shape[1:])
+        buffer = _Buffer(self.rows.new_empty(shape), count)
+        return KVBuffer(torch.index_select(self.rows, 0, rows, out=buffer.rows[..., :count, :]), buffer)
 
 
 class _Buffer:

@@ -3,7 +3,7 @@
     states  = encoder(source tokens)                                         one state for each token
     context = attend(query = the decoder's state, key = value = states)      anew at every step
     state   = decoder([target token, context], state)
-    logits  = output([state, context])                                       tied: token vectors · tanh(output(…))
+    logits  = output([state, context])
 
 So the query has not read the newest target token. With input_feeding (Luong et al. 2015) it has: the new state attends,
 after the step, and the context is part of the next step's input.
@@ -15,14 +15,12 @@ Shapes: source (batch, m) · target (batch, n) · states (batch, m, hidden) · l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.arguments import (
     check_batch,
@@ -83,9 +81,9 @@ class Seq2Seq(Translator):
     source_vocab_size · target_vocab_size · size: of the token vectors · hidden_size: of the states; a bidirectional
     encoder gives half of it to each direction · layers · cell: gru or lstm · bidirectional: the encoder reads in both
     directions · attention: additive, bilinear, cosine, dot, gaussian, or a score module; None: the bottleneck ·
-    dropout · share_embeddings: one embedding for source and target · tie_embeddings: the target's embedding is also the
-    output layer, behind one of `size` units · input_feeding: the new state attends, not the one before · bos: id of the
-    token that begins a target · eos: of the one that ends it · forbidden: ids that are never generated.
+    dropout · share_embeddings: one embedding for source and target · input_feeding: the new state attends, not the one
+    before · bos: id of the token that begins a target · eos: of the one that ends it · forbidden: ids that are never
+    generated.
 
     >>> import regard, torch
     >>> model = regard.Seq2Seq(source_vocab_size=31, target_vocab_size=37, size=16, hidden_size=16)
@@ -107,7 +105,6 @@ class Seq2Seq(Translator):
         attention: str | nn.Module | None = "additive",
         dropout: float = 0.0,
         share_embeddings: bool = False,
-        tie_embeddings: bool = False,
         input_feeding: bool = False,
         bos: int = 1,
         eos: int = 2,
@@ -130,20 +127,14 @@ class Seq2Seq(Translator):
         self.encoder = RNN(mode, size, encoder_size, layers, bidirectional=bidirectional, dropout=between)
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
         self.decoder = RNN(mode, size + hidden_size, hidden_size, layers, dropout=between)
-        self.output = nn.Linear(2 * hidden_size, size if tie_embeddings else target_vocab_size)
-        self.output_bias = nn.Parameter(torch.zeros(target_vocab_size)) if tie_embeddings else None
+        self.output = nn.Linear(2 * hidden_size, target_vocab_size)
         self.dropout = check_dropout(dropout)
         self.input_feeding = input_feeding
-        # As an output layer it needs small numbers, as an input √size times as large ones.
-        self.scale = math.sqrt(size) if tie_embeddings else 1.0
-        if tie_embeddings:
-            nn.init.normal_(self.target_embedding.weight, std=size**-0.5)
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Hidden]:
         """source (batch, m) → states (batch, m, hidden), zeros where there is no token, and the last ones."""
-        embedding = self.source_embedding
-        vectors = self.target_embedding(source) * self.scale if embedding is None else embedding(source)
-        rows = apply_dropout(vectors, self.dropout, self.training)
+        embedding = self.target_embedding if self.source_embedding is None else self.source_embedding
+        rows = apply_dropout(embedding(source), self.dropout, self.training)
         states, last = self.encoder(rows, None, lengths)
         return states, tuple(_join_directions(state, self.encoder) for state in last)
 
@@ -175,7 +166,7 @@ class Seq2Seq(Translator):
         """[state, context] after each target token, (batch, n, 2 · hidden)."""
         check_ids("target", target, self.target_embedding.num_embeddings)
         check_batch("target", target, state.hidden[0].shape[1], "the source")
-        tokens = apply_dropout(self.target_embedding(target) * self.scale, self.dropout, self.training)
+        tokens = apply_dropout(self.target_embedding(target), self.dropout, self.training)  # (batch, n, size)
         if state.keys is None:  # the context is the same at every step, so the decoder can run through
             contexts = state.values.expand(-1, target.shape[1], -1)
             states, hidden = self.decoder(torch.cat([tokens, contexts], -1), state.hidden)
@@ -186,11 +177,8 @@ class Seq2Seq(Translator):
         return rows, replace(state, hidden=hidden, steps=state.steps + target.shape[1], context=context)
 
     def predict(self, rows: Tensor) -> Tensor:
-        rows = self.output(rows)
-        if self.output_bias is None:
-            return rows
-        rows = apply_dropout(torch.tanh(rows), self.dropout, self.training)  # (…, size)
-        return functional.linear(rows, self.target_embedding.weight, self.output_bias)
+        logits: Tensor = self.output(rows)
+        return logits
 
     def _decode_with_attention(
         self, tokens: Tensor, state: RNNDecoderState, keys: Tensor

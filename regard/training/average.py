@@ -46,7 +46,8 @@ class Average:
 
 def _local(tensors: Mapping[str, Tensor]) -> list[Tensor]:
     """The tensors, or this process's shards of them."""
-    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach() for tensor in tensors.values()]
+    values = [tensor.detach() for tensor in tensors.values()]
+    return [value.to_local() if isinstance(value, DTensor) else value for value in values]
 
 
 def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:

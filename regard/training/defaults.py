@@ -89,19 +89,22 @@ VOCABULARY = root(2, "text_bytes", 500, 16_000, 100)
 TRANSLATE: dict[str, Rule] = {
     "vocab_size": VOCABULARY,
     "size": per_model(
-        rnn=growing("examples", {0: 256, 100_000: 384, 1_000_000: 512}),
+        rnn=growing("examples", {0: 256, 1_000_000: 512}),
         transformer=growing("examples", {0: 128, 20_000: 192, 100_000: 256, 1_000_000: 512}),
     ),
     "hidden_size": growing("examples", {0: 256, 100_000: 512, 1_000_000: 1_024}),
     "layers": per_model(rnn=growing("examples", {0: 1}), transformer=growing("examples", {0: 3, 1_000_000: 6})),
     "heads": growing("examples", {0: 4, 1_000_000: 8}),
-    "dropout": growing("examples", {0: 0.3, 100_000: 0.2, 1_000_000: 0.1}),
-    "batch": root(3, "tokens", 512, 16_384, 64),
-    "learning_rate": always(2e-3),
+    "dropout": growing("examples", {0: 0.2, 1_000_000: 0.1}),
+    "batch": root(1, "tokens", 256, 16_384, 64),
+    "learning_rate": per_model(
+        rnn=growing("examples", {0: 4e-3, 100_000: 2e-3, 1_000_000: 1e-3}),
+        transformer=growing("examples", {0: 1e-3, 1_000_000: 5e-4}),
+    ),
     "warmup": always(200),
-    "steps": growing("tokens", {0: 3_000, 5_000_000: 6_000, 50_000_000: 20_000}),
-    "evaluate_every": always(500),
-    "save_every": always(500),
+    "steps": growing("tokens", {0: 8_000, 500_000: 16_000, 5_000_000: 20_000, 50_000_000: 40_000}),
+    "evaluate_every": always(1_000),
+    "save_every": always(1_000),
     "average": always(0.99),
 }
 LANGUAGE: dict[str, Rule] = {

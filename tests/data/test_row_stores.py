@@ -2,6 +2,7 @@
 
 import numpy
 import pytest
+from tokenizers import Tokenizer, models
 
 from regard.data import token_files
 from regard.data.labelled import read_labelled
@@ -112,3 +113,12 @@ def test_ids_take_as_few_bytes_as_they_need(write):
     small = train_tokenizer([path.read_text()], "word", 97)
     store = store_pairs(survey(pairs_in_files(path), "stop", 100), small, small, 64)
     assert store.ragged("train.source").values.dtype == numpy.uint16
+
+
+def test_texts_without_tokens_are_left_out_and_counted(write):
+    rows = [f"{'odd' if number % 5 == 0 else 'know'} {number},{'ab'[number % 2]}\n" for number in range(101)]
+    path = write("texts.csv", "text,label\n" + "".join(rows))
+    tokenizer = Tokenizer(models.BPE({"k": 0, "w": 1}, []))  # drops what it does not know
+    store = store_texts(survey(texts_in_file(path, "text", "label"), "stop", 100), tokenizer, 7, 0)
+    assert store.facts["empty"] == 21
+    assert sum(len(StoredTexts(store, name)) for name in PARTS) == 80

@@ -290,3 +290,13 @@ def test_memory_does_not_grow_with_the_file(task, tmp_path):
 
     # Fifty thousand rows of 150 bytes more: as Python's texts and lists of ids they would take 30 MB.
     assert kilobytes(60_000) < kilobytes(10_000) + 12_000
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_a_run_is_resumed_after_the_cache_was_emptied(task, tmp_path, monkeypatch):
+    data = tiny.make(task, tmp_path)
+    regard.train(task, data, out=tmp_path / "whole", **tiny.options(task, schedule="constant"))
+    regard.train(task, data, out=tmp_path / "run", **tiny.options(task, schedule="constant", steps=6))
+    monkeypatch.setenv("REGARD_PREPARED", str(tmp_path / "empty"))
+    regard.train(task, data, out=tmp_path / "run", resume=True, steps=12)
+    assert tiny.losses(tmp_path / "run") == tiny.losses(tmp_path / "whole")

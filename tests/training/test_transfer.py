@@ -37,6 +37,21 @@ def test_a_language_model_becomes_a_classifier(kind, tmp_path):
     assert model.tokenizer.to_str() == regard.load(tmp_path / "first").tokenizer.to_str()
 
 
+@pytest.mark.parametrize("classes", [0, 2])
+def test_a_new_head_reads_the_mean_of_the_vectors(classes, tmp_path):
+    """And where there was a head, its pooler is kept: both were trained together."""
+    texts = tiny.make("text", tmp_path)
+    regard.train("text", texts, out=tmp_path / "first", **tiny.options("text"))
+    tokenizer = regard.load(tmp_path / "first").tokenizer
+    model = regard.Encoder(tokenizer.get_vocab_size(), 12, 1, 3, pooler=True, classes=classes)
+    model.tokenizer = tokenizer
+    model.save(tmp_path / "pooled")
+    given = {**tiny.PACE, "init_from": str(tmp_path / "pooled"), "max_length": 30, "batch": 110}
+    trained = regard.train("text", texts, out=tmp_path / "second", **given).model
+    assert (trained.pooler is None) == (classes == 0)
+    assert (trained.config["pooling"], trained.config["classes"]) == ("mean", 2)
+
+
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_an_image_model_learns_other_classes(kind, tmp_path):
     import numpy

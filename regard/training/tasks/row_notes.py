@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from regard.data.fetching import megabytes
 from regard.data.skipped import Skipped
 from regard.data.store import Store
 from regard.data.survey import RowSource, Survey
+from regard.models.texts import CutWarning
 from regard.training.task import TaskError
 
-__all__ = ["preparation_notes", "storage_notes", "usable_rows"]
+__all__ = ["cuts_expected", "preparation_notes", "storage_notes", "usable_rows"]
 
 Row = TypeVar("Row")
 LONG = 2.0  # seconds: of a preparation that took longer the user is told
@@ -29,6 +32,14 @@ def storage_notes(store: Store, seconds: float) -> list[str]:
     """Where the data are kept, if it took long to prepare them."""
     size = megabytes(store.size)
     return [f"prepared in {seconds:,.0f} s; kept in {store.folder} ({size})"] if seconds > LONG else []
+
+
+@contextmanager
+def cuts_expected() -> Iterator[None]:
+    """Within this block texts are cut without a warning: an evaluation has long ones, and max_length says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CutWarning)
+        yield
 
 
 def usable_rows(source: RowSource[Row], on_error: str) -> Iterator[Row]:

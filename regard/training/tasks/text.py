@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from regard.data.token_files import trained_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model, evaluation
-from regard.models.texts import CutWarning, padded
+from regard.models.texts import padded
 from regard.training.defaults import complete
 from regard.training.options import TextOptions
 from regard.training.processes import World
@@ -40,7 +39,7 @@ from regard.training.task import (
     fingerprint,
 )
 from regard.training.tasks.classes import ClassCounts, check_trained, class_metrics, class_numbers, counted_classes
-from regard.training.tasks.row_notes import preparation_notes, usable_rows
+from regard.training.tasks.row_notes import cuts_expected, preparation_notes, usable_rows
 from regard.training.transfer import load_pretrained
 
 if TYPE_CHECKING:
@@ -74,8 +73,7 @@ class TextTask(Task):
         rows = range(min(SAMPLES, len(self.validation)))
         texts = self.validation.texts(rows)
         names = [self.validation.names[number] for number in self.validation.classes.take(rows)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CutWarning)  # max_length says so
+        with cuts_expected():
             outputs = model.classify(texts)
         return [Sample(text, name, str(output)) for text, name, output in zip(texts, names, outputs, strict=True)]
 
@@ -107,7 +105,8 @@ def evaluate_file(model: TextClassifier, path: Path, text: str, label: str, on_e
     counts = ClassCounts(model.labels)
     for block in row_blocks(usable_rows(source, on_error), source.texts):
         targets = torch.tensor(class_numbers([row.label for row in block], model.labels))
-        probabilities = model.probabilities([row.text for row in block]).cpu()
+        with cuts_expected():
+            probabilities = model.probabilities([row.text for row in block]).cpu()
         losses = -probabilities.gather(1, targets[:, None])[:, 0].double().clamp(min=1e-38).log()
         counts.add(targets.tolist(), probabilities.argmax(1).tolist(), losses.tolist())
     return counts.metrics()
@@ -135,6 +134,12 @@ def prepare(options: TextOptions, tokenizers: Tokenizers) -> TextTask:
         f"{counts[1]:,} for validation, {counts[2]:,} for the test",
         f"to train on: {counted_classes(names, [amounts[name] for name in names])}",
     ]
+    if store.facts["empty"]:
+        notes.append(f"{store.facts['empty']:,} texts of which the tokenizer makes no token are left out")
+    if not all(map(len, (train, validation, test))):
+        raise TaskError(
+            f"{rows.source.name}: the tokenizer makes no token of any text of a part: is it for such texts?"
+        )
     return TextTask(
         model=model,
         batches=Batches(train.lengths, options.batch, options.seed),

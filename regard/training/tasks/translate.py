@@ -42,7 +42,7 @@ from regard.training.task import (
     fingerprint,
     total_loss,
 )
-from regard.training.tasks.row_notes import preparation_notes, usable_rows
+from regard.training.tasks.row_notes import cuts_expected, preparation_notes, usable_rows
 from regard.training.transfer import load_pretrained
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def translate_all(model: Translator, texts: Sequence[str], **options: Any) -> li
     outputs = [""] * len(texts)
     for start in range(0, len(order), BATCH):
         indices = order[start : start + BATCH]
-        translations = model.translate([texts[index] for index in indices], **options)
+        with cuts_expected():
+            translations = model.translate([texts[index] for index in indices], **options)
         for index, text in zip(indices, translations, strict=True):
             outputs[index] = text
     return outputs
@@ -210,7 +211,6 @@ def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_
             attention=options.attention,
             dropout=options.dropout,
             share_embeddings=share_embeddings,
-            tie_embeddings=True,
             input_feeding=True,
             **marks,
         )
