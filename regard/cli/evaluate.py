@@ -34,9 +34,10 @@ def command(
 ) -> None:
     """Measure a model on the test part of its data, or on other data."""
     from regard.training.evaluate import evaluate
-    from regard.training.report import format_metrics
+    from regard.training.report import format_metrics, preparation_shown
 
-    metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size, on_error=on_error)
+    with preparation_shown(quiet=False):
+        metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size, on_error=on_error)
     if as_json:
         print(json.dumps(metrics, ensure_ascii=False))
         return

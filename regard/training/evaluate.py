@@ -41,7 +41,7 @@ def evaluate(
     target: the target's text file, if data is the source's (translators).
     text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
     beam_size: hypotheses of the beam search (translators); 5 unless given.
-    on_error: "stop" if bad rows or images are an error, as they are unless given, "skip" to leave them out.
+    on_error: "stop" if bad rows, lines or images are an error, as they are unless given, "skip" to leave them out.
     """
     folder = Path(folder)
     model: Any = load(folder)
@@ -61,9 +61,9 @@ def evaluate(
     if isinstance(model, ImageClassifier):
         _refuse_others(folder, data, options, ("on_error",))
         return tasks.images.evaluate(model, _images(folder, model, data, on_error or "stop"), World())
-    _refuse_others(folder, data, options, ())
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
-        return tasks.language.evaluate(model, data)
+        _refuse_others(folder, data, options, ("on_error",))
+        return tasks.language.evaluate(model, data, on_error or "stop")
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
 
 

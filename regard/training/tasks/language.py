@@ -96,9 +96,9 @@ class LanguageTask(Task):
         return self.store.column(part)
 
 
-def evaluate(model: Encoder | LanguageModel, path: Path) -> dict[str, Any]:
+def evaluate(model: Encoder | LanguageModel, path: Path, on_error: str = "stop") -> dict[str, Any]:
     """Perplexity of a text file or a folder of them, and bits per byte if the model predicts the next token."""
-    store = open_corpus(path).all_tokens(plain(model.need_tokenizer()), model.config.get("eos"))
+    store = open_corpus(path, on_error).all_tokens(plain(model.need_tokenizer()), model.config.get("eos"))
     ids = store.column("all")
     if len(ids) < 2:
         raise TaskError(f"{path}: too little text to evaluate on: expected two tokens or more")
