@@ -50,8 +50,9 @@ class Skipped:
         if self.count == 1:
             cure = "fix it or pass --on-error skip" if usable else f"there is no other {self.unit}"
             raise RowsError(f"{self.named[0]}; {cure}")
-        amount = f"{self.count:,} of {self.count + usable:,}" if usable else f"all {self.count:,}"
-        cure = "fix them or pass --on-error skip" if usable else "fix them: none is left to use"
+        if not usable:  # it is another kind of file: one reason says it
+            raise RowsError(f"{self.named[0]}; none of the {self.count:,} {self.unit}s can be used")
+        amount, cure = f"{self.count:,} of {self.count + usable:,}", "fix them or pass --on-error skip"
         raise RowsError("\n".join([f"{amount} {self.unit}s cannot be used:", *self._lines(), cure]))
 
     def notes(self) -> list[str]:

@@ -29,7 +29,7 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 Array = NDArray[Any]
 SHARE = 0.05  # of all contents, for validation and for the test each
 FEW = 64  # contents of each part that a Splitter holds
-MANY = 1 << 12  # different contents, of which so few are of a part by chance only if most rows are copies
+MANY = 1 << 12  # contents: if there are so many for validation and test, they are not all in one of the two
 BLOCK = 1 << 20  # hashes read at a time
 
 
@@ -102,15 +102,13 @@ def divide(hashes: Column, most: int) -> Division:
     """
     share = min(SHARE, most / max(1, len(hashes)))
     smallest = _smallest_hashes(hashes)
-    if len(smallest) < MANY:  # these are all
-        digests = [int(number).to_bytes(8, "big") for number in smallest]
-        before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
-        after = _fill_empty(dict(before), share, share)
-        moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
-        return Division(share, share, moved)
-    # Where most rows are copies, the share of the rows may hold no content at all: then each part gets a few.
-    test = max(share, float(smallest[FEW]) / 2**64)
-    return Division(max(share, float(smallest[2 * FEW]) / 2**64 - test), test, {})
+    if len(smallest) == MANY and smallest[-1] < 2 * share * 2**64:  # many for validation and test: neither is empty
+        return Division(share, share, {})
+    digests = [int(number).to_bytes(8, "big") for number in smallest]
+    before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
+    after = _fill_empty(dict(before), share, share)
+    moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
+    return Division(share, share, moved)
 
 
 def _smallest_hashes(hashes: Column) -> Array:

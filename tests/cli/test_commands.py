@@ -23,7 +23,7 @@ OPTIONS = {
     "translate": "--beam-size --json --max-new-tokens --show",
     "generate": "--json --max-new-tokens --seed --show --temperature --top-k --top-p",
     "classify": "--json --show",
-    "evaluate": "--beam-size --json --label --text",
+    "evaluate": "--beam-size --json --label --on-error --text",
     "look": "--head --layer --out",
     "explore": "--port",
     "data": "",

@@ -39,7 +39,7 @@ def run(capsys, monkeypatch):
 def test_translate_is_the_models_translation(home, run):
     model = regard.load(home / "translate")
     code, out, _ = run("translate", home / "translate", "ant bee", "cat")
-    assert (code, out.splitlines()) == (0, model.translate(["ant bee", "cat"]))
+    assert (code, out.splitlines()) == (0, model.translate(["ant bee", "cat"], beam_size=5))
     code, out, _ = run("translate", home / "translate", "--beam-size", "3", "--json", "ant bee")
     translation = model.translate("ant bee", beam_size=3)
     assert json.loads(out) == {"line": 1, "source": "ant bee", "translation": translation}

@@ -179,7 +179,7 @@ def test_folders_in_which_nothing_can_be_read(tmp_path, colour, labels):
     folder = write_folders(tmp_path / "a", colour, labels)
     for path in folder.rglob("*.png"):
         truncated(path)  # the headers are whole
-    with pytest.raises(RowsError, match="all 11 pictures cannot be used"):
+    with pytest.raises(RowsError, match="none of the 11 pictures can be used"):
         stored(folder)
     for path in folder.rglob("*.png"):
         path.write_text("no picture")

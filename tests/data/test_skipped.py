@@ -41,7 +41,7 @@ def test_all_are_counted_and_ten_are_named(count):
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
-@pytest.mark.parametrize(("count", "message"), [(1, "there is no other row"), (3, "all 3 rows cannot be used")])
+@pytest.mark.parametrize(("count", "message"), [(1, "there is no other row"), (3, "none of the 3 rows can be used")])
 def test_nothing_usable_is_an_error_under_both_policies(policy, count, message):
     with pytest.raises(RowsError, match=message):
         collected(count, policy).check(0)

@@ -132,13 +132,24 @@ def test_a_division_of_many_contents_is_that_of_each_by_itself_and_capped(tmp_pa
     assert abs((indices == 2).sum() - share * count) < 100
 
 
+@pytest.mark.parametrize("most", [7, 101, 10_000])
+def test_what_is_in_the_training_part_stays_there_when_the_data_grow(tmp_path, most):
+    items = [f"text {number}" for number in range(30_011)]
+    before = set()
+    for count in (307, 1_009, 4_099, 10_007, 30_011):
+        column, hashes = column_of(items[:count], tmp_path)
+        train = set(hashes[divide(column, most).parts(hashes) == 0].tolist())
+        assert before <= train
+        before = train
+
+
 def test_many_copies_of_few_contents_leave_no_part_empty(tmp_path):
-    """6,007 contents in two million rows, of which validation and test should have about a hundred."""
+    """6,007 contents in two million rows, of which validation and test should have about five."""
     _, contents = column_of([f"text {number}" for number in range(6_007)], tmp_path)
     hashes = numpy.repeat(contents, 333)
     hashes.tofile(tmp_path / "hashes")
-    indices = divide(Column(tmp_path / "hashes", numpy.uint64, len(hashes)), 101).parts(contents)
-    assert [int((indices == number).sum()) for number in (1, 2)] == [64, 64]
+    indices = divide(Column(tmp_path / "hashes", numpy.uint64, len(hashes)), 5).parts(contents)
+    assert [int((indices == number).sum()) for number in (1, 2)] == [1, 1]
 
 
 @given(CONTENTS, SHARES, SHARES)

@@ -9,7 +9,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from regard.training.metrics import alignment_error_rate, bleu, chrf, confusion, macro_f1
 from regard.training.report import format_metrics
-from regard.training.tasks.classes import accuracy
+from regard.training.tasks.classes import class_metrics
 
 
 def test_bleu_is_sacrebleus():
@@ -38,8 +38,8 @@ def test_confusion_and_f1_are_scikit_learns(seed):
 
 def test_metrics_of_classes():
     """The line on the screen has numbers only; the matrix goes with the names of its rows and columns."""
-    probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.6, 0.3, 0.1]])
-    metrics = accuracy(probabilities, ["ant", "bee", "bee"], ["ant", "bee", "cat"])
+    losses = [-math.log(probability) for probability in (0.7, 0.8, 0.3)]
+    metrics = class_metrics([0, 1, 1], [0, 1, 0], losses, ["ant", "bee", "cat"])
     assert metrics["confusion"] == {"labels": ["ant", "bee", "cat"], "counts": [[1, 0, 0], [1, 1, 0], [0, 0, 0]]}
     assert metrics["loss"] == pytest.approx(-math.log(0.7 * 0.8 * 0.3) / 3)
     assert format_metrics(metrics) == f"accuracy 66.7% · F1 0.667 · loss {metrics['loss']:.3f}"
