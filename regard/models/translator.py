@@ -47,14 +47,15 @@ class Translator(GenerativeModel):
         """How much each target place looks at each source word: weights (batch, …, n, m)."""
         raise NotImplementedError(f"{type(self).__name__} must define align")
 
-    def translate(self, text: str | Sequence[str], **options: Any) -> Any:
+    def translate(self, text: str | Sequence[str], *, length_penalty: float = 0.8, **options: Any) -> Any:
         """The translation of a text, or of each of several. Options are those of `generate`.
 
-        A text that is longer than the model's max_positions is cut, with a CutWarning.
+        A text that is longer than the model's max_positions is cut, with a CutWarning. With a length penalty of 1 the
+        beam search of a model of little data prefers translations that repeat themselves.
         """
         if not isinstance(text, Sequence):
             raise TypeError(f"text: expected a text or several, got {type(text).__name__}")
-        return self.generate(text, **options)
+        return self.generate(text, length_penalty=length_penalty, **options)
 
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
         bos = self.config["bos"]
