@@ -116,6 +116,12 @@ class TranslateOptions(Options):
     attention: str | None = option(
         "additive", "score of the attention, or none", (*SCORES, "none"), shape=True, only="rnn", basic=True
     )
+    input_feeding: bool = option(
+        True,
+        "the new state attends, not the one before: better translations, alignments less so",
+        shape=True,
+        only="rnn",
+    )
     cell: str = option("gru", "kind of recurrent cell", ("gru", "lstm"), shape=True, only="rnn")
     size: int = option(None, "size of the word vectors; and of the Transformer's layers", shape=True, basic=True)
     hidden_size: int = option(None, "size of the hidden states", shape=True, only="rnn")
@@ -201,15 +207,16 @@ EMBEDDED: dict[str, dict[str, Any]] = {
     "translate": {
         "tokenizer": "word",
         "lowercase": True,
+        "input_feeding": False,
         "size": 128,
         "hidden_size": 192,
-        "steps": 1_000,
-        "batch": 2_500,
-        "learning_rate": 5e-3,
+        "steps": 1_800,
+        "batch": 900,
+        "learning_rate": 4e-3,
         "label_smoothing": 0.0,
         "dropout": 0.1,
         "warmup": 100,
-        "evaluate_every": 250,
+        "evaluate_every": 600,
         "evaluate_pairs": 200,
     },
     "language": {"vocab_size": 2_048, "dropout": 0.1},

@@ -211,7 +211,7 @@ def new_model(options: TranslateOptions, vocab_sizes: tuple[int, int], *, share_
             attention=options.attention,
             dropout=options.dropout,
             share_embeddings=share_embeddings,
-            input_feeding=True,
+            input_feeding=options.input_feeding,
             **marks,
         )
     return Transformer(
