@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from regard.cli.options import PATH
+from regard.training.defaults import RULES
 from regard.training.options import EMBEDDED, TASKS, Options, kind_of
 
 if TYPE_CHECKING:
@@ -145,9 +146,11 @@ def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: di
     if field.name in POSITIONAL:
         metavar = f"[{field.name.upper()}]" if embedded else field.name.upper()  # what is embedded may be left out
         return click.Argument([field.name], metavar=metavar, type=click.Path(), required=False, help=text)
-    if field.default is not None and kind is not bool:
+    rule = RULES[owner].get(field.name)
+    default = field.default if rule is None else rule.text
+    if default is not None and kind is not bool:
         other = f"; {embedded[field.name]} for the embedded data" if field.name in embedded else ""
-        text += f"  [default: {field.default}{other}]"
+        text += f"  [default: {default}{other}]"
     flag = "--" + field.name.replace("_", "-")
     if kind is bool:
         return click.Option([f"{flag}/{flag.replace('--', '--no-', 1)}"], default=None, help=text)

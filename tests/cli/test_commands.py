@@ -37,8 +37,8 @@ TRAINING = """--accumulate --average --batch --checkpoint-activations --clip --c
     --out --patience --precision --resume --save-every --schedule --seed --shard --label-smoothing --steps --tensorboard
     --threads --wandb --warmup --weight-decay --widths --workers"""
 TASKS = {
-    "translate": """--attention --beam-size --cell --evaluate-pairs --heads --hidden-size --language --layers
-    --lowercase --max-length --model --size --tokenizer --vocab-size""",
+    "translate": """--attention --beam-size --cell --evaluate-pairs --heads --hidden-size --input-feeding --language
+    --layers --lowercase --max-length --model --size --tokenizer --vocab-size""",
     "language": "--context --heads --layers --model --positions --size --tokenizer --vocab-size",
     "text": "--examples --heads --label --layers --max-length --size --text --tokenizer --vocab-size",
     "images": "--augment --depths --examples --flip --heads --image-size --layers --model --patch-size --size --width",
