@@ -64,7 +64,8 @@ def root(factor: float, fact: str, low: int, high: int, multiple: int) -> Rule:
     def value(amount: int) -> int:
         return min(high, max(low, multiple * round(factor * math.sqrt(amount) / multiple)))
 
-    return Rule(f"{factor:g} √{FACTS[fact]}, from {low:,} to {high:,}, a multiple of {multiple}", (fact,), value)
+    times = "" if factor == 1 else f"{factor:g} "
+    return Rule(f"{times}√{FACTS[fact]}, from {low:,} to {high:,}, a multiple of {multiple}", (fact,), value)
 
 
 def per_model(**rules: Rule) -> Rule:
