@@ -87,7 +87,11 @@ def test_two_processes_learn_what_one_learns(alone, together):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [((2, False), (1, False)), ((1, False), (2, True)), pytest.param((2, True), (1, False), marks=LONG)],
+    [
+        ((2, False), (1, False)),
+        pytest.param((1, False), (2, True), marks=LONG),
+        pytest.param((2, True), (1, False), marks=LONG),
+    ],
 )
 def test_a_run_is_resumed_with_another_number_of_processes(steady, tmp_path, before, after):
     data, expected = steady
