@@ -20,7 +20,6 @@ from regard.errors import RegardError
 
 __all__ = [
     *("PARTS", "Division", "Part", "Parts", "SplitError", "Splitter", "content_hash", "divide", "part", "split"),
-    "split_hashes",
 ]
 
 Item = TypeVar("Item")
@@ -95,20 +94,21 @@ def content_hash(content: str | bytes) -> int:
     return int.from_bytes(_digest(content)[:8], "big")
 
 
-def divide(hashes: Column, most: int) -> Division:
+def divide(hashes: Column, validation: float = SHARE, test: float = SHARE) -> Division:
     """How contents are split of which a column has the hashes, see `content_hash`.
 
-    most: rows that validation and test should have at most, about; they get SHARE of a few rows.
+    validation, test: as in `split`, whose promises hold.
     """
-    share = min(SHARE, most / max(1, len(hashes)))
+    _check(validation, test)
     smallest = _smallest_hashes(hashes)
-    if len(smallest) == MANY and smallest[-1] < 2 * share * 2**64:  # many for validation and test: neither is empty
-        return Division(share, share, {})
-    digests = [int(number).to_bytes(8, "big") for number in smallest]
-    before: dict[bytes, Part] = {digest: _part(digest, share, share) for digest in digests}
-    after = _fill_empty(dict(before), share, share)
-    moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
-    return Division(share, share, moved)
+    moved: dict[int, Part] = {}
+    # If these many belong to validation and test, neither is empty.
+    if len(smallest) < MANY or smallest[-1] >= (validation + test) * 2**64:
+        digests = [int(number).to_bytes(8, "big") for number in smallest]
+        before: dict[bytes, Part] = {digest: _part(digest, validation, test) for digest in digests}
+        after = _fill_empty(dict(before), validation, test)
+        moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
+    return Division(validation, test, moved)
 
 
 def _smallest_hashes(hashes: Column) -> Array:
@@ -118,23 +118,6 @@ def _smallest_hashes(hashes: Column) -> Array:
         block = hashes.between(start, min(start + BLOCK, len(hashes)))
         smallest = numpy.unique(numpy.concatenate([smallest, block]))[:MANY]
     return smallest
-
-
-def split_hashes(
-    hashes: NDArray[numpy.uint64], validation: float = SHARE, test: float = SHARE
-) -> dict[Part, NDArray[Any]]:
-    """`split` of contents of which only hashes are known, the first 64 bits of their SHA-256: the rows of each part."""
-    _check(validation, test)
-    names: tuple[Part, ...] = ("test", "validation", "train")
-    numbers = numpy.searchsorted([test, test + validation], hashes / 2**64, side="right")  # of names
-    counts = numpy.bincount(numbers, minlength=3)
-    if any(share > 0 and not count for share, count in zip((test, validation, 1), counts, strict=True)):
-        contents = [int(content).to_bytes(8, "big") for content in numpy.unique(hashes)]
-        before = {content: _part(content, validation, test) for content in contents}
-        for content, name in _fill_empty(dict(before), validation, test).items():
-            if name != before[content]:
-                numbers[hashes == int.from_bytes(content, "big")] = names.index(name)
-    return {name: numpy.flatnonzero(numbers == number) for number, name in enumerate(names)}
 
 
 class Splitter:

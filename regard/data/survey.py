@@ -20,7 +20,7 @@ from regard.data import token_files
 from regard.data.contents import content_digest
 from regard.data.progress import advance
 from regard.data.skipped import Skipped
-from regard.data.split import PARTS, Division, content_hash, divide
+from regard.data.split import PARTS, SHARE, Division, content_hash, divide
 from regard.data.store import Store, StoreWriter, prepared
 from regard.data.texts import TextError
 
@@ -169,7 +169,8 @@ def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
     skipped.check(rows)
     if source.parts is not None:
         return Survey(source, store, skipped, None)
-    return Survey(source, store, skipped, divide(store.column("hash"), most))
+    share = min(SHARE, most / max(1, rows))
+    return Survey(source, store, skipped, divide(store.column("hash"), share, share))
 
 
 def row_blocks(rows: Iterable[Row], texts: Callable[[Row], Sequence[str]]) -> Iterator[list[Row]]:

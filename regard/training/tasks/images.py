@@ -22,7 +22,7 @@ from regard.data.image_files import ImageError
 from regard.data.image_parts import Shapes
 from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
 from regard.data.images import ImageSet, find_images
-from regard.data.split import split_hashes
+from regard.data.split import PARTS, divide
 from regard.data.store import Store
 from regard.models.classifier import ImageClassifier
 from regard.models.model import Model
@@ -189,12 +189,15 @@ def _split(store: Store, options: ImagesOptions) -> tuple[StoredImages, StoredIm
     has_test = "test" in store.facts["counts"]
     share = min(0.05 if has_test else 0.1, HELD_OUT / len(images))
     hashes = store.column("train.hashes").between(0, len(images))
-    parts = split_hashes(hashes, share, 0 if has_test else share)
-    rows = parts["train"]
+    parts = divide(store.column("train.hashes"), share, 0 if has_test else share).parts(hashes)
+    rows = numpy.flatnonzero(parts == PARTS.index("train"))
     rows = rows[balanced_rows(store.column("train.labels").take(rows), hashes[rows], options.examples)]
     train = dataclasses.replace(images, rows=rows)
     check_trained(train.names, train.class_counts(), where)
-    validation, test = (dataclasses.replace(images, rows=parts[name]) for name in ("validation", "test"))
+    validation, test = (
+        dataclasses.replace(images, rows=numpy.flatnonzero(parts == PARTS.index(name)))
+        for name in ("validation", "test")
+    )
     return train, validation, stored_part(store, "test") if has_test else test
 
 
