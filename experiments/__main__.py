@@ -86,7 +86,8 @@ def save(name: str, order: Sequence[str], trial: str, figures: Figures) -> None:
     """
     with FileLock(cache() / "experiments" / "lock"):
         measured = read()
-        done = {**measured.get(name, {}), trial: {**figures, "on": time.strftime("%Y-%m-%d")}}
+        at = {"cores": len(os.sched_getaffinity(0)), "on": time.strftime("%Y-%m-%d")}
+        done = {**measured.get(name, {}), trial: {**figures, **at}}
         measured[name] = {known: done[known] for known in order if known in done}
         version = torch.__version__.partition("+")[0]
         measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
@@ -106,7 +107,9 @@ def page(measured: Measured) -> str:
         parts += ["", f"## {experiment.title}", "", f"Aim: {experiment.aim}", ""]
         missing = [trial.name for trial in experiment.trials if trial.name not in done]
         if done:
+            cores = sorted({figures["cores"] for figures in done.values() if "cores" in figures})
             parts.append(experiment.render(done))
+            parts += ["", f"Cores of each trial: {' or '.join(map(str, cores))}."] if cores else []
         if missing:
             count = len(experiment.trials)
             parts += ["", f"Not measured yet: {len(missing)} of {count} trials, the first: {missing[0]}."]

@@ -14,6 +14,9 @@ from experiments.ibm2 import DiagonalModel, grow_diagonal
 from experiments.joeynmt_buckets import buckets
 from experiments.nanogpt import GPT, Settings, evaluate
 from experiments.trial import spread, table, train, trial_folder
+from experiments.verdicts import PAGE as VERDICTS
+from experiments.verdicts import differences, published, verdicts
+from experiments.verdicts import page as verdicts_page
 from regard.data.catalog import SETS
 from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
@@ -201,3 +204,33 @@ def test_tables_and_spreads():
     assert table(["a", "b"], [[1, 2]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
     assert spread([1.0, 2.0, 6.0]) == "3.0 (1.0–6.0)"
     assert spread([0.12345], ".3f") == "0.123"
+
+
+TOUR = {
+    "claims": [
+        {"number": 17, "title": "One | two", "verdict": "held", "criteria": [{"met": True, "sentence": "3 > 2 | 1"}]},
+        {"number": 5, "title": "Five", "verdict": "partly", "criteria": [{"met": False, "sentence": "1 > 2"}]},
+    ],
+    "versions": {"regard": "0.1.0"},
+}
+
+
+def test_a_page_of_verdicts_says_what_the_tour_said():
+    content = verdicts_page(TOUR)
+    assert published(content) == verdicts(TOUR) == {5: "partly", 17: "held"}
+    assert "**not met:** 1 > 2" in content
+
+
+def test_other_verdicts_missing_ones_and_new_ones_are_told_apart():
+    lines = differences({1: "held", 2: "partly", 3: "held"}, {1: "did not hold", 2: "partly", 4: "held"})
+    assert lines == [
+        "claim 1: published: held; now: did not hold",
+        "claim 3: published: held; now: nothing",
+        "claim 4: published: nothing; now: held",
+    ]
+
+
+def test_every_claim_has_a_published_verdict():
+    from regard.tour.sections import load as sections
+
+    assert published(VERDICTS.read_text(encoding="utf-8")).keys() == {section.number for section in sections()}
