@@ -11,7 +11,7 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs experiments verdicts architectures tables faults constraints clean
+.PHONY: help tour test weights browser check fix bench docs experiments verdicts promises architectures tables faults constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ experiments: $(VENV)/.installed-dev ## real data, real results, some hours: what
 verdicts: $(VENV)/.installed-tour $(VENV)/.installed-dev ## what the claims of the notes came to, by a whole tour; into docs/verdicts.md
 	@$(BIN)/regard tour --language en --out $(TOUR)
 	@$(BIN)/python -m experiments.verdicts $(TOUR)
+
+promises: $(VENV)/.installed-dev ## what the documentation promises, and the test that shows it; into docs/promises.md
+	@$(BIN)/python -m experiments.promises
 
 architectures: $(VENV)/.installed-dev ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/seeing.md
 	@$(BIN)/python -m experiments.architectures --no-cache
