@@ -70,7 +70,7 @@ def _cells(section: Section, language: Language) -> Iterator[Cell]:
     yield _text(
         f"## {section.number}. {section.title.to(language)}\n\n"
         f"**{words.NOTES_CLAIM.to(language)}** {section.claim.to(language)}\n\n{section.idea.to(language)}\n\n"
-        f"$${section.formula_in(language)}$$"
+        f"$${section.formula}$$"
     )
     yield _code(_seeded(section.plain))
     yield _text(f"**{words.WITH_REGARD.to(language)}**")

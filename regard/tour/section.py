@@ -42,6 +42,7 @@ __all__ = [
     "Slider",
     "Text",
     "Words",
+    "fill",
     "points",
     "show",
     "verdict",
@@ -109,25 +110,25 @@ class Numbers(SimpleNamespace):
         plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}
         super().__init__(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
 
-    def criterion(self, met: bool, en: str, zh: str, kind: Kind = "measured") -> Criterion:
-        """A criterion whose sentences name the numbers in braces: {error}, {sizes[-1]}, {share:.1%}.
+    def criterion(self, met: bool, sentence: Text, kind: Kind = "measured", **values: Any) -> Criterion:
+        """A criterion whose sentence names the numbers in braces: {error}, {sizes[-1]}, {share:.1%}.
 
-        Without a format they are written as `show` writes them.
+        Without a format they are written as `show` writes them. values: what else the sentence names.
         """
         shown = {name: _Shown(value) for name, value in vars(self).items()}
-        return Criterion(bool(met), Text(en.format_map(shown), zh.format_map(shown)), kind)
+        return Criterion(bool(met), fill(sentence, shown | values), kind)
 
-    def identity(self, met: bool, en: str, zh: str) -> Criterion:
+    def identity(self, met: bool, sentence: Text) -> Criterion:
         """A criterion that is true by definition, and checked."""
-        return self.criterion(met, en, zh, "definition")
+        return self.criterion(met, sentence, "definition")
 
-    def correction(self, met: bool, en: str, zh: str) -> Criterion:
+    def correction(self, met: bool, sentence: Text) -> Criterion:
         """What the claim needs in order to be true, where the numbers show it."""
-        return self.criterion(met, en, zh, "correction")
+        return self.criterion(met, sentence, "correction")
 
-    def untestable(self, en: str, zh: str) -> Criterion:
+    def untestable(self, sentence: Text) -> Criterion:
         """A part of the claim that cannot be tested here, and what that would take."""
-        return self.criterion(False, en, zh, "untestable")
+        return self.criterion(False, sentence, "untestable")
 
 
 class _Shown:
@@ -215,7 +216,7 @@ class Section:
     title: Text
     claim: Text  # what the notes claim, with its decisive words, in words of our own
     idea: Text  # three sentences
-    formula: str | Text  # LaTeX; a Text, where it has words
+    formula: str  # LaTeX
     plain: str
     short: str
     meanings: Mapping[str, Text]  # of the numbers, by their names, in the order in which they are shown
@@ -231,10 +232,6 @@ class Section:
     needs: tuple[Need, ...] = ()  # what `run` shares with other sections
     full_needs: tuple[Need, ...] = ()  # what `full` shares with other sections
     laboratory: str = ""  # where the explorer has more of it, with its state: #/curve?kernel=gaussian
-
-    def formula_in(self, language: Language) -> str:
-        """The formula, its words in this language."""
-        return self.formula.to(language) if isinstance(self.formula, Text) else self.formula
 
     def choose(self, full: bool) -> tuple[Callable[[], Measured], tuple[Need, ...]]:
         """What to run and what it needs: `full`, where it is wanted and there is one, else `run`."""
@@ -279,6 +276,16 @@ def show(value: float | Sequence[float]) -> str:
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
 
 
-def points(difference: float) -> str:
-    """A difference of two shares in percentage points: +12.3, −0.5."""
-    return f"{100 * difference:+.1f}".replace("-", "−")
+def points(difference: float, spread: float) -> str:
+    """A difference of two shares and its spread in percentage points: −12.3 ± 0.5."""
+    return f"{100 * difference:+.1f} ± {100 * spread:.1f}".replace("-", "−")
+
+
+def fill(text: Text, values: Mapping[str, Any]) -> Text:
+    """A text with values in the place of its braces; those that are texts in the same language."""
+    return Text(
+        *(
+            part.format(**{name: value[index] if isinstance(value, Text) else value for name, value in values.items()})
+            for index, part in enumerate(text)
+        )
+    )
