@@ -17,8 +17,6 @@ import torch
 
 from regard.tour.section import Choice, Control, Exercise, Section, Slider, Text, Words
 
-__all__ = ["PRELUDE", "CellError", "answer", "before", "changed", "controlled", "run_plain", "run_short"]
-
 PRELUDE = """import math
 
 import torch

@@ -20,24 +20,25 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import RegardError
-from regard.tour.section import Choice, Control, Exercise, Passage, Slider, Text, Words, fill
+from regard.view.chart import Text
 
 # All that a file consists of, with blank lines between.
 BLOCK = re.compile(
     r"^(?:(?P<level>#{1,3}) (?P<heading>.+)"
-    r"|```(?P<language>\w+)\n(?P<code>(?:.*\n)*?)```$"
+    r"|```(?P<language>\w+)\n(?P<code>(?:(?!```).*\n)*)```$"
     r"|(?P<list>- .+(?:\n.+)*)"
     r"|(?P<paragraph>.+(?:\n.+)*))",
     re.MULTILINE,
 )
 HEADINGS = (
     *("Title", "Claim", "Idea", "Formula", "Plain cell", "With regard", "Controls"),
-    *("Numbers", "Criteria", "Pictures", "Labels", "Exercises", "Data"),
+    *("Numbers", "Criteria", "Pictures", "Labels", "Exercises", "Texts", "Data"),
 )
 # What stands below the first heading: its form, and an example.
 FACTS = {
@@ -46,8 +47,64 @@ FACTS = {
     "uses": (r"\d+(, \d+)*", "3, 39"),
     "laboratory": (r"#/\S+", "#/curve"),
 }
+# What stands in an English line of a list.
+ITEMS = {
+    "Labels": ("(.+)", "English"),
+    "Numbers": ("`(.+?)`: (.+)", "`name`: what it is"),
+    "Controls": ("`(.+?)` `(.+?)`: (.+)", "`width = 1.0` `Slider(0.1, 10)`: what it is"),
+}
 LETTER, PUNCTUATION = "[\u4e00-\u9fff]", "[\u3000-\u303f\uff00-\uffef]"  # of Chinese
 TEXT = ("paragraph", "paragraph")
+
+
+class Passage(NamedTuple):
+    """Lines of one set of the notes, the last included: Passage("000", 93, 95)."""
+
+    file: str
+    first: int
+    last: int
+
+
+class Exercise(NamedTuple):
+    """One line of the plain cell that is changed, a question, and an answer with numbers.
+
+    change: the line as it stands, without its indent, and what takes its place. answer: its braces read the variables
+    of the cell, `was` before and `now` after: {now.w:.2f}.
+    """
+
+    change: tuple[str, str]
+    question: Text
+    answer: Text
+
+
+class Slider(NamedTuple):
+    """Numbers from low to high. log: by factors. whole: integers."""
+
+    low: float
+    high: float
+    step: float = 0.01
+    log: bool = False
+    whole: bool = False
+
+
+class Choice(NamedTuple):
+    """One of these values of the plain cell's line."""
+
+    values: tuple[str | int | float, ...]
+
+
+class Words(NamedTuple):
+    """A text that the reader types, of at most so many letters."""
+
+    longest: int = 200
+
+
+class Control(NamedTuple):
+    """A variable of the plain cell that the reader may set: `line` is its assignment there, width = 1.0."""
+
+    line: str
+    name: Text
+    values: Slider | Choice | Words
 
 
 class ContentError(RegardError, ValueError):
@@ -72,10 +129,10 @@ class Content:
         self._lines: dict[str, int] = {}  # where each heading is; a ### is named with its ##: "Criteria: flat"
         self._blocks: dict[str, list[Block]] = {}  # below each heading
         self._divide()
-        self.texts = {key: self._text(name) for group in ("Criteria", "Pictures") for key, name in self._below(group)}
-        self.texts |= {english: Text(english, chinese) for _, (english,), chinese in self._items("Labels", "(.+)")}
+        groups = ("Criteria", "Pictures", "Texts")
+        self.texts = {key: self._text(name) for group in groups for key, name in self._below(group)}
+        self.texts |= {english: Text(english, chinese) for _, (english,), chinese in self._items("Labels")}
         self.data = {key: self._take(name, "text")[0] for key, name in self._below("Data")}
-        self.fields = self._read_fields()
 
     def __call__(self, key: str, **values: Any) -> Text:
         """A criterion or a caption by its key, a label by its English. values: what its braces stand for."""
@@ -103,7 +160,7 @@ class Content:
                 kind = match["language"] or str(match.lastgroup)
                 self._blocks[heading].append(Block(line, kind, (match["code"] or match[0]).rstrip("\n")))
             else:
-                raise self._error(line, "# Claim and its number", match[0])
+                raise self._error(line, "# and a heading", match[0])
 
     def _below(self, group: str) -> list[tuple[str, str]]:
         """The keys of the ### below a ##, with the whole name of each."""
@@ -122,28 +179,30 @@ class Content:
     def _text(self, heading: str) -> Text:
         return Text(*self._take(heading, *TEXT))
 
-    def _items(self, heading: str, pattern: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
-        """The items of a list: the line, the groups of the pattern in the English one, the Chinese one."""
+    def _items(self, heading: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
+        """The items of a list: the line, the parts of the English one, the Chinese one."""
+        pattern, example = ITEMS[heading]
         for block in self._blocks.get(heading, ()):
             lines = [*block.source.splitlines(), ""]
             for index in range(0, len(lines) - 1, 2):
                 match, chinese = re.fullmatch(f"- {pattern}", lines[index]), lines[index + 1]
                 if match is None or not chinese.startswith("  "):
-                    expected = f"- {pattern} and in the next line, indented, the same in Chinese"
-                    raise self._error(block.line + index, expected, "\n".join(lines[index : index + 2]))
+                    expected = f"- {example} and in the next line, indented, Chinese"
+                    raise self._error(block.line + index, expected, lines[index])
                 yield block.line + index, match.groups(), chinese.strip()
 
-    def _read_fields(self) -> dict[str, Any]:
+    @cached_property
+    def fields(self) -> dict[str, Any]:
         """The arguments of `Section`, but for its functions."""
         first = next(iter(self._lines), "nothing")
         number = re.fullmatch(r"Claim (\d+)", first)
         if number is None:
             raise self._error(1, "# Claim and its number", first)
         facts = self._facts(first)
-        meanings = {name: Text(en, zh) for _, (name, en), zh in self._items("Numbers", "`(.+?)`: (.+)")}
+        meanings = {name: Text(en, zh) for _, (name, en), zh in self._items("Numbers")}
         if facts.get("deciding") not in meanings:
             raise self._error(
-                self._lines[first], f"- deciding: one of {', '.join(meanings)}", str(facts.get("deciding"))
+                self._lines[first], f"- deciding: and one of {', '.join(meanings)}", str(facts.get("deciding"))
             )
         return {
             "number": int(number[1]),
@@ -175,7 +234,7 @@ class Content:
 
     def _controls(self) -> Iterator[Control]:
         """Values are written as they are made: `Slider(0.02, 10, log=True)`."""
-        for line, (assignment, values, english), chinese in self._items("Controls", "`(.+?)` `(.+?)`: (.+)"):
+        for line, (assignment, values, english), chinese in self._items("Controls"):
             try:
                 call = ast.parse(values, mode="eval").body
                 kind = {"Slider": Slider, "Choice": Choice, "Words": Words}[call.func.id]
@@ -196,3 +255,13 @@ def _unwrapped(paragraph: str) -> str:
     """A paragraph as one line; between Chinese letters, and beside Chinese punctuation, a line break is no space."""
     tight = f"(?<={LETTER})\n(?={LETTER})|(?<={PUNCTUATION})\n|\n(?={PUNCTUATION})"
     return re.sub(tight, "", paragraph).replace("\n", " ")
+
+
+def fill(text: Text, values: Mapping[str, Any]) -> Text:
+    """A text with values in the place of its braces; those that are texts in the same language."""
+    return Text(
+        *(
+            part.format(**{name: value[index] if isinstance(value, Text) else value for name, value in values.items()})
+            for index, part in enumerate(text)
+        )
+    )

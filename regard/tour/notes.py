@@ -12,8 +12,6 @@ from pathlib import Path
 
 from regard.tour.section import Passage, Section
 
-__all__ = ["DIGESTS", "OTHER_LINES", "Notes", "read_notes"]
-
 # The first half of each file's SHA-256.
 DIGESTS = {
     "000": "a0c8a9cbfebbbd50a0fa06f00e710402",

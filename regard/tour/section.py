@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from types import SimpleNamespace
@@ -22,31 +22,12 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from regard.view.chart import LANGUAGES, Chart, Language, Text
+from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Text, Words, fill
+from regard.view.chart import LANGUAGES, Chart, Language
 from regard.view.panels import power_of_ten
 
-__all__ = [
-    "LANGUAGES",
-    "Choice",
-    "Control",
-    "Criteria",
-    "Criterion",
-    "Exercise",
-    "Language",
-    "Measured",
-    "Need",
-    "Numbers",
-    "Outcome",
-    "Passage",
-    "Section",
-    "Slider",
-    "Text",
-    "Words",
-    "fill",
-    "points",
-    "show",
-    "verdict",
-]
+# Content and its parts are for authors to import from here, too.
+__all__ = ["LANGUAGES", "Choice", "Content", "Control", "Exercise", "Language", "Passage", "Slider", "Text", "Words"]
 
 # ------------------------------------------------------------------------------------------ from numbers to a verdict
 
@@ -144,60 +125,11 @@ class _Shown:
         return format(self.value, specification) if specification else show(self.value)
 
 
+Cell = SimpleNamespace  # the variables that a plain cell leaves behind
 Measured = tuple[Numbers, Chart | None]
 Criteria = Iterator[Criterion]
 
 # --------------------------------------------------------------------------------------------------- what a section has
-
-
-class Passage(NamedTuple):
-    """Lines of one set of the notes, the last included: Passage("000", 93, 95)."""
-
-    file: str
-    first: int
-    last: int
-
-
-class Exercise(NamedTuple):
-    """One line of the plain cell that is changed, a question, and an answer with numbers.
-
-    change: the line as it stands, without its indent, and what takes its place. answer: its braces read the variables
-    of the cell, `was` before and `now` after: {now.w:.2f}.
-    """
-
-    change: tuple[str, str]
-    question: Text
-    answer: Text
-
-
-class Slider(NamedTuple):
-    """Numbers from low to high. log: by factors. whole: integers."""
-
-    low: float
-    high: float
-    step: float = 0.01
-    log: bool = False
-    whole: bool = False
-
-
-class Choice(NamedTuple):
-    """One of these values of the plain cell's line."""
-
-    values: tuple[str | int | float, ...]
-
-
-class Words(NamedTuple):
-    """A text that the reader types, of at most so many letters."""
-
-    longest: int = 200
-
-
-class Control(NamedTuple):
-    """A variable of the plain cell that the reader may set: `line` is its assignment there, width = 1.0."""
-
-    line: str
-    name: Text
-    values: Slider | Choice | Words
 
 
 class Need(NamedTuple):
@@ -225,7 +157,7 @@ class Section:
     judge: Callable[[Numbers], Criteria]
     exercises: tuple[Exercise, ...]
     uses: tuple[int, ...] = ()  # claims whose plain cells come before this one
-    show: Callable[[SimpleNamespace], Chart] | None = None
+    show: Callable[[Cell], Chart] | None = None
     controls: tuple[Control, ...] = ()
     full: Callable[[], Measured] | None = None  # the same on real data, or with more seeds: --full
     rehearsal: Callable[[], Measured] | None = None  # in seconds, proves nothing: for tests
@@ -259,6 +191,72 @@ def _from_fields(fields: dict[str, Any]) -> Section:
     return Section(**fields)
 
 
+# ----------------------------------------------------------------------------------------------- what came of a section
+
+
+class Picture(NamedTuple):
+    """A chart in both languages: an <svg> element, what it shows, and its numbers as HTML."""
+
+    svg: Text
+    caption: Text
+    table: Text
+
+    @classmethod
+    def of(cls, chart: Chart) -> Picture:
+        """The picture of a chart."""
+        return cls(Text(*map(chart.svg, LANGUAGES)), chart.caption, Text(*map(chart.table, LANGUAGES)))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one section. One that failed has an error, in one line, and neither numbers nor pictures.
+
+    section: the claim.
+    seconds: how long it took, with its share of what it needs.
+    numbers: what it measured.
+    pictures: of its plain cell, and of what was measured.
+    answers: of its exercises.
+    error: why it failed.
+    cached: whether it comes from an earlier tour.
+    """
+
+    section: Section
+    seconds: float
+    numbers: Numbers | None = None
+    pictures: Sequence[Picture] = ()
+    answers: Sequence[Text] = ()
+    error: str = ""
+    cached: bool = False
+    criteria: list[Criterion] = field(init=False)  # what the section's `judge` says of the numbers
+
+    def __post_init__(self) -> None:
+        criteria: list[Criterion] = []
+        if self.numbers is not None:
+            names, meanings = vars(self.numbers), self.section.meanings
+            if names.keys() != meanings.keys():
+                raise TypeError(f"Numbers: expected {', '.join(meanings)}, as in `meanings`, got {', '.join(names)}")
+            criteria = list(self.section.judge(self.numbers))
+        object.__setattr__(self, "criteria", criteria)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict."""
+        return Outcome.FAILED if self.numbers is None else verdict(self.criteria)
+
+    def labelled(self) -> Iterator[tuple[str, Text, Any]]:
+        """Name, meaning and value of each number."""
+        for name, meaning in self.section.meanings.items() if self.numbers else ():
+            yield name, meaning, getattr(self.numbers, name)
+
+    @property
+    def deciding(self) -> tuple[str, Text]:
+        """The number that stands for all in the table of verdicts, and what it is; the error, where there is none."""
+        if self.numbers is None:
+            return "", Text(self.error, self.error)
+        name = self.section.deciding
+        return show(getattr(self.numbers, name)), self.section.meanings[name]
+
+
 # -------------------------------------------------------------------------------------------------- numbers for readers
 
 
@@ -279,13 +277,3 @@ def show(value: float | Sequence[float]) -> str:
 def points(difference: float, spread: float) -> str:
     """A difference of two shares and its spread in percentage points: −12.3 ± 0.5."""
     return f"{100 * difference:+.1f} ± {100 * spread:.1f}".replace("-", "−")
-
-
-def fill(text: Text, values: Mapping[str, Any]) -> Text:
-    """A text with values in the place of its braces; those that are texts in the same language."""
-    return Text(
-        *(
-            part.format(**{name: value[index] if isinstance(value, Text) else value for name, value in values.items()})
-            for index, part in enumerate(text)
-        )
-    )

@@ -47,7 +47,7 @@ def test_12_falls_where_a_large_negative_number_stands_for_minus_infinity():
         beyond = torch.arange(scores.shape[-1]) >= lengths.reshape(len(scores), -1, 1)
         return torch.softmax(scores.masked_fill(beyond, -1e6), -1)
 
-    numbers = claim_12.measure({"−10⁶": partial(claim_12.by_softmax, softmax)})
+    numbers, _ = claim_12.measure({"−10⁶": partial(claim_12.by_softmax, softmax)})
     assert outcome(claim_12, numbers) is Outcome.DID_NOT_HOLD
 
 

@@ -1,27 +1,19 @@
 """Claim 1: pooling, convolution and fully connected layers know no query; attention answers it."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
 import regard
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Heat, Line, Panel
 
 say = Content(__file__)
 
 THINGS = (say("newspaper"), say("paper"), say("red cup"), say("notebook"), say("book"))
 QUESTIONS = (say("to drink?"), say("to read?"), say("to write on?"))
-NAMES = {
-    "average pooling": say("average pooling"),
-    "max pooling": say("max pooling"),
-    "convolution": say("convolution"),
-    "fully connected": say("fully connected"),
-    "attention": say("attention"),
-}
+NAMES = ("average pooling", "max pooling", "convolution", "fully connected", "attention")
 SEEDS, ITEMS, SIZE = 5, 5, 16
 
 
@@ -49,10 +41,8 @@ def measure(noise: float = 0.3, tasks: int = 500) -> Measured:
         queries = keys + noise * torch.randn(keys.shape)
         for column, layer in enumerate(layers.values()):
             answers = torch.stack([layer(queries[:, i : i + 1], keys, values) for i in range(ITEMS)], 1)
-            chosen, brightest = (
-                answers.argmax(-1),
-                values.sum(-1).argmax(-1, keepdim=True),
-            )  # (tasks, asked), (tasks, 1)
+            chosen = answers.argmax(-1)  # (tasks, asked)
+            brightest = values.sum(-1).argmax(-1, keepdim=True)  # (tasks, 1)
             right[seed, column] = (chosen == torch.arange(ITEMS)).float().mean()
             bright[seed, column] = (chosen == brightest).float().mean()
             moved[seed, column] = (answers - answers[:, :1]).abs().max()
@@ -67,10 +57,11 @@ def measure(noise: float = 0.3, tasks: int = 500) -> Measured:
         chance=1 / ITEMS,
         tasks=SEEDS * tasks * ITEMS,
     )
-    bars = Bars(list(NAMES.values()), mean, spread=spread, colour="attention")
+    bars = Bars([say(name) for name in NAMES], mean, spread=spread, colour="attention")
     blind = Line([-0.5, 4.5], [1 / ITEMS] * 2, say("guessing"), "ink", style="dashed")
-    caption = say("measurement", items=ITEMS, seeds=SEEDS)
-    return numbers, Chart([Panel([bars, blind], y=say("share"), y_limits=(0, 1.05))], caption)
+    return numbers, Chart(
+        [Panel([bars, blind], y=say("share"), y_limits=(0, 1.05))], say("measurement", items=ITEMS, seeds=SEEDS)
+    )
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -80,13 +71,12 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.right - numbers.spread >= 0.9, say("asked for"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """What each layer answers to the three questions."""
     panels = [
-        Panel([Heat(cell.answers[name].clamp(min=0), QUESTIONS, THINGS)], title=NAMES[name]) for name in cell.layers
+        Panel([Heat(cell.answers[name].clamp(min=0), QUESTIONS, THINGS)], title=say(name)) for name in cell.layers
     ]
-    caption = say("cell")
-    return Chart(panels, caption, columns=3)
+    return Chart(panels, say("cell"), columns=3)
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

@@ -1,13 +1,10 @@
 """Claim 2: averaging all y gives a horizontal line without any trend."""
 
-from types import SimpleNamespace
-
 import torch
 
 import regard
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Dots, Line, Mark, Panel
 
 say = Content(__file__)
@@ -36,15 +33,14 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.identity(numbers.error >= numbers.truth_variance, say("no trend"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The samples and the line."""
     marks: list[Mark] = [
         Dots(cell.x_i, cell.y_i, say("50 noisy samples"), "samples"),
         Line(cell.x, 2 * torch.sin(cell.x) + cell.x**0.8, say("truth"), "truth"),
         Line(cell.x, cell.line, say("average of all y"), "pooled"),
     ]
-    caption = say("cell")
-    return Chart([Panel(marks, x="x", y="y", x_limits=(-0.08, 5.08))], caption)
+    return Chart([Panel(marks, x="x", y="y", x_limits=(-0.08, 5.08))], say("cell"))
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

@@ -1,13 +1,10 @@
 """Claim 3: weighting by distance (Nadaraya–Watson) follows the trend."""
 
-from types import SimpleNamespace
-
 import torch
 
 import regard
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Band, Chart, Dots, Line, Mark, Panel
 
 say = Content(__file__)
@@ -40,8 +37,7 @@ def measure(width: float = 1.0, noise: float = 0.5, seeds: int = SEEDS) -> Measu
         Line(curve.GRID, truth, say("truth"), "truth"),
         Line(curve.GRID, averages.mean().expand(101), say("average of all y"), "pooled", style="dashed"),
     ]
-    caption = say("measurement", seeds=seeds)
-    return numbers, Chart([Panel(marks, x="x", y="y")], caption)
+    return numbers, Chart([Panel(marks, x="x", y="y")], say("measurement", seeds=seeds))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -53,7 +49,7 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The notes' first picture: samples, truth, the weighted curve, and the horizontal line of claim 2."""
     marks: list[Mark] = [
         Dots(cell.x_i, cell.y_i, say("noisy samples"), "samples"),
@@ -61,8 +57,7 @@ def draw(cell: SimpleNamespace) -> Chart:
         Line(cell.x, cell.average, say("average of all y"), "pooled", style="dotted"),
         Line(cell.x, cell.fitted, say("weighted by distance"), "attention", style="dashed"),
     ]
-    caption = say("cell")
-    return Chart([Panel(marks, x="x", y="y", x_limits=(-0.08, 5.08))], caption, height=300)
+    return Chart([Panel(marks, x="x", y="y", x_limits=(-0.08, 5.08))], say("cell"), height=300)
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

@@ -1,7 +1,6 @@
 """Claim 4: the curve without parameters is too smooth; enough data would bring out the true one."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy
 import torch
@@ -9,8 +8,7 @@ from torch import Tensor
 
 from regard import KernelRegressor
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Line, Mark, Panel
 
 say = Content(__file__)
@@ -67,15 +65,13 @@ def picture(counts: Sequence[int], curves: Tensor, errors: Tensor, width: float)
     for name, colour, line, error in zip(names, ("pooled", "attention"), curves, errors, strict=True):
         left.append(Line(curve.GRID, line, name, colour, style="dashed"))
         right.append(Line(counts, error.mean(-1), name, colour, dots=True))
-    count, samples = f"{counts[-1]:,}", say("number of samples")
-    error_name = say("mean squared error")
-    return Chart(
-        [
-            Panel(left, x="x", y="y", title=say("from {count} samples", count=count)),
-            Panel(right, x=samples, y=error_name, x_log=True, y_log=True),
-        ],
-        say("measurement"),
-    )
+    title = say("from {count} samples", count=f"{counts[-1]:,}")
+    return Chart([Panel(left, x="x", y="y", title=title), error_panel(right)], say("measurement"))
+
+
+def error_panel(marks: list[Mark]) -> Panel:
+    """Errors by the number of samples."""
+    return Panel(marks, x=say("number of samples"), y=say("mean squared error"), x_log=True, y_log=True)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -85,15 +81,13 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.chosen_distance <= 0.05, say("more data and a narrower width"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The errors of the cell."""
     marks: list[Mark] = [
         Line(cell.counts, cell.errors, say("fixed width"), "pooled", dots=True),
         Line(cell.counts, cell.chosen_errors, say("width by leave-one-out"), "attention", dots=True),
     ]
-    caption = say("cell")
-    error = say("mean squared error")
-    return Chart([Panel(marks, x=say("number of samples"), y=error, x_log=True, y_log=True)], caption, 220)
+    return Chart([error_panel(marks)], say("cell"), 220)
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(counts=(50, 200)), judge=judge)

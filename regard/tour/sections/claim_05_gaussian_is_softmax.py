@@ -1,15 +1,13 @@
 """Claim 5: Nadaraya–Watson regression with a Gaussian kernel is softmax attention with score −½(x − x_i)²."""
 
 import math
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 import regard
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Dots, Line, Mark, Panel
 
 say = Content(__file__)
@@ -38,7 +36,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.identity(numbers.attend <= 1e-12, say("attend"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """Both ways on top of each other, and what is left between them."""
     both: list[Mark] = [
         Line(cell.queries, cell.as_ratio, say("ratio of kernel sums"), "truth"),

@@ -1,14 +1,11 @@
 """Claim 6: for any query the weights are a probability distribution."""
 
-from types import SimpleNamespace
-
 import torch
 from torch import Tensor
 
 import regard
 from regard.attention.kernels import KERNELS
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Line, Note, Panel
 
 say = Content(__file__)
@@ -54,7 +51,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.off_compact <= 1e-12, say("kernels that end"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights of each kernel for this query, with their sum."""
     top = 1.25 * max(float(weights.nan_to_num(0.0).max()) for weights in cell.weights_of.values())
     panels = []
@@ -62,8 +59,7 @@ def draw(cell: SimpleNamespace) -> Chart:
         total = Note(2.5, 0.9 * top, f"Σ = {cell.sum_of[name]:.3f}".replace("nan", "0/0"))
         line = Line(cell.x_i, weights, colour="attention", dots=True)
         panels.append(Panel([line, total], title=name, x_limits=(0, 5), y_limits=(0, top)))
-    caption = say("cell", query=cell.query, width=cell.width)
-    return Chart(panels, caption, height=150, columns=3)
+    return Chart(panels, say("cell", query=cell.query, width=cell.width), height=150, columns=3)
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

@@ -1,14 +1,12 @@
 """Claim 7: row i of the map holds the weights for query i, dark near its own x."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import torch
 
 import regard
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Band, Chart, Dots, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -57,7 +55,7 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The map, and one of its rows against x."""
     places, row = cell.x_i, cell.heat[cell.row]
     low, high = float(places[cell.row] - cell.width), float(places[cell.row] + cell.width)
@@ -66,14 +64,13 @@ def draw(cell: SimpleNamespace) -> Chart:
         Line(places, row, say("row {row}", row=cell.row), "attention"),
         Dots(places, row, colour="attention"),
     ]
-    caption = say("cell", width=cell.width, row=cell.row)
     heat = Heat(cell.heat, marked=[(cell.row, cell.row)])
     return Chart(
         [
             Panel([heat], x=say("sample j"), y=say("query i")),
             Panel(marks, x=say("x of the samples"), y=say("weight"), x_limits=(-0.1, 5.1)),
         ],
-        caption,
+        say("cell", width=cell.width, row=cell.row),
     )
 
 

@@ -1,14 +1,12 @@
 """Claim 8: learning w narrows the window and concentrates the weights."""
 
-from types import SimpleNamespace
-
 import torch
 from torch import Tensor
 
 from regard import Kernel, KernelRegressor, attend, drop
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Dots, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -22,9 +20,7 @@ def learned_width(x: Tensor, y: Tensor, start: float) -> float:
     optimizer = torch.optim.Adam(kernel.parameters(), lr=0.05)
     for _ in range(200):
         loss = (attend(x, x, y, score=kernel, mask=others) - y).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     return kernel.width.item()
 
 
@@ -66,7 +62,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.correction(numbers.wider == numbers.seeds, say("or wider"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The map before and after, and the two curves."""
     sample, query = say("sample j"), say("query i")
     maps = ((cell.before, "w = 1"), (cell.after, f"w = {cell.w.item():.2f}"))

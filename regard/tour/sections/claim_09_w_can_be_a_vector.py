@@ -1,13 +1,12 @@
 """Claim 9: w can be a vector, with the inner product in place of the product."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -20,7 +19,6 @@ SCORES: dict[str, Score] = {
     "inner product": lambda apart, w: -(apart * w).sum(-1).square() / 2,
     "each feature": lambda apart, w: -(apart * w).square().sum(-1) / 2,
 }
-NAMES = (say("one w"), say("inner product"), say("each feature"))
 STARTS = torch.tensor([[1.0, 0.2], [0.5, 0.9], [-0.2, 1.0], [0.9, -0.5]])  # directions from which w sets out
 
 
@@ -43,9 +41,7 @@ def fit(score: Score, points: Tensor, heights: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         weights = torch.softmax(score(apart, w[:, :, None, None]).masked_fill(hidden, -torch.inf), -1)
         losses = ((weights @ heights[..., None])[..., 0] - heights).square().mean(-1)  # (starts, seeds)
-        optimizer.zero_grad()
-        losses.sum().backward()
-        optimizer.step()
+        descend(optimizer, losses.sum())
     return w.detach()[losses.argmin(0), torch.arange(len(points))]
 
 
@@ -80,11 +76,10 @@ def measure(
     )
     titles = say("y depends on x₁ + x₂"), say("y depends on x₁ and on x₂")
     panels = [
-        Panel([Bars(NAMES, found.mean(1), spread=found.std(1), colour="attention")], title=title)
-        for found, title in zip((first, second), titles, strict=True)
+        Panel([Bars(list(map(say, SCORES)), error.mean(1), spread=error.std(1), colour="attention")], title=title)
+        for error, title in zip((first, second), titles, strict=True)
     ]
-    caption = say("measurement")
-    return numbers, Chart(panels, caption, height=220)
+    return numbers, Chart(panels, say("measurement"), height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -93,21 +88,16 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.correction(numbers.both_loss > numbers.both_loss_spread, say("blind across w"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """How much a sample counts by its place, for a query in the middle, with the learned w."""
     side = torch.linspace(0, 5, 26)
     away = torch.stack(torch.meshgrid(side.flip(0), side, indexing="ij"), -1).flip(-1) - 2.5  # (26, 26, 2): x₁, x₂
     across = [str(index // 5) if index % 5 == 0 else "" for index in range(26)]
-    seen = {
-        NAMES[1]: SCORES["inner product"](away, cell.learned["inner_product"]).exp(),
-        NAMES[2]: SCORES["each feature"](away, cell.learned["each_feature"]).exp(),
-    }
-    panels = [
-        Panel([Heat(kernel, across[::-1], across, largest=1.0)], x="x₁", y="x₂", title=title)
-        for title, kernel in seen.items()
-    ]
-    caption = say("cell")
-    return Chart(panels, caption)
+    panels = []
+    for name in ("inner product", "each feature"):
+        kernel = SCORES[name](away, cell.learned[name.replace(" ", "_")]).exp()
+        panels.append(Panel([Heat(kernel, across[::-1], across, largest=1.0)], x="x₁", y="x₂", title=say(name)))
+    return Chart(panels, say("cell"))
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(seeds=2, steps=10), judge=judge)

@@ -1,7 +1,6 @@
 """Claim 10: K measures a distance, and there are several kernels to choose from."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -10,8 +9,7 @@ import regard
 from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Dots, Line, Mark, Panel
 
 say = Content(__file__)
@@ -61,8 +59,7 @@ def measure(names: Sequence[str] = LOCAL, noise: float = 0.5) -> Measured:
         colour="attention",
         spread=[*spreads.tolist(), float(constant.std())],
     )
-    caption = say("measurement", seeds=SEEDS)
-    return numbers, Chart([Panel([bars], y=say("mean squared error"))], caption)
+    return numbers, Chart([Panel([bars], y=say("mean squared error"))], say("measurement", seeds=SEEDS))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -73,7 +70,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.correction(numbers.rising == 0 and numbers.falling == numbers.kernels, say("similarity"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The shape of the chosen kernel, and the curve that it gives."""
     away = torch.linspace(-2, 2, 201)
     shape: list[Mark] = [Line(away, cell.K(away), cell.kernel, "attention")]
@@ -82,8 +79,7 @@ def draw(cell: SimpleNamespace) -> Chart:
         Line(cell.x, cell.truth, say("truth"), "truth"),
         Line(cell.x, cell.curve_by_kernel, cell.kernel, "attention"),
     ]
-    caption = say("cell")
-    return Chart([Panel(shape, x="u", y="K(u)", y_limits=(0, 1.1)), Panel(marks, x="x", y="y", share=1.6)], caption)
+    return Chart([Panel(shape, x="u", y="K(u)", y_limits=(0, 1.1)), Panel(marks, x="x", y="y", share=1.6)], say("cell"))
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

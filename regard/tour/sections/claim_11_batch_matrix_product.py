@@ -1,13 +1,10 @@
 """Claim 11: batch matrix multiplication, and that attention ends in one."""
 
-from types import SimpleNamespace
-
 import torch
 from torch import Tensor
 
 from regard import attend, weights
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -42,17 +39,13 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.identity(numbers.attend <= 1e-12, say("attention"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """Each matrix of the batch in a row of its own: weights, values, output."""
     panels = []
     for b in range(len(cell.output)):
-        for matrix, name in (
-            (cell.weights, say("weights")),
-            (cell.values, say("× values")),
-            (cell.output, say("= output")),
-        ):
+        for matrix, name in ((cell.weights, "weights"), (cell.values, "× values"), (cell.output, "= output")):
             size = f"{matrix.shape[1]} × {matrix.shape[2]}"
-            title = say("{name}, {size}", name=name, size=size)
+            title = say("{name}, {size}", name=say(name), size=size)
             panels.append(Panel([Heat(matrix[b], largest=1.0)], title=title, share=matrix.shape[2]))
     return Chart(panels, columns=3, caption=say("cell"))
 

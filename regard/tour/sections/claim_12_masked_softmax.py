@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 import regard
 from regard.tour.cells import run_plain
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -50,8 +48,9 @@ def paths() -> dict[str, Weigh]:
     }
 
 
-def measure(ways: Mapping[str, Weigh]) -> Numbers:
-    """Every way, in two precisions, with scores small and large, with both kinds of lengths."""
+def measure(ways: Mapping[str, Weigh] | None = None) -> Measured:
+    """Every way, in two precisions, with scores small and large, with both kinds of lengths. ways: instead of all."""
+    ways = ways or paths()
     rounds, beyond, off_one, empty_rows = 0, [], [], 0
     lengths = (torch.tensor([2, 6, 0]), torch.randint(9, (3, 8)))  # (batch,), (batch, n)
     for weigh in ways.values():
@@ -70,12 +69,7 @@ def measure(ways: Mapping[str, Weigh]) -> Numbers:
         beyond=torch.stack([one.double() for one in beyond]).max(),  # NaN stays NaN
         off_one=torch.stack([one.double() for one in off_one]).max(),
         empty_rows=empty_rows,
-    )
-
-
-def run() -> Measured:
-    """Mask on all paths, and look beyond the lengths."""
-    return measure(paths()), None
+    ), None
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -84,7 +78,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.off_one <= 1e-5, say("distribution"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """Two rows of heat maps: one length for each sequence, one for each query."""
     query, key = say("query"), say("key")
     panels = []
@@ -96,4 +90,4 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(panels, columns=3, caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

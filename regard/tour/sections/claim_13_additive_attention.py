@@ -1,13 +1,10 @@
 """Claim 13: additive attention joins queries and keys of different sizes: an MLP on the two put together."""
 
-from types import SimpleNamespace
-
 import torch
 from torch import Tensor, nn
 
 import regard
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -56,7 +53,7 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights of the one query of each sequence."""
     rows = [say("length 2"), say("length 6")]
     panel = Panel([Heat(cell.weights[:, 0].detach(), rows=rows, largest=1.0)], x=say("key"))

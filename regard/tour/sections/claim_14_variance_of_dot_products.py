@@ -3,14 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from regard import Dot
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -28,7 +26,7 @@ ENTRIES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def measure(entries: Mapping[str, Callable[..., Tensor]], count: int = 400_000) -> Measured:
+def measure(entries: Mapping[str, Callable[..., Tensor]] = ENTRIES, count: int = 400_000) -> Measured:
     """Means and variances of independent pairs, about so many numbers for each size, or more."""
     plain, scaled = torch.zeros(2, SEEDS, len(entries), len(SIZES)), torch.zeros(SEEDS, len(entries), len(SIZES))
     for seed in range(SEEDS):
@@ -54,11 +52,6 @@ def measure(entries: Mapping[str, Callable[..., Tensor]], count: int = 400_000) 
     ), draw_variances(variances.mean(0), scaled.mean((0, 1)))
 
 
-def run() -> Measured:
-    """Measure with four kinds of entries."""
-    return measure(ENTRIES)
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Within 5 %, which is four times the chance error of 15,000 pairs or more."""
     yield numbers.criterion(numbers.off_size <= 0.05 and numbers.off_zero <= 0.05, say("variance d"))
@@ -76,19 +69,16 @@ def draw_variances(plain: Tensor, scaled: Tensor) -> Chart:
     return Chart([panel], caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """How the products are distributed, with and without the scale."""
+    deviation, bins = math.sqrt(cell.size), 41
+    edge = 3.5 * deviation
+    kinds = ((cell.products, "q·k", "attention"), (cell.products / deviation, "q·k / √d", "other"))
     marks = []
-    edge = 3.5 * math.sqrt(cell.size)
-    for products, name, colour in (
-        (cell.products, "q·k", "attention"),
-        (cell.products / math.sqrt(cell.size), "q·k / √d", "other"),
-    ):
-        bins = 41
+    for products, name, colour in kinds:
         share = torch.histc(products, bins, -edge, edge) / products.numel()
         marks.append(Line(torch.linspace(-edge, edge, bins), share, name, colour))
-    panel = Panel(marks, x=say("score"), y=say("share"))
-    return Chart([panel], height=220, caption=say("cell"))
+    return Chart([Panel(marks, x=say("score"), y=say("share"))], height=220, caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, rehearsal=partial(measure, ENTRIES, 20_000), judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, count=20_000), judge=judge)

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from regard import Dot
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section, show
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, show
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -55,17 +53,7 @@ def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
     ), draw_gradients(mean)
 
 
-def run() -> Measured:
-    """Three seeds."""
-    return measure()
-
-
-WHERE = (
-    say("at the scores, median"),
-    say("at the scores, mean"),
-    say("at the queries, median"),
-    say("at the queries, mean"),
-)
+WHERE = [say(f"at the {place}, {kind}") for place in ("scores", "queries") for kind in ("median", "mean")]
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -97,13 +85,11 @@ def draw_gradients(mean: Tensor) -> Chart:
     return Chart(panels, columns=2, height=210, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """How the norms of the gradients are distributed."""
+    at_scores, at_query = (cell.unscaled_scores, cell.scaled_scores), (cell.unscaled_query, cell.scaled_query)
     panels = []
-    for title, norms in (
-        (say("gradient at the scores"), (cell.unscaled_scores, cell.scaled_scores)),
-        (say("gradient at the query"), (cell.unscaled_query, cell.scaled_query)),
-    ):
+    for title, norms in ((say("gradient at the scores"), at_scores), (say("gradient at the query"), at_query)):
         marks = []
         for name, colour, norm in zip(("q·k", "q·k / √d"), ("attention", "other"), norms, strict=True):
             share = torch.histc(norm.clamp(min=1e-6).log10(), 24, -6, 4) / norm.numel()
@@ -115,7 +101,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 SECTION = Section(
     **say.fields,
     show=draw,
-    run=run,
+    run=measure,
     full=partial(measure, range(10)),
     rehearsal=partial(measure, range(2)),
     judge=judge,

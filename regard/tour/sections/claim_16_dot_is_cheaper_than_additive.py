@@ -1,15 +1,13 @@
 """Claim 16: where sizes agree, dot scoring is computationally cheaper than additive scoring."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 import regard
 from regard.measure import Work, median_seconds, peak_memory
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Panel
 
 say = Content(__file__)
@@ -60,11 +58,6 @@ def measure(n: int = 384, size: int = 64, hidden: int = 64) -> Measured:
     return numbers, draw_costs(numbers)
 
 
-def run() -> Measured:
-    """384 queries and keys of 64 numbers, 64 hidden units."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Dot has to be faster than either way to compute additive attention, every time."""
     yield numbers.criterion(numbers.additive_least > 1, say("slower"))
@@ -83,10 +76,10 @@ def draw_costs(numbers: Numbers) -> Chart:
     return Chart(panels, height=230, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The two times of the cell."""
     bars = Bars(NAMES[:2], [cell.dot_time, cell.additive_time], colour="attention")
     return Chart([Panel([bars], y=say("milliseconds"))], height=200, caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, rehearsal=partial(measure, n=64), judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, n=64), judge=judge)

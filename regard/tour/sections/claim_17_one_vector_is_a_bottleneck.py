@@ -1,16 +1,13 @@
 """Claim 17: one context vector is a bottleneck as inputs grow; attention removes it."""
 
 from collections.abc import Sequence
-from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from regard.data.pairs import Pair
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import LONG, PATIENCE, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import PATIENCE, SHORT, Training, held_out_pairs, quality, stages, translator
 from regard.view.chart import Chart, Heat, Line, Panel
 
 say = Content(__file__)
@@ -23,7 +20,7 @@ LEARNED = 95.0  # BLEU
 
 def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
     """The same encoder–decoder without and with attention; without, it is trained longer."""
-    pairs = unseen(training.pairs)
+    pairs = held_out_pairs(training.pairs)
     groups = [*by_length(pairs), pairs]
     scores = torch.zeros(len(training.seeds), len(kinds), len(groups))
     for row, seed in enumerate(training.seeds):
@@ -83,32 +80,15 @@ def draw_scores(scores: Tensor) -> Chart:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """Where the decoder looks while it translates two strings."""
-    panels = [
-        Panel(
-            [
-                Heat(
-                    cell.maps[row].detach(),
-                    rows=[str(digit) for digit in cell.target[row].tolist()],
-                    columns=[str(digit) for digit in cell.source[row].tolist()],
-                )
-            ],
-            x=say("digit that was read"),
-            y=say("digit that is written"),
-        )
-        for row in range(2)
-    ]
+    panels = []
+    for weights, target, source in zip(
+        cell.maps[:2].detach(), cell.target.tolist(), cell.source.tolist(), strict=False
+    ):
+        heat = Heat(weights, rows=[str(digit) for digit in target], columns=[str(digit) for digit in source])
+        panels.append(Panel([heat], x=say("digit that was read"), y=say("digit that is written")))
     return Chart(panels, caption=say("cell", accuracy=cell.accuracy))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    judge=judge,
-    full=partial(run, LONG),
-    rehearsal=partial(run, REHEARSAL),
-    needs=needed(KINDS, SHORT),
-    full_needs=needed(KINDS, LONG),
-)
+SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)

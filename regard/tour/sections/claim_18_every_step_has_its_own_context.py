@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,10 +17,9 @@ from regard.models.alignment import Alignment, Links, align
 from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
 from regard.tour import cache
-from regard.tour.content import Content
 from regard.tour.learning import fit_task
-from regard.tour.section import Criteria, Measured, Need, Numbers, Section, Text
-from regard.tour.translators import REHEARSAL, SHORT, Training, needed, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Need, Numbers, Section, Text
+from regard.tour.translators import REHEARSAL, SHORT, Training, held_out_pairs, needed, translator
 from regard.training.metrics import alignment_error_rate
 from regard.training.options import TranslateOptions
 from regard.training.task import Tokenizers
@@ -33,7 +31,7 @@ say = Content(__file__)
 
 def run(training: Training = SHORT) -> Measured:
     """What each translator looks at while it writes, against the words that belong together."""
-    pairs = unseen(training.pairs)
+    pairs = held_out_pairs(training.pairs)
     languages = say("English, looked at"), say("French, looks")
     return compare(pairs, (aligned(seed, training, pairs) for seed in training.seeds), languages)
 
@@ -145,7 +143,7 @@ def draw_alignment(alignment: Alignment, gold: Links, numbers: Numbers, language
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights and the contexts of one string."""
     written = [str(digit) for digit in cell.written[0, 1:].tolist()]
     weights = Heat(cell.maps[0].detach(), rows=written, columns=[str(digit) for digit in cell.source[0].tolist()])

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -13,9 +12,8 @@ import regard
 from regard.data.fetching import folder, is_fetched
 from regard.data.pairs import Pair
 from regard.models.alignment import align
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import LONG, REHEARSAL, SHORT, THINGS, Training, needed, on_the_mat, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import REHEARSAL, SHORT, THINGS, Training, held_out_pairs, on_the_mat, stages, translator
 from regard.view.chart import Bars, Chart, Panel
 
 say = Content(__file__)
@@ -76,16 +74,14 @@ def describe(rows: Sequence[Tensor], pairs: Sequence[Pair]) -> Tensor:
     return torch.tensor(found)
 
 
-def absent() -> None:
-    """No encoder."""
-
-
 def run(
     training: Training = SHORT, kind: str = "additive", find: Callable[[], regard.Encoder | None] = pretrained
 ) -> Measured:
     """The notes' own sentence and unseen ones with "on", first translated, then read. kind, find: of the models."""
     mat = on_the_mat()
-    others = [pair for pair in unseen(training.pairs) if pair.target.split().count(SUR) == 1 and pair != mat][:100]
+    others = [pair for pair in held_out_pairs(training.pairs) if pair.target.split().count(SUR) == 1 and pair != mat][
+        :100
+    ]
     pairs = [mat, *others]
     rows = [translating(kind, seed, training, pairs) for seed in training.seeds]
     translated = torch.stack([describe(row, pairs) for row in rows])  # (seeds, pairs, 4)
@@ -130,7 +126,7 @@ def draw_rows(words: Sequence[str], by_seed: Sequence[Tensor], read: Tensor | No
     return Chart(panels, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights of the words of the sentence."""
     names = [f"{index + 1} {word}" for index, word in enumerate(cell.sentence)]
     return Chart(
@@ -142,11 +138,7 @@ def draw(cell: SimpleNamespace) -> Chart:
 
 SECTION = Section(
     **say.fields,
+    **stages(run, ["additive"]) | {"rehearsal": partial(run, REHEARSAL, find=lambda: None)},
     show=draw,
-    run=run,
     judge=judge,
-    full=partial(run, LONG),
-    rehearsal=partial(run, REHEARSAL, find=absent),
-    needs=needed(["additive"], SHORT),
-    full_needs=needed(["additive"], LONG),
 )

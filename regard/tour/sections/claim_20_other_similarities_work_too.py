@@ -1,14 +1,13 @@
 """Claim 20: cosine and other similarities can serve as the score."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import LONG, SHORT, Training, held_out_pairs, needed, quality, stages, translator
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -20,7 +19,7 @@ LEARNED = 95.0  # BLEU
 
 def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
     """The same translator with one score after the other, as many steps each."""
-    pairs = unseen(training.pairs)
+    pairs = held_out_pairs(training.pairs)
     bleu = torch.tensor(
         [[quality(translator(s, seed, training.steps), pairs) for seed in training.seeds] for s in scores]
     )
@@ -44,33 +43,27 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.below <= numbers.spread, say("not behind"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights of the three similarities."""
-    titles = {"dot": say("dot product"), "cosine": say("cosine"), "distance": say("distance")}
+    titles = {"dot": "dot product", "cosine": "cosine", "distance": "distance"}
     marked = list(enumerate(cell.asked.tolist()))
     panels = [
-        Panel([Heat(weight, marked=marked)], title=titles[name], x=say("key"), y=say("query"))
+        Panel([Heat(weight, marked=marked)], title=say(titles[name]), x=say("key"), y=say("query"))
         for name, weight in cell.weights.items()
     ]
-    caption = say("cell")
-    return Chart(panels, caption=caption)
+    return Chart(panels, caption=say("cell"))
 
 
 def draw_scores(bleu: Tensor, scores: Sequence[str]) -> Chart:
     """BLEU of every score and seed."""
-    names = [say(score) for score in scores]
+    names = list(map(say, scores))
     bars = [Bars(names, row, say("seed {seed}", seed=seed)) for seed, row in enumerate(bleu.T)]
-    caption = say("measurement")
-    return Chart([Panel(bars, y="BLEU")], caption=caption)
+    return Chart([Panel(bars, y="BLEU")], caption=say("measurement"))
 
 
 SECTION = Section(
     **say.fields,
+    **stages(run, SCORES) | {"full": partial(run, LONG, ALL_SCORES), "full_needs": needed(ALL_SCORES, LONG)},
     show=draw,
-    run=run,
     judge=judge,
-    full=lambda: run(LONG, ALL_SCORES),
-    rehearsal=lambda: run(REHEARSAL),
-    needs=needed(SCORES, SHORT),
-    full_needs=needed(ALL_SCORES, LONG),
 )

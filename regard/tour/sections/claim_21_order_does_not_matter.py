@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +9,8 @@ from torch.nn import functional
 
 import regard
 from regard.data.digits import digits
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -79,9 +78,7 @@ def accuracy(attends: bool, seed: int, steps: int) -> tuple[float, float]:
     for _ in range(steps):
         chosen = train[torch.randint(len(train), (128,))]
         loss = functional.cross_entropy(model(patches[chosen]), labels[chosen])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     with torch.no_grad():
         answer = model(patches[test]).argmax(-1)
         other = model(patches[test][:, torch.randperm(16)]).argmax(-1)
@@ -110,11 +107,6 @@ def measure(steps: int = 200, readers: dict[str, Callable[..., Tensor]] | None =
     return numbers, draw_accuracy(numbers)
 
 
-def run() -> Measured:
-    """Three seeds."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """A sum does not depend on the order of its terms; whether it works on images has to be seen."""
     yield numbers.identity(numbers.moved <= 1e-12 < numbers.recurrent_moved, say("shuffled"))
@@ -132,7 +124,7 @@ def draw_accuracy(numbers: Numbers) -> Chart:
     return Chart([panel], height=200, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The image, its pixels in the order in which they are read, and what attention makes of them."""
     images = (
         (cell.image, say("64 pixels")),
@@ -146,4 +138,4 @@ def draw(cell: SimpleNamespace) -> Chart:
     )
 
 
-SECTION = Section(**say.fields, show=draw, run=run, rehearsal=partial(measure, 20), judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, 20), judge=judge)

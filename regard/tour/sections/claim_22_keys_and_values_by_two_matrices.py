@@ -1,15 +1,14 @@
 """Claim 22: inputs serve two purposes, so learn a matrix for keys and one for values; several queries at once."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 import regard
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Dots, Heat, Line, Panel
 
 say = Content(__file__)
@@ -52,9 +51,7 @@ def accuracy(kind: str, seed: int, steps: int, own_content: bool) -> float:
     for _ in range(steps):
         x, query, contents = look_ups(64, own_content)
         loss = functional.cross_entropy(model(query, x).mT, contents)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     with torch.no_grad():
         x, query, contents = look_ups(1000, own_content)
         return float((model(query, x).argmax(-1) == contents).double().mean())
@@ -85,11 +82,6 @@ def measure(steps: int = 200, own_content: bool = False) -> Measured:
     return numbers, draw_accuracy(mean, spread)
 
 
-def run() -> Measured:
-    """Three seeds."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Two matrices do what one does not; and every query has a distribution of its own."""
     yield numbers.criterion(
@@ -104,7 +96,7 @@ def draw_accuracy(mean: Tensor, spread: Tensor) -> Chart:
     return Chart([Panel([bars], y=say("share right"), y_limits=(0.0, 1.05))], height=240, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights of five queries over five inputs, with one matrix and with two; and every balance of the one."""
     astray = (cell.one_weights.argmax(-1) != torch.arange(INPUTS)).sum(-1)
     chosen = int(astray.argmax())  # a look-up in which one matrix leads astray, where there is one
@@ -126,4 +118,4 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart([*panels, right], caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, rehearsal=partial(measure, 10), judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, 10), judge=judge)

@@ -1,7 +1,6 @@
 """Claim 23: self-attention is permutation equivariant; positional encoding breaks that."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +8,8 @@ from torch.nn import functional
 
 import regard
 from regard.models.positions import sinusoidal
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -57,9 +56,7 @@ def accuracy(placed: bool, seed: int, steps: int) -> float:
     for _ in range(steps):
         tokens = torch.randint(KINDS, (64, LENGTH))
         loss = functional.cross_entropy(model(tokens).mT, tokens[:, :1].expand(-1, LENGTH))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     with torch.no_grad():
         tokens = torch.randint(KINDS, (500, LENGTH))
         return float((model(tokens).argmax(-1) == tokens[:, :1]).double().mean())
@@ -87,11 +84,6 @@ def guessing() -> float:
     return float(functional.one_hot(tokens, KINDS).sum(1).amax(-1).double().mean() / LENGTH)
 
 
-def run() -> Measured:
-    """Three seeds."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Equal to rounding without positions; with them not, and order can be used."""
     yield numbers.identity(numbers.without <= 1e-12, say("equivariant"))
@@ -111,7 +103,7 @@ def draw_accuracy(numbers: Numbers) -> Chart:
     return Chart([Panel([bars], y=say("share right"))], height=200, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The pattern of positions, and what is left of the outputs when the shuffled ones are taken away."""
     feature, place = say("feature"), say("position")
     largest = float(max(cell.without, cell.placed))
@@ -123,4 +115,4 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(panels, caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, rehearsal=partial(measure, 10), judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, 10), judge=judge)

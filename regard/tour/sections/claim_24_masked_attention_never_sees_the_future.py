@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 import regard
 from regard.tour.cells import run_plain
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -72,11 +70,6 @@ def measure(mask: regard.Mask | None = None) -> Measured:
     ), None
 
 
-def run() -> Measured:
-    """Three seeds."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Not one bit of the past, by a test that could have seen it."""
     yield numbers.criterion(
@@ -84,7 +77,7 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights, and for each token whether its output changed."""
     panels = [
         Panel([Heat(cell.weights)], x=say("key"), y=say("query"), title=say("weights")),
@@ -94,4 +87,4 @@ def draw(cell: SimpleNamespace) -> Chart:
     return Chart(panels, caption=say("cell", now=cell.now))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +11,8 @@ from torch.nn import functional
 from regard import attend
 from regard.data.grammar import corpus
 from regard.data.words import split
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text, show
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, show
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -97,18 +96,15 @@ def trained_loss(sample: Sample, heads: int, seeds: Sequence[int], steps: int, h
     torch.manual_seed(0)
     optimizer = torch.optim.Adam(models.parameters(), lr=1e-2, fused=True)
     for _ in range(steps):
-        optimizer.zero_grad()
-        losses(64, False).sum().backward()
-        optimizer.step()
+        descend(optimizer, losses(64, False).sum())
     with torch.no_grad():
         return losses(2_000, True).view(2, len(seeds))
 
 
 def run(seeds: Sequence[int] = range(5), steps: int = 150, heads: Sequence[int] = HEADS) -> Measured:
     """1, 2, 4 and 8 heads on both tasks, with both kinds of positions."""
-    losses = torch.stack(
-        [torch.stack([trained_loss(sample, count, seeds, steps) for count in heads]) for sample in (places, words)]
-    ).transpose(1, 2)  # (tasks, positions, heads, seeds)
+    grid = [trained_loss(sample, count, seeds, steps) for sample, count in product((places, words), heads)]
+    losses = torch.stack(grid).unflatten(0, (2, len(heads))).transpose(1, 2)  # (tasks, positions, heads, seeds)
     gains = (losses[:, :, 0] - losses[:, :, -1]).flatten(0, 1)  # (tasks · positions, seeds)
     mean = losses.mean(-1).flatten(0, 1)
     numbers = Numbers(
@@ -148,15 +144,13 @@ def draw_losses(heads: Sequence[int], losses: Tensor) -> Chart:
     return Chart(panels, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The map of each head."""
-    largest, shown = cell.largest, cell.maps[:8]
-    names = [say("head {number}", number=number) for number in range(1, len(shown) + 1)]
-    return Chart(
-        [Panel([Heat(weights, largest=largest)], title=name) for weights, name in zip(shown, names, strict=True)],
-        columns=min(len(shown), 4),
-        caption=say("cell"),
-    )
+    panels = [
+        Panel([Heat(weights, largest=cell.largest)], title=say("head {number}", number=number))
+        for number, weights in enumerate(cell.maps[:8], 1)
+    ]
+    return Chart(panels, columns=min(len(panels), 4), caption=say("cell"))
 
 
 SECTION = Section(

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +11,8 @@ from torch.nn import functional
 
 from regard import MultiHead, attend
 from regard.measure import peak_memory
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Line, Panel
 
 say = Content(__file__)
@@ -83,9 +82,7 @@ def recalled(make: Make, seed: int, steps: int) -> list[float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     for step in range(steps):
         words, wanted = questions(DISTANCES[step % len(DISTANCES)], 32)
-        optimizer.zero_grad()
-        functional.cross_entropy(model(words)[:, -1], wanted).backward()
-        optimizer.step()
+        descend(optimizer, functional.cross_entropy(model(words)[:, -1], wanted))
     shares = []
     with torch.no_grad():
         for distance in DISTANCES:
@@ -183,7 +180,7 @@ def draw_measured(shares: Tensor, times: Tensor) -> Chart:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The chains of operations, and the inputs that are reached."""
     titles = (say("operations that wait for one another"), say("inputs that the last output depends on"))
     return Chart(

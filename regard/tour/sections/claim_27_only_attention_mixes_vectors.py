@@ -1,15 +1,13 @@
 """Claim 27: in a block only attention mixes vectors; layer norm and MLP act on each alone."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
 from regard import Block, FeedForward, MultiHead
 from regard.models.packing import SequenceInfo
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -63,7 +61,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.identity(min(*numbers.others_whole, numbers.itself) > 0.99, say("everything mixes"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """How far each number moves."""
     titles = (say("with attention"), say("attention cut"))
     largest, rows = max(cell.moved.max().item(), cell.moved_cut.max().item()), say("vector")

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import FeedForward, MultiHead
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -50,9 +49,7 @@ def trained_loss(norm: Norm, batch: int, steps: int, seed: int) -> float:
     model = Reader(norm)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     for _ in range(steps):
-        optimizer.zero_grad()
-        model.loss(torch.randint(SYMBOLS, (batch, int(torch.randint(3, LONGEST + 1, ()))))).backward()
-        optimizer.step()
+        descend(optimizer, model.loss(torch.randint(SYMBOLS, (batch, int(torch.randint(3, LONGEST + 1, ()))))))
     model.eval()
     with torch.no_grad():
         losses = [model.loss(torch.randint(SYMBOLS, (64, length))) for length in range(3, LONGEST + 1)]
@@ -118,7 +115,7 @@ def draw_losses(numbers: Numbers, losses: Tensor) -> Chart:
     return Chart([Panel(bars, x=say("sequences in a batch"), y=say("loss"))], caption=say("measurement"), height=220)
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """How far each number of the sample moves."""
     titles = (NAMES[0], say("batch norm, training"), say("batch norm, inference"))
     maps = (cell.layer, cell.training, cell.inference)

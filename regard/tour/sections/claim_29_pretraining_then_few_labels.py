@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache, partial
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -14,8 +13,8 @@ from regard import LanguageModel
 from regard.data.grammar import corpus
 from regard.data.grammar.lexicon import NOUNS
 from regard.data.words import split
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text, points
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, points
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -56,9 +55,7 @@ def pretrain(model: LanguageModel, steps: int) -> LanguageModel:
     for _ in range(steps):
         batch = text.choose(torch.randint(len(text.words), (32,)))
         loss = functional.cross_entropy(model(batch.words)[:, :-1].flatten(0, 1), batch.words[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     return model
 
 
@@ -69,9 +66,7 @@ def tuned_accuracy(model: LanguageModel, labelled: Sentences, steps: int) -> flo
     for _ in range(steps):
         batch = labelled.choose(torch.randint(len(labelled.words), (32,)))
         loss = functional.cross_entropy(model.class_logits(batch.words), batch.classes)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     with torch.no_grad():
         return float((model.class_logits(test.words).argmax(-1) == test.classes).float().mean())
 
@@ -126,7 +121,7 @@ def draw_accuracies(accuracies: Tensor) -> Chart:
 
 
 @torch.no_grad()
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """What the tiny GPT looks at while it writes."""
     ids = torch.tensor([list(cell.written.encode()[:24])])
     x = cell.gpt.letters(ids) + cell.positional_encoding(24, 32)

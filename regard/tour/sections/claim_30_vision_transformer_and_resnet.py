@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -12,8 +11,8 @@ from regard import ResNet, ViT
 from regard.data.digits import digits
 from regard.data.fetching import fetch
 from regard.data.images import read_images
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text, points
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, points
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -49,9 +48,7 @@ def fit(model: Model, images: Labelled, count: int, steps: int) -> Model:
     """Train on the first `count` of these images."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
     for chosen in torch.randint(count, (steps, 32)):
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images[0][chosen]), images[1][chosen]).backward()
-        optimizer.step()
+        descend(optimizer, functional.cross_entropy(model(images[0][chosen]), images[1][chosen]))
     return model.eval()
 
 
@@ -115,7 +112,7 @@ def draw_accuracies(counts: Sequence[int], accuracies: Tensor) -> Chart:
 
 
 @torch.no_grad()
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """Digits of the test, and how much each patch is looked at."""
     images = cell.images[1400::13][:4]
     guesses = cell.vit(images).argmax(-1).tolist()

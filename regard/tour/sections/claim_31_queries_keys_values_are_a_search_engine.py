@@ -8,7 +8,6 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +15,7 @@ from torch import Tensor
 
 import regard
 from regard.data.fetching import fetch
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section, show
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, show
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -160,12 +158,7 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw_ranks(ranked: Tensor, weights: Tensor) -> Chart:
     """Mean of 1/rank by language and kind; and the weights of the Chinese questions in other words."""
-    names = [
-        say("English, other words"),
-        say("English, same words"),
-        say("Chinese, other words"),
-        say("Chinese, same words"),
-    ]
+    names = [say(f"{language}, {kind} words") for language in ("English", "Chinese") for kind in ("other", "same")]
     attention, words = ranked.mean(-1).flatten(1)
     bars = [Bars(names, attention, say("attention"), "attention"), Bars(names, words, "BM25", "truth")]
     heat = Heat(weights, largest=1.0, rows=[entry.other_words for entry in CHINESE])
@@ -180,11 +173,11 @@ def draw_ranks(ranked: Tensor, weights: Tensor) -> Chart:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights of the question over the pages."""
-    question = (say("an animal that talks"), say("something hot to drink"), say("a fast journey"))[cell.question]
-    bars = Bars([say(title) for title in cell.titles], cell.weights[cell.question], colour="attention")
-    panel = Panel([bars], y=say("weight"), title=question, y_limits=(0.0, 1.0))
+    question = ("an animal that talks", "something hot to drink", "a fast journey")[cell.question]
+    bars = Bars(list(map(say, cell.titles)), cell.weights[cell.question], colour="attention")
+    panel = Panel([bars], y=say("weight"), title=say(question), y_limits=(0.0, 1.0))
     return Chart([panel], height=210, caption=say("cell"))
 
 

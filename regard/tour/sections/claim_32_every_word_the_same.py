@@ -1,16 +1,13 @@
 """Claim 32: without attention every word of the input counts the same."""
 
 from collections.abc import Iterator
-from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from regard.data.pairs import Pair
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, influence, needed, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import SHORT, Training, held_out_pairs, influence, stages, translator
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -22,7 +19,7 @@ WORDS = 60  # sentences whose gradients are taken
 
 def shares(kind: str, seed: int, training: Training, pairs: list[Pair]) -> Iterator[tuple[Pair, Tensor]]:
     """For each sentence how much each target word depends on each source word, (n, m), in shares of 1."""
-    norms = influence(translator(kind, seed, training.steps), pairs).norms
+    norms = influence(translator(kind, seed, training.steps), pairs)
     for pair, table in zip(pairs, norms, strict=True):
         n, m = len(pair.target.split()), len(pair.source.split())
         part = table[:n, :m]
@@ -53,7 +50,9 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
 
     kinds: the translator without attention, and one to compare it with
     """
-    pairs = [pair for pair in unseen(4 * WORDS) if len(pair.source.split()) >= 8 and "'" not in pair.target][:WORDS]
+    pairs = [pair for pair in held_out_pairs(4 * WORDS) if len(pair.source.split()) >= 8 and "'" not in pair.target][
+        :WORDS
+    ]
     measured, parts = torch.zeros(len(training.seeds), 2, 2), torch.zeros(len(training.seeds), 2, PARTS)
     for row, seed in enumerate(training.seeds):
         for column, kind in enumerate(kinds):
@@ -91,31 +90,11 @@ def draw_parts(parts: Tensor) -> Chart:
     return Chart([Panel([*lines, equal], x=axis, y=say("influence ÷ equal share"))], caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The shares of the words in an untrained encoder's last state."""
-    x = list(range(1, cell.words + 1))
-    return Chart(
-        [
-            Panel(
-                [
-                    Line(x, cell.share, say("share of the influence on c"), "pooled", dots=True),
-                    Line([1, cell.words], [1 / cell.words] * 2, say("equal weight"), "ink", style="dashed"),
-                ],
-                x=say("word of the sentence"),
-                y=say("share"),
-            )
-        ],
-        caption=say("cell"),
-    )
+    share = Line(range(1, cell.words + 1), cell.share, say("share of the influence on c"), "pooled", dots=True)
+    equal = Line([1, cell.words], [1 / cell.words] * 2, say("equal weight"), "ink", style="dashed")
+    return Chart([Panel([share, equal], x=say("word of the sentence"), y=say("share"))], caption=say("cell"))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    judge=judge,
-    full=partial(run, LONG),
-    rehearsal=partial(run, REHEARSAL),
-    needs=needed(KINDS, SHORT),
-    full_needs=needed(KINDS, LONG),
-)
+SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)

@@ -1,14 +1,12 @@
 """Claim 33: VALUE is in general the same as KEY."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import LONG, REHEARSAL, SHORT, Training, needed, quality, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import SHORT, Training, held_out_pairs, quality, stages, translator
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -18,7 +16,7 @@ KINDS = ("additive", "separate")
 
 def run(training: Training = SHORT, kinds: Sequence[str] = KINDS) -> Measured:
     """The same encoder–decoder with VALUE = KEY, and with values from a matrix of their own."""
-    pairs = unseen(training.pairs)
+    pairs = held_out_pairs(training.pairs)
     scores = torch.tensor([[quality(translator(k, s, training.steps), pairs) for s in training.seeds] for k in kinds])
     shared, separate = scores  # (seeds,) each
     numbers = Numbers(
@@ -38,7 +36,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.gain <= numbers.spread, say("separate brings nothing"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The weights in both cases, and the two results."""
     rows = [say("VALUE = KEY"), say("two matrices")]
     heat = Panel([Heat(cell.both_weights, rows=rows)], x=say("state of the encoder"))
@@ -47,8 +45,7 @@ def draw(cell: SimpleNamespace) -> Chart:
         Bars(numbers, cell.separate[0], say("values by their own matrix")),
         Bars(numbers, cell.folded[0], say("the matrix behind the mean")),
     ]
-    caption = say("cell")
-    return Chart([heat, Panel(bars, x=say("number of the result"), share=1.5)], caption=caption)
+    return Chart([heat, Panel(bars, x=say("number of the result"), share=1.5)], caption=say("cell"))
 
 
 def draw_scores(scores: Tensor) -> Chart:
@@ -56,17 +53,7 @@ def draw_scores(scores: Tensor) -> Chart:
     names = [say("seed {seed}", seed=seed) for seed in range(scores.shape[1])]
     labels = (say("VALUE = KEY"), say("a matrix for the values"))
     bars = [Bars(names, row, label) for row, label in zip(scores, labels, strict=True)]
-    caption = say("measurement")
-    return Chart([Panel(bars, y="BLEU")], caption=caption, height=220)
+    return Chart([Panel(bars, y="BLEU")], caption=say("measurement"), height=220)
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    judge=judge,
-    full=lambda: run(LONG),
-    rehearsal=lambda: run(REHEARSAL),
-    needs=needed(KINDS, SHORT),
-    full_needs=needed(KINDS, LONG),
-)
+SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)

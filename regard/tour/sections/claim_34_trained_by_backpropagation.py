@@ -1,7 +1,6 @@
 """Claim 34: attention is trained with the network, by ordinary backpropagation."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -9,9 +8,9 @@ from torch.nn import functional
 
 from regard.data.tokens import PAD
 from regard.models.seq2seq import Seq2Seq
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import encoded, seen, untrained
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import encoded, training_pairs, untrained
 from regard.view.chart import Bars, Chart, Line, Panel
 
 say = Content(__file__)
@@ -21,7 +20,7 @@ SEEDS, STEP = 3, 1e-5
 
 def loss_of(model: Seq2Seq, count: int) -> Tensor:
     """What a translator is trained on, for some sentences."""
-    source, lengths, given, expected = encoded(model, seen()[:count])
+    source, lengths, given, expected = encoded(model, training_pairs()[:count])
     logits = model(source, given, lengths)
     return functional.cross_entropy(logits.flatten(0, 1), expected.flatten(), ignore_index=PAD)
 
@@ -49,9 +48,7 @@ def learn(model: Seq2Seq, steps: int, count: int = 64) -> list[float]:
     losses = []
     for _ in range(steps):
         loss = loss_of(model, count)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
         losses.append(loss.item())
     return losses
 
@@ -89,34 +86,29 @@ def measure(seeds: int = SEEDS, count: int = 16, steps: int = 40, broken: bool =
     return numbers, draw_curves(curves)
 
 
-def run() -> Measured:
-    """Three translators with additive attention."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Gradients reach everything, are right, and change the attention too."""
     yield numbers.criterion(numbers.reached == numbers.parameters and numbers.off <= 1e-4, say("reaches everything"))
     yield numbers.criterion(numbers.moved > 0 and numbers.loss_after < numbers.loss_before, say("moves everything"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The two slopes, side by side."""
     names = list(cell.named)
     bars = [
         Bars(names, list(cell.by_backpropagation.values()), say("backpropagation")),
         Bars(names, list(cell.by_differences.values()), say("finite differences")),
     ]
-    caption = say("cell")
-    return Chart([Panel(bars, y=say("slope of the loss"))], caption=caption)
+    return Chart([Panel(bars, y=say("slope of the loss"))], caption=say("cell"))
 
 
 def draw_curves(curves: Sequence[Sequence[float]]) -> Chart:
     """How the translators learn."""
     label = say("a translator with attention")
     lines = [Line(range(len(curve)), curve, label, "attention") for curve in curves]
-    caption = say("measurement")
-    return Chart([Panel(lines, x=say("step"), y=say("loss"))], caption=caption, height=220)
+    return Chart([Panel(lines, x=say("step"), y=say("loss"))], caption=say("measurement"), height=220)
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge, rehearsal=lambda: measure(seeds=1, count=3, steps=3))
+SECTION = Section(
+    **say.fields, show=draw, run=measure, judge=judge, rehearsal=lambda: measure(seeds=1, count=3, steps=3)
+)

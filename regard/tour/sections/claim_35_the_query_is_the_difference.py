@@ -1,15 +1,14 @@
 """Claim 35: what tells attention from fully connected and pooling layers is the query."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import regard
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section, Text
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Line, Panel
 
 say = Content(__file__)
@@ -68,14 +67,14 @@ class Dense(nn.Module):
 
 
 # 530 parameters each, as nearly as whole units allow.
-LAYERS: dict[Text, Callable[[], nn.Module]] = {
-    say("average pool"): lambda: Pool(31, 1, lambda features: features.mean(-1)),
-    say("max pool"): lambda: Pool(31, 1, lambda features: features.amax(-1)),
-    say("convolution"): lambda: Pool(13, 3, lambda features: features.amax(-1)),
-    say("dense"): lambda: Dense(7, asks=False),
-    say("attention − q"): lambda: Attend(57, asks=False),
-    say("attention"): lambda: Attend(32, asks=True),
-    say("dense + q"): lambda: Dense(6, asks=True),
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "average pool": lambda: Pool(31, 1, lambda features: features.mean(-1)),
+    "max pool": lambda: Pool(31, 1, lambda features: features.amax(-1)),
+    "convolution": lambda: Pool(13, 3, lambda features: features.amax(-1)),
+    "dense": lambda: Dense(7, asks=False),
+    "attention − q": lambda: Attend(57, asks=False),
+    "attention": lambda: Attend(32, asks=True),
+    "dense + q": lambda: Dense(6, asks=True),
 }
 
 
@@ -85,9 +84,7 @@ def train(layers: nn.ModuleList, noise: float, steps: int) -> list[float]:
     for _ in range(steps):
         query, items, colour = make_task(64, noise)
         loss = torch.stack([F.cross_entropy(layer(query, items), colour) for layer in layers]).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
     query, items, colour = make_task(5000, noise)
     with torch.no_grad():
         return [float((layer(query, items).argmax(-1) == colour).float().mean()) for layer in layers]
@@ -121,10 +118,9 @@ def measure(noise: float = 0.2, seeds: int = 3, steps: int = 200) -> Measured:
         parameters=(min(sizes), max(sizes)),
         seeds=seeds,
     )
-    bars = Bars(list(LAYERS), mean, spread=spread, colour="attention")
+    bars = Bars(list(map(say, LAYERS)), mean, spread=spread, colour="attention")
     line = Line([-0.5, 6.5], [ceiling] * 2, say("best possible without a query"), "ink", style="dashed")
-    caption = say("measurement")
-    return numbers, Chart([Panel([bars, line], y=say("accuracy"), y_limits=(0, 1.05))], caption)
+    return numbers, Chart([Panel([bars, line], y=say("accuracy"), y_limits=(0, 1.05))], say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -140,12 +136,11 @@ def judge(numbers: Numbers) -> Criteria:
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The two layers of the cell."""
     names = [say("attention"), say("fully connected")]
-    caption = say("cell")
     panel = Panel([Bars(names, list(cell.accuracy.values()), colour="attention")], y_limits=(0, 1.05))
-    return Chart([panel], caption, height=180)
+    return Chart([panel], say("cell"), height=180)
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(seeds=2, steps=20), judge=judge)

@@ -1,13 +1,10 @@
 """Claim 36: f(x) outputs a probability distribution."""
 
-from types import SimpleNamespace
-
 import torch
 
 import regard
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Line, Mark, Panel
 
 say = Content(__file__)
@@ -42,15 +39,14 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.correction(numbers.lowest < 0 or numbers.output_off_one > 1e-6, say("output"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """One row of weights, and f."""
     weights: list[Mark] = [Bars([""] * 50, cell.attention[50], say("weights for x = 2.5"), "attention")]
     output: list[Mark] = [
         Line(cell.x, cell.f, "f(x)", "truth"),
         Line([0, 5], [1, 1], say("the sum of a distribution"), "ink", style="dotted"),
     ]
-    caption = say("cell")
-    return Chart([Panel(weights, x=say("sample")), Panel(output, x="x", y="f(x)")], caption)
+    return Chart([Panel(weights, x=say("sample")), Panel(output, x="x", y="f(x)")], say("cell"))
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

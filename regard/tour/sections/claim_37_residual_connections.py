@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import FeedForward, MultiHead
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Band, Chart, Line, Mark, Panel
 
 say = Content(__file__)
@@ -69,9 +68,7 @@ def trained_loss(depth: int, residual: float, steps: int) -> float:
     optimizer = torch.optim.Adam(stack.parameters(), lr=4e-3, fused=True)
     for _ in range(steps):
         symbols = torch.randint(SYMBOLS, (32, LENGTH))
-        optimizer.zero_grad()
-        stack.loss(stack.layers(stack.embed(symbols)), symbols).backward()
-        optimizer.step()
+        descend(optimizer, stack.loss(stack.layers(stack.embed(symbols)), symbols))
     with torch.no_grad():
         symbols = torch.randint(SYMBOLS, (256, LENGTH))
         return float(stack.loss(stack.layers(stack.embed(symbols)), symbols))
@@ -109,7 +106,7 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.gain > numbers.spread, say("deep stacks"))
 
 
-WITH, WITHOUT = say("with the connections"), say("without")
+KINDS = ((say("with the connections"), "attention"), (say("without"), "pooled"))
 
 
 def draw_depths(depths: Sequence[int], measured: Tensor) -> Chart:
@@ -117,28 +114,19 @@ def draw_depths(depths: Sequence[int], measured: Tensor) -> Chart:
     panels: list[Panel] = []
     for values, title in zip(measured, (say("gradient at the input"), say("loss")), strict=True):
         marks: list[Mark] = []
-        for by_depth, label, colour in zip(values, (WITH, WITHOUT), ("attention", "pooled"), strict=True):
+        for by_depth, (label, colour) in zip(values, KINDS, strict=True):
             marks.append(Band(depths, by_depth.amin(-1), by_depth.amax(-1), colour=colour))
             marks.append(Line(depths, by_depth.mean(-1), label, colour, dots=True))
         panels.append(Panel(marks, x=say("blocks"), title=title, y_log=not panels))
     return Chart(panels, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The gradient on its way down."""
-    places = range(cell.depth + 1)
-    return Chart(
-        [
-            Panel(
-                [Line(places, cell.grads_with, WITH, "attention"), Line(places, cell.grads_without, WITHOUT, "pooled")],
-                x=say("after block"),
-                y=say("norm of the gradient"),
-                y_log=True,
-            )
-        ],
-        caption=say("cell"),
-        height=220,
-    )
+    places, norms = range(cell.depth + 1), (cell.grads_with, cell.grads_without)
+    lines = [Line(places, norm, label, colour) for norm, (label, colour) in zip(norms, KINDS, strict=True)]
+    panel = Panel(lines, x=say("after block"), y=say("norm of the gradient"), y_log=True)
+    return Chart([panel], caption=say("cell"), height=220)
 
 
 SECTION = Section(

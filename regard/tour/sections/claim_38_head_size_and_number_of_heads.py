@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from regard import MultiHead
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.tour.sections.claim_25_several_heads import SIZE, trained_loss, words
 from regard.view.chart import Chart, Heat, Line, Panel
 
@@ -21,12 +20,11 @@ HEADS, QUERY_SIZES = (1, 2, 4, 8), (2, 4, 8, 16)
 def shapes_differ(heads: Sequence[int], query_sizes: Sequence[int]) -> int:
     """Layers of the grid that do not give 7 vectors of the same size, or have not 4 · SIZE · H · D_Q parameters."""
     count = 0
-    for number in heads:
-        for query_size in query_sizes:
-            layer = MultiHead(SIZE, number, head_size=query_size, bias=False)
-            parameters = sum(matrix.numel() for matrix in layer.parameters())
-            shape = layer(torch.randn(1, 7, SIZE)).shape
-            count += shape != (1, 7, SIZE) or parameters != 4 * SIZE * number * query_size
+    for number, query_size in product(heads, query_sizes):
+        layer = MultiHead(SIZE, number, head_size=query_size, bias=False)
+        parameters = sum(matrix.numel() for matrix in layer.parameters())
+        shape = layer(torch.randn(1, 7, SIZE)).shape
+        count += shape != (1, 7, SIZE) or parameters != 4 * SIZE * number * query_size
     return count
 
 
@@ -38,12 +36,8 @@ def run(
 ) -> Measured:
     """The next word of sentences, learned with each H and each D_Q."""
     # Loss (heads, query sizes, seeds), mean of the two kinds of positions of claim 25.
-    losses = torch.stack(
-        [
-            torch.stack([trained_loss(words, number, seeds, steps, query_size).mean(0) for query_size in query_sizes])
-            for number in heads
-        ]
-    )
+    grid = [trained_loss(words, number, seeds, steps, size).mean(0) for number, size in product(heads, query_sizes)]
+    losses = torch.stack(grid).unflatten(0, (len(heads), len(query_sizes)))
     by_query_size, by_heads = losses[:, 0] - losses[:, -1], losses[0] - losses[-1]  # between the ends of the grid
     equal = losses.flip(1).diagonal().T  # H · D_Q is the same: (splits, seeds)
     mean, spread = equal.mean(1), equal.std(1)
@@ -88,23 +82,13 @@ def draw_surface(heads: Sequence[int], query_sizes: Sequence[int], losses: Tenso
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The maps of the first heads."""
-    shown = cell.maps[0, :4]
-    return Chart(
-        [
-            Panel([Heat(weights, largest=1.0)], title=say("head {number}", number=number))
-            for number, weights in enumerate(shown, 1)
-        ],
-        columns=4,
-        caption=say(
-            "cell",
-            heads=cell.heads,
-            query_size=cell.query_size,
-            parameters=cell.parameters,
-            multiplications=cell.multiplications,
-        ),
-    )
+    panels = [
+        Panel([Heat(weights, largest=1.0)], title=say("head {number}", number=number))
+        for number, weights in enumerate(cell.maps[0, :4], 1)
+    ]
+    return Chart(panels, columns=4, caption=say("cell", **vars(cell)))
 
 
 SECTION = Section(

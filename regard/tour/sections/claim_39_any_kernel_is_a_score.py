@@ -1,7 +1,6 @@
 """Claim 39: a softmax-like normalisation of any kernel gives attention weights."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -9,8 +8,7 @@ from torch import Tensor
 import regard
 from regard.attention.kernels import KERNELS
 from regard.data import curve
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -51,14 +49,13 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.identity(numbers.attended <= 1e-12, say("regard"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """What each kernel gives to the samples for one query."""
     panels = [
         Panel([Line(cell.x_i, row, colour="attention", dots=True)], title=name, x_limits=(0, 5), y_limits=(0, 0.12))
         for name, row in cell.rows.items()
     ]
-    caption = say("cell")
-    return Chart(panels, caption, height=150, columns=3)
+    return Chart(panels, say("cell"), height=150, columns=3)
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)

@@ -1,7 +1,6 @@
 """Claim 40, beyond the notes: are attention weights an explanation?"""
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -11,9 +10,8 @@ import regard
 from regard.data.pairs import Pair
 from regard.data.tokens import PAD, UNK
 from regard.models.seq2seq import Seq2Seq
-from regard.tour.content import Content
-from regard.tour.section import Criteria, Measured, Numbers, Section
-from regard.tour.translators import REHEARSAL, SHORT, Training, encoded, needed, translator, unseen
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.translators import REHEARSAL, SHORT, Training, encoded, held_out_pairs, needed, translator
 from regard.view.chart import Bars, Chart, Dots, Panel
 
 say = Content(__file__)
@@ -70,7 +68,7 @@ def measure(
     training: Training = SHORT, weigh: Callable[[Tensor], Tensor] = lambda weights: weights, sentences: int = 60
 ) -> Measured:
     """Delete words from unseen sentences, and compare. weigh: what is taken for the weights."""
-    pairs = unseen(training.pairs)[:sentences]
+    pairs = held_out_pairs(training.pairs)[:sentences]
     rows = []
     for seed in training.seeds:
         explained = explain(translator("additive", seed, training.steps), pairs)
@@ -96,11 +94,6 @@ def measure(
     return numbers, draw_drops(table)
 
 
-def run() -> Measured:
-    """Three translators, sixty sentences that they have not seen."""
-    return measure()
-
-
 def judge(numbers: Numbers) -> Criteria:
     """Better than chance, as good as the gradient, and the whole order."""
     yield numbers.criterion(numbers.by_attention > numbers.by_chance + numbers.spread, say("better than chance"))
@@ -111,26 +104,24 @@ def judge(numbers: Numbers) -> Criteria:
 # ------------------------------------------------------------------------------------------------------------- pictures
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """Each word's weight, and what its deletion costs."""
     dots = Dots(cell.weights.detach().flatten(), cell.drops.flatten(), say("a word"), "attention", 2)
     panel = Panel([dots], x=say("weight"), y=say("cost of deleting it"))
-    caption = say("cell")
-    return Chart([panel], caption=caption)
+    return Chart([panel], caption=say("cell"))
 
 
 def draw_drops(table: Tensor) -> Chart:
     """The drop by who chose the word."""
     names = [say("attention"), say("gradient"), say("chance"), say("the most")]
     bars = Bars(names, table[:, :4].mean(0), spread=table[:, :4].std(0), colour="attention")
-    caption = say("measurement")
-    return Chart([Panel([bars], y=say("drop"))], caption=caption)
+    return Chart([Panel([bars], y=say("drop"))], caption=say("measurement"))
 
 
 SECTION = Section(
     **say.fields,
     show=draw,
-    run=run,
+    run=measure,
     judge=judge,
     rehearsal=lambda: measure(REHEARSAL, sentences=11),
     needs=needed(["additive"], SHORT),
