@@ -34,10 +34,12 @@ def write_code(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 def with_earlier(sections: Sequence[Section]) -> list[Section]:
     """These sections, each behind those that it builds on."""
-    found: dict[int, Section] = {}
+    sections_by_number: dict[int, Section] = {}
     for section in sections:
-        found |= {other.number: other for other in [*before(section), section] if other.number not in found}
-    return list(found.values())
+        sections_by_number |= {
+            other.number: other for other in [*before(section), section] if other.number not in sections_by_number
+        }
+    return list(sections_by_number.values())
 
 
 def script(sections: Sequence[Section], language: Language) -> str:

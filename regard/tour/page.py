@@ -90,7 +90,6 @@ def page(
     token: what the page has to send to its server; None: there is no server, and the page cannot compute.
     laboratory: the laboratory's page, with the same frame.
     """
-    found = {result.section.number: result for result in results}
     chapters = {
         title: [section for section in sections if section.number in numbers] for title, numbers in CHAPTERS.items()
     }
@@ -98,7 +97,7 @@ def page(
         _common(language),
         chapters={title: members for title, members in chapters.items() if members},
         sections=sections,
-        found=found,
+        results={result.section.number: result for result in results},
         notes=notes or Notes(),
         tally=report.tally(results),
         versions=", ".join(f"{name} {number}" for name, number in report.versions().items()),

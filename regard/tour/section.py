@@ -1,8 +1,9 @@
 """What a section of the tour is, and how a verdict comes out of numbers. All that the author of a section needs.
 
-A section is one file of sections/, which ends in SECTION = Section(…), and one number in CHAPTERS (its __init__.py). On
-the page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, the
-picture of the cell, what was measured with its picture, the exercises, and the measuring code, folded.
+A section is two files of sections/, claim_NN_name.md with all that it says and shows (content.py) and claim_NN_name.py,
+which measures, judges and draws, and ends in SECTION = Section(…); and one number in CHAPTERS (its __init__.py). On the
+page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, its
+picture, what was measured with its picture, the exercises, and the measuring code, folded.
 
 - `plain` is the code that the notes lack: at most 25 lines of PyTorch. It runs after the cells of the claims in `uses`.
 - `short` is the same with regard, and ends in a comparison with the plain cell's numbers.
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -179,16 +181,12 @@ class Section:
         module = self.judge.__module__
         if getattr(sys.modules.get(module), "SECTION", None) is self:
             return _from_file, (module,)
-        return _from_fields, (vars(self),)
+        return partial(Section, **vars(self)), ()
 
 
 def _from_file(module: str) -> Section:
     section: Section = import_module(module).SECTION
     return section
-
-
-def _from_fields(fields: dict[str, Any]) -> Section:
-    return Section(**fields)
 
 
 # ----------------------------------------------------------------------------------------------- what came of a section

@@ -200,8 +200,16 @@ def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Tensor:
 
 def encoded(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, list[int], Tensor, Tensor]:
     """Source (batch, m), its lengths, the target as it is given (batch, n), and as it is expected, with its end."""
-    sources = [encoding.ids for encoding in model.need_tokenizer().encode_batch([pair.source for pair in pairs])]
-    targets = [encoding.ids for encoding in model.need_target_tokenizer().encode_batch([p.target for p in pairs])]
+    return _batch(*_ids(model, pairs))
+
+
+def _ids(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+    sources = model.need_tokenizer().encode_batch([pair.source for pair in pairs])
+    targets = model.need_target_tokenizer().encode_batch([pair.target for pair in pairs])
+    return [encoding.ids for encoding in sources], [encoding.ids for encoding in targets]
+
+
+def _batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> tuple[Tensor, list[int], Tensor, Tensor]:
     source, lengths = padded(sources)
     expected, _ = padded(targets)
     return source, list(lengths), functional.pad(expected[:, :-1], (1, 0), value=BOS), expected
@@ -221,22 +229,16 @@ def untrained(kind: str, seed: int) -> Seq2Seq:
 
 def _learn(kind: str, seed: int, steps: int) -> Model:
     model = untrained(kind, seed)
-    sources = [
-        encoding.ids for encoding in model.need_tokenizer().encode_batch([pair.source for pair in training_pairs()])
-    ]
-    targets = [
-        encoding.ids for encoding in model.need_target_tokenizer().encode_batch([p.target for p in training_pairs()])
-    ]
+    sources, targets = _ids(model, training_pairs())
     batches = torch.randint(len(sources), (steps, BATCH)).tolist()
     values = nn.Linear(HIDDEN, HIDDEN, bias=False) if kind == "separate" else nn.Identity()
 
     def loss(step: int) -> Tensor:
-        source, source_lengths = padded([sources[row] for row in batches[step]])
-        expected, _ = padded([targets[row] for row in batches[step]])  # (batch, n), the end included
-        given = functional.pad(expected[:, :-1], (1, 0), value=BOS)
-        state = model.read(source, source_lengths)
-        rows, _ = model.decode(given, replace(state, values=values(state.values)))
-        return functional.cross_entropy(model.predict(rows).flatten(0, 1), expected.flatten(), ignore_index=PAD)
+        rows = batches[step]
+        source, lengths, given, expected = _batch([sources[row] for row in rows], [targets[row] for row in rows])
+        state = model.read(source, lengths)
+        output, _ = model.decode(given, replace(state, values=values(state.values)))
+        return functional.cross_entropy(model.predict(output).flatten(0, 1), expected.flatten(), ignore_index=PAD)
 
     train(nn.ModuleList([model, values]), loss, steps=steps, learning_rate=LEARNING_RATES.get(kind, 1e-2))
     if isinstance(values, nn.Linear):

@@ -36,8 +36,8 @@ def run() -> Measured:
             for time, model in enumerate((fixed, learned)):
                 effective, low, high = model.window(x)
                 new = torch.from_numpy(model.predict(new_x)) - new_y
-                found = (1 / model.bandwidth_[0], (high - low).mean(), effective.mean(), new.square().mean())
-                measured[seed, index, time] = torch.tensor([float(number) for number in found])
+                quantities = (1 / model.bandwidth_[0], (high - low).mean(), effective.mean(), new.square().mean())
+                measured[seed, index, time] = torch.tensor([float(number) for number in quantities])
     mean = measured.mean(0)
     return Numbers(
         w_from_1=mean[0, 1, 0],

@@ -23,8 +23,8 @@ def by_score(score: torch.nn.Module, rows: Tensor, lengths: Tensor) -> Tensor:
 
 def by_output(rows: Tensor, lengths: Tensor) -> Tensor:
     """The weights as outputs: every key has a value that is 1 in its own place."""
-    own = torch.eye(rows.shape[1], dtype=rows.dtype).expand(len(rows), -1, -1)
-    return regard.attend(rows, rows, own, mask=regard.lengths(lengths))
+    identity = torch.eye(rows.shape[1], dtype=rows.dtype).expand(len(rows), -1, -1)
+    return regard.attend(rows, rows, identity, mask=regard.lengths(lengths))
 
 
 def by_softmax(softmax: Callable[[Tensor, Tensor], Tensor], rows: Tensor, lengths: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def gradients(scores: Dot, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, 
 
 def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
     """Gradients for growing d. length: of the entries of queries and keys."""
-    found = torch.zeros(len(seeds), 5, 2, len(SIZES))  # (seeds, quantities, unscaled or scaled, sizes)
+    measured = torch.zeros(len(seeds), 5, 2, len(SIZES))  # (seeds, quantities, unscaled or scaled, sizes)
     for row, seed in enumerate(seeds):
         torch.manual_seed(seed)
         for column, size in enumerate(SIZES):
@@ -36,8 +36,8 @@ def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
             for kind, score in enumerate((Dot(scale=1.0), Dot())):
                 at_scores, at_query, others = gradients(score, query.clone(), key)
                 quantities = (at_scores.median(), at_scores.mean(), at_query.median(), at_query.mean())
-                found[row, :, kind, column] = torch.stack([*quantities, others.median()])
-    mean = found.mean(0)
+                measured[row, :, kind, column] = torch.stack([*quantities, others.median()])
+    mean = measured.mean(0)
     kept = mean[..., -1] / mean[..., 0]  # (quantities, unscaled or scaled)
     return Numbers(
         sizes=SIZES,
@@ -49,7 +49,7 @@ def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
         mean_query=mean[3, 0],
         kept_unscaled=kept[:4, 0],
         kept_scaled=kept[:4, 1],
-        spread=(found[..., -1] / found[..., 0]).std(0)[:4, 0],
+        spread=(measured[..., -1] / measured[..., 0]).std(0)[:4, 0],
     ), draw_gradients(mean)
 
 

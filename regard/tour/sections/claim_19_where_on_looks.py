@@ -65,13 +65,13 @@ def describe(rows: Sequence[Tensor], pairs: Sequence[Pair]) -> Tensor:
 
     rows: the weights of the words of each pair → (pairs, 4)
     """
-    found = []
+    described = []
     for row, pair in zip(rows, pairs, strict=True):
         words = pair.source.split()
         on, noun = words.index(ON), place_noun(words)
         others = torch.cat([row[:on], row[on + 1 :]])
-        found.append([row[noun], row[on], float(row[noun] >= row.max()), float(row[noun] >= others.max())])
-    return torch.tensor(found)
+        described.append([row[noun], row[on], float(row[noun] >= row.max()), float(row[noun] >= others.max())])
+    return torch.tensor(described)
 
 
 def run(

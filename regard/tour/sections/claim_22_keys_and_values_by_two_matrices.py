@@ -16,13 +16,13 @@ say = Content(__file__)
 SEEDS, NAMES, INPUTS = 3, 8, 5
 
 
-def look_ups(count: int, own_content: bool) -> tuple[Tensor, Tensor, Tensor]:
+def look_ups(count: int, names_only: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs (count, 5, 16) of a name and a content, queries (count, 5, 8) and the contents asked for (count, 5).
 
-    own_content: whether a name says itself what is asked for; then keys can be values.
+    names_only: whether a name says itself what is asked for; then keys can be values.
     """
     names = torch.rand(count, NAMES).argsort(-1)[:, :INPUTS]
-    contents = names if own_content else torch.randint(NAMES, (count, INPUTS))
+    contents = names if names_only else torch.randint(NAMES, (count, INPUTS))
     x = torch.cat([functional.one_hot(names, NAMES), functional.one_hot(contents, NAMES)], -1).float()
     return x, functional.one_hot(names, NAMES).float(), contents
 
@@ -43,17 +43,17 @@ class Layer(nn.Module):
         return output
 
 
-def accuracy(kind: str, seed: int, steps: int, own_content: bool) -> float:
+def accuracy(kind: str, seed: int, steps: int, names_only: bool) -> float:
     """On new look-ups."""
     torch.manual_seed(seed)
     model = Layer(kind)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(steps):
-        x, query, contents = look_ups(64, own_content)
+        x, query, contents = look_ups(64, names_only)
         loss = functional.cross_entropy(model(query, x).mT, contents)
         descend(optimizer, loss)
     with torch.no_grad():
-        x, query, contents = look_ups(1000, own_content)
+        x, query, contents = look_ups(1000, names_only)
         return float((model(query, x).argmax(-1) == contents).double().mean())
 
 
@@ -71,12 +71,10 @@ def one_by_one(seed: int) -> tuple[float, float]:
     return float((layer(query, source) - alone).abs().max()), float((sums - 1).abs().max())
 
 
-def measure(steps: int = 200, own_content: bool = False) -> Measured:
+def measure(steps: int = 200, names_only: bool = False) -> Measured:
     """All kinds of layers on the same task."""
-    found = torch.tensor(
-        [[accuracy(kind, seed, steps, own_content) for seed in range(SEEDS)] for kind in KINDS]
-    )  # (kinds, seeds)
-    mean, spread = found.mean(1), found.std(1)
+    shares = torch.tensor([[accuracy(kind, seed, steps, names_only) for seed in range(SEEDS)] for kind in KINDS])
+    mean, spread = shares.mean(1), shares.std(1)  # (kinds,)
     together, sums = torch.tensor([one_by_one(seed) for seed in range(SEEDS)]).max(0).values
     numbers = Numbers(one=mean[0], two=mean[1], wide=mean[2], spreads=spread, together=together, sums=sums)
     return numbers, draw_accuracy(mean, spread)

@@ -90,8 +90,8 @@ def trained_loss(sample: Sample, heads: int, seeds: Sequence[int], steps: int, h
         symbols, answers = sample(count, held_out)
         logits = models(symbols).unflatten(-1, (answers.shape[1], kinds))  # (models, count, answers, kinds)
         wanted = answers.expand(logits.shape[:-1])
-        each = functional.cross_entropy(logits.flatten(0, -2), wanted.flatten(), reduction="none")
-        return each.view(len(logits), -1).mean(1)
+        losses = functional.cross_entropy(logits.flatten(0, -2), wanted.flatten(), reduction="none")
+        return losses.view(len(logits), -1).mean(1)
 
     torch.manual_seed(0)
     optimizer = torch.optim.Adam(models.parameters(), lr=1e-2, fused=True)

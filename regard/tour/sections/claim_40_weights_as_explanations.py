@@ -57,11 +57,11 @@ def drop_of_the_first(explained: Explained, by: Tensor) -> Tensor:
 
 def rank_correlation(explained: Explained, by: Tensor) -> Tensor:
     """Spearman's, between an explanation and the drops over the words of a sentence, on average."""
-    found = []
+    correlations = []
     for drops, scores, counts in zip(explained.drops, by, explained.counts, strict=True):
         ranks = torch.stack([part[counts].argsort().argsort().double() for part in (drops, scores)])
-        found.append(torch.corrcoef(ranks)[0, 1])
-    return torch.stack(found).nanmean()
+        correlations.append(torch.corrcoef(ranks)[0, 1])
+    return torch.stack(correlations).nanmean()
 
 
 def measure(
