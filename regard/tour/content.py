@@ -53,6 +53,7 @@ ITEMS = {
     "Numbers": ("`(.+?)`: (.+)", "`name`: what it is"),
     "Controls": ("`(.+?)` `(.+?)`: (.+)", "`width = 1.0` `Slider(0.1, 10)`: what it is"),
 }
+COMMAS = Text(", ", "、")
 LETTER, PUNCTUATION = "[\u4e00-\u9fff]", "[\u3000-\u303f\uff00-\uffef]"  # of Chinese
 TEXT = ("paragraph", "paragraph")
 
@@ -158,7 +159,8 @@ class Content:
                 self._lines[heading], self._blocks[heading] = line, []
             elif heading:
                 kind = match["language"] or str(match.lastgroup)
-                self._blocks[heading].append(Block(line, kind, (match["code"] or match[0]).rstrip("\n")))
+                source = match[0] if match["code"] is None else match["code"]
+                self._blocks[heading].append(Block(line, kind, source.rstrip("\n")))
             else:
                 raise self._error(line, "# and a heading", match[0])
 
@@ -201,9 +203,7 @@ class Content:
         facts = self._facts(first)
         meanings = {name: Text(en, zh) for _, (name, en), zh in self._items("Numbers")}
         if facts.get("deciding") not in meanings:
-            raise self._error(
-                self._lines[first], f"- deciding: and one of {', '.join(meanings)}", str(facts.get("deciding"))
-            )
+            raise self._error(1, f"- deciding: and one of {', '.join(meanings)}", str(facts.get("deciding")))
         return {
             "number": int(number[1]),
             **facts,
@@ -236,7 +236,7 @@ class Content:
         """Values are written as they are made: `Slider(0.02, 10, log=True)`."""
         for line, (assignment, values, english), chinese in self._items("Controls"):
             try:
-                call = ast.parse(values, mode="eval").body
+                call: Any = ast.parse(values, mode="eval").body
                 kind = {"Slider": Slider, "Choice": Choice, "Words": Words}[call.func.id]
                 more = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
                 yield Control(assignment, Text(english, chinese), kind(*map(ast.literal_eval, call.args), **more))
@@ -258,10 +258,10 @@ def _unwrapped(paragraph: str) -> str:
 
 
 def fill(text: Text, values: Mapping[str, Any]) -> Text:
-    """A text with values in the place of its braces; those that are texts in the same language."""
-    return Text(
-        *(
-            part.format(**{name: value[index] if isinstance(value, Text) else value for name, value in values.items()})
-            for index, part in enumerate(text)
-        )
-    )
+    """A text with values in the place of its braces: of texts what is in the same language, lists with commas."""
+    parts = []
+    for index, (part, comma) in enumerate(zip(text, COMMAS, strict=True)):
+        shown = {name: comma.join(value) if isinstance(value, list) else value for name, value in values.items()}
+        shown |= {name: value[index] for name, value in values.items() if isinstance(value, Text)}
+        parts.append(part.format(**shown))
+    return Text(*parts)

@@ -242,15 +242,7 @@ def _learn(kind: str, seed: int, steps: int) -> Model:
 
     train(nn.ModuleList([model, values]), loss, steps=steps, learning_rate=LEARNING_RATES.get(kind, 1e-2))
     if isinstance(values, nn.Linear):
-        fold_values(model, values.weight)
+        # The context is a weighted mean, Σ a_i (W h_i) = W Σ a_i h_i: W may as well stand in the layers that read it.
+        for weight in (model.decoder.get_parameter("weight_ih_l0"), model.output.weight):
+            weight.data[:, -HIDDEN:] = weight.data[:, -HIDDEN:] @ values.weight.data
     return model
-
-
-@torch.no_grad()
-def fold_values(model: Seq2Seq, matrix: Tensor) -> None:
-    """Put a matrix of the values (hidden, hidden) into the layers that read the context.
-
-    The context is a weighted mean, Σ a_i (W h_i) = W Σ a_i h_i, so W may as well stand behind it.
-    """
-    for weight in (model.decoder.get_parameter("weight_ih_l0"), model.output.weight):
-        weight[:, -HIDDEN:] = weight[:, -HIDDEN:] @ matrix

@@ -28,15 +28,10 @@ def translator(language: Language) -> Callable[..., str]:
 
 def notes(passages: Sequence[Passage]) -> Text:
     """Where the notes make a claim."""
+    if not passages:
+        return say("beyond the notes")
     files: dict[str, list[str]] = {}
     for file, first, last in passages:
         files.setdefault(file, []).append(str(first) if first == last else f"{first}–{last}")
-    parts = [
-        say("notes {file}, lines {lines}", file=file, lines=Text(", ".join(lines), "、".join(lines)))
-        for file, lines in files.items()
-    ]
-    return (
-        Text("; ".join(part.en for part in parts), "；".join(part.zh for part in parts))
-        if parts
-        else say("beyond the notes")
-    )
+    parts = [say("notes {file}, lines {lines}", file=file, lines=lines) for file, lines in files.items()]
+    return Text("; ".join(part.en for part in parts), "；".join(part.zh for part in parts))

@@ -197,6 +197,8 @@ def test_words_stand_in_the_content_file_and_nowhere_else(section):
     code = path.read_text(encoding="utf-8")
     assert not re.search(content.LETTER, re.sub(r'"[a-z]*的一是在"|r".*"', "", code)), "Chinese in the code"
     said = sys.modules[section.judge.__module__].say
+    sentences, labels = re.split("^## Exercises", said.source, flags=re.M)[0].partition("## Labels")[::2]
+    assert len(said.texts) == len(re.findall("^### ", sentences, re.M)) + len(re.findall("^- ", labels, re.M))
     for key in said.texts:
         if f"## Labels\n\n- {key}" not in said.source and f"\n- {key}\n" not in said.source:
             assert f'say("{key}"' in code, f"nothing says {key!r}"

@@ -33,7 +33,9 @@ def run(training: Training = SHORT) -> Measured:
     """What each translator looks at while it writes, against the words that belong together."""
     pairs = held_out_pairs(training.pairs)
     languages = say("English, looked at"), say("French, looks")
-    return compare(pairs, (aligned(seed, training, pairs) for seed in training.seeds), languages)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    models = (translator("additive", seed, training.steps) for seed in training.seeds)
+    return compare(pairs, (align(model, sources, targets) for model in models), languages)
 
 
 def compare(
@@ -55,12 +57,6 @@ def compare(
     sizes = [len(alignment.source) for alignment in alignments]
     chosen = sizes.index(max(size for size in sizes if size < 12))
     return numbers, draw_alignment(alignments[chosen], gold[chosen], numbers, languages)
-
-
-def aligned(seed: int, training: Training, pairs: Sequence[Pair]) -> list[Alignment]:
-    """The alignments of the right translations by one translator."""
-    model = translator("additive", seed, training.steps)
-    return align(model, [pair.source for pair in pairs], [pair.target for pair in pairs])
 
 
 # The same on real text: Greek verses and their English, with the links that people have made.

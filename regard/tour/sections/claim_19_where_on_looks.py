@@ -22,12 +22,6 @@ ON, SUR = "on", "sur"
 NOUNS = {noun.english for noun in THINGS}
 
 
-def place_noun(words: Sequence[str]) -> int:
-    """Where the noun is that the first "on" belongs to: on the old mat."""
-    start = words.index(ON)
-    return next(index for index in range(start, len(words)) if words[index] in NOUNS)
-
-
 def translating(kind: str, seed: int, training: Training, pairs: Sequence[Pair]) -> list[Tensor]:
     """For each pair the weights of the source words in the row of "sur"."""
     model = translator(kind, seed, training.steps)
@@ -68,7 +62,8 @@ def describe(rows: Sequence[Tensor], pairs: Sequence[Pair]) -> Tensor:
     described = []
     for row, pair in zip(rows, pairs, strict=True):
         words = pair.source.split()
-        on, noun = words.index(ON), place_noun(words)
+        on = words.index(ON)
+        noun = next(index for index in range(on, len(words)) if words[index] in NOUNS)  # on the old mat
         others = torch.cat([row[:on], row[on + 1 :]])
         described.append([row[noun], row[on], float(row[noun] >= row.max()), float(row[noun] >= others.max())])
     return torch.tensor(described)

@@ -18,9 +18,6 @@ say = Content(__file__)
 SEEDS = 3
 
 
-# ------------------------------------------------------------------------------------------------------------ shuffling
-
-
 @torch.no_grad()
 def largest_change(read: Callable[[Tensor, Tensor, Tensor], Tensor], seed: int) -> float:
     """How far outputs move when keys and values change places together."""
@@ -35,9 +32,6 @@ def read_in_order(query: Tensor, key: Tensor, value: Tensor, reader: nn.GRU) -> 
     """What a recurrent network has read at the end."""
     last: Tensor = reader(torch.cat([key, value], -1))[1]
     return last
-
-
-# --------------------------------------------------------------------------------------------------------------- images
 
 
 class PatchReader(nn.Module):

@@ -66,6 +66,8 @@ def measure(steps: int = 200, mask: regard.Mask | None = None) -> Measured:
     """Shuffle, and learn what needs order. mask: with which self-attention looks."""
     without, placed, size = torch.tensor([differences(mask, seed) for seed in range(SEEDS)]).T
     learned = torch.tensor([[accuracy(kind, seed, steps) for seed in range(SEEDS)] for kind in (False, True)])
+    # How often the most frequent token of a sequence is its first one: the best that a set can tell.
+    tokens = torch.randint(KINDS, (10_000, LENGTH), generator=torch.Generator().manual_seed(0))
     numbers = Numbers(
         without=without.max(),
         placed=placed.min(),
@@ -73,15 +75,9 @@ def measure(steps: int = 200, mask: regard.Mask | None = None) -> Measured:
         right_without=learned[0].mean(),
         right_placed=learned[1].mean(),
         spreads=learned.std(1),
-        chance=guessing(),
+        chance=functional.one_hot(tokens, KINDS).sum(1).amax(-1).double().mean() / LENGTH,
     )
     return numbers, draw_accuracy(numbers)
-
-
-def guessing() -> float:
-    """How often the most frequent token of a sequence is its first one: the best that a set can tell."""
-    tokens = torch.randint(KINDS, (10_000, LENGTH), generator=torch.Generator().manual_seed(0))
-    return float(functional.one_hot(tokens, KINDS).sum(1).amax(-1).double().mean() / LENGTH)
 
 
 def judge(numbers: Numbers) -> Criteria:

@@ -35,16 +35,11 @@ def reached(part: Part) -> tuple[float, float]:
     return differs[PLACE].mean().item(), differs[others].mean().item()
 
 
-def make_block(mixer: nn.Module, pre_norm: bool) -> Block:
-    """A block with an MLP of the usual size."""
-    return Block(mixer, FeedForward(SIZE, 4 * SIZE), pre_norm=pre_norm)
-
-
 def run(norm: Part | None = None) -> Measured:
     """Change one vector: before layer norm alone, the MLP alone, and blocks with and without attention."""
     alone = {"norm": norm or nn.LayerNorm(SIZE), "mlp": FeedForward(SIZE, 4 * SIZE)}
-    cut = [make_block(Cut(), pre_norm) for pre_norm in (False, True)]
-    whole = [make_block(MultiHead(SIZE, heads=3), pre_norm) for pre_norm in (False, True)]
+    cut = [Block(Cut(), FeedForward(SIZE, 4 * SIZE), pre_norm=first) for first in (False, True)]
+    whole = [Block(MultiHead(SIZE, heads=3), FeedForward(SIZE, 4 * SIZE), pre_norm=first) for first in (False, True)]
     shares = torch.tensor([reached(part) for part in (*alone.values(), *cut, *whole)])  # (6, itself or others)
     return Numbers(
         others_cut=shares[2:4, 1],

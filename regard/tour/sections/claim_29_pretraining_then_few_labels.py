@@ -14,7 +14,7 @@ from regard.data.grammar import corpus
 from regard.data.grammar.lexicon import NOUNS
 from regard.data.words import split
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, points
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, points
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -104,8 +104,8 @@ def run(seeds: Sequence[int] = range(3), pretrain_steps: int = 300, tune_steps: 
 def judge(numbers: Numbers) -> Criteria:
     """The pretrained model must be ahead by more than the spread."""
     rows = [points(gap, spread) for gap, spread in zip(numbers.gaps, numbers.spreads, strict=True)]
-    values = {"difference": points(numbers.gap, numbers.spread), "by_count": Text(", ".join(rows), "、".join(rows))}
-    yield numbers.criterion(numbers.gap > numbers.spread, say("ahead"), **values)
+    difference = points(numbers.gap, numbers.spread)
+    yield numbers.criterion(numbers.gap > numbers.spread, say("ahead"), difference=difference, by_count=rows)
 
 
 def draw_accuracies(accuracies: Tensor) -> Chart:

@@ -12,7 +12,7 @@ from regard.data.digits import digits
 from regard.data.fetching import fetch
 from regard.data.images import read_images
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, points
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, points
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 
 say = Content(__file__)
@@ -95,8 +95,8 @@ def run(
 def judge(numbers: Numbers) -> Criteria:
     """Behind on few images; the other half is out of reach."""
     rows = [points(gap, spread) for gap, spread in zip(numbers.gaps, numbers.spreads, strict=True)]
-    values = {"difference": points(numbers.gap, numbers.spread), "by_count": Text(", ".join(rows), "、".join(rows))}
-    yield numbers.criterion(numbers.gap < -numbers.spread, say("behind"), **values)
+    difference = points(numbers.gap, numbers.spread)
+    yield numbers.criterion(numbers.gap < -numbers.spread, say("behind"), difference=difference, by_count=rows)
     yield numbers.untestable(say("millions of images"))
 
 

@@ -16,8 +16,6 @@ from regard.view.chart import Bars, Chart, Dots, Panel
 
 say = Content(__file__)
 
-# --------------------------------------------------------------------------------------------------- three explanations
-
 
 class Explained(NamedTuple):
     """What each target word depends on, (target words, m) each; `counts` says which of the m are source words."""
@@ -99,9 +97,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.by_attention > numbers.by_chance + numbers.spread, say("better than chance"))
     yield numbers.criterion(numbers.by_attention > numbers.by_gradient - numbers.spread, say("as good as the gradient"))
     yield numbers.criterion(numbers.correlation > 0.7, say("whole order"))
-
-
-# ------------------------------------------------------------------------------------------------------------- pictures
 
 
 def draw(cell: Cell) -> Chart:
