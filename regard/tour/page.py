@@ -22,19 +22,10 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String, Tok
 from regard.tour import course, report, words
 from regard.tour.cells import changed
 from regard.tour.notes import Notes
-from regard.tour.section import LANGUAGES, Choice, Control, Language, Outcome, Result, Section, Slider, show
+from regard.tour.section import LANGUAGES, Choice, Control, Language, Result, Section, Slider, show
 from regard.tour.sections import CHAPTERS
 from regard.view.page import static
 
-MARKS = {
-    Outcome.HELD: "✓",
-    Outcome.PARTLY: "◐",
-    Outcome.DID_NOT_HOLD: "✗",
-    Outcome.BY_DEFINITION: "≡",
-    Outcome.IMPRECISE: "≈",
-    Outcome.NOT_TESTABLE: "?",
-    Outcome.FAILED: "!",
-}
 # What the laboratory has: address and name.
 LABORATORY = {
     "curve": "Curve",
@@ -127,7 +118,7 @@ def _template(name: str) -> Template:
         "css": Markup(static("chart.css") + (home / "page.css").read_text(encoding="utf-8")),
         "js": Markup((home / "page.js").read_text(encoding="utf-8")),
         "words": words,
-        "marks": MARKS,
+        "marks": {outcome: mark for outcome, (mark, _) in report.MARKS.items()},
         "languages": LANGUAGES,
         "places": LABORATORY.items(),
         "control": _control,

@@ -19,14 +19,15 @@ from regard.progress import ProgressBar
 from regard.tour import words
 from regard.tour.section import Language, Outcome, Result
 
-STYLES = {
-    Outcome.HELD: "green",
-    Outcome.PARTLY: "yellow",
-    Outcome.DID_NOT_HOLD: "red",
-    Outcome.BY_DEFINITION: "cyan",
-    Outcome.IMPRECISE: "yellow",
-    Outcome.NOT_TESTABLE: "dim",
-    Outcome.FAILED: "bold red",
+# The mark of an outcome on the page, and its colour in the terminal.
+MARKS = {
+    Outcome.HELD: ("✓", "green"),
+    Outcome.PARTLY: ("◐", "yellow"),
+    Outcome.DID_NOT_HOLD: ("✗", "red"),
+    Outcome.BY_DEFINITION: ("≡", "cyan"),
+    Outcome.IMPRECISE: ("≈", "yellow"),
+    Outcome.NOT_TESTABLE: ("?", "dim"),
+    Outcome.FAILED: ("!", "bold red"),
 }
 
 
@@ -70,7 +71,7 @@ def print_table(results: Sequence[Result], language: Language) -> None:
     table.add_column(t("what it is"), overflow="fold")
     for result in results:
         number, meaning = result.deciding
-        outcome = Styled(t(result.outcome), style=STYLES[result.outcome])
+        outcome = Styled(t(result.outcome), style=MARKS[result.outcome][1])
         title = Styled(t(result.section.title))
         table.add_row(str(result.section.number), title, outcome, number, Styled(t(meaning)))
     with console.capture() as printed:

@@ -29,8 +29,8 @@ def slopes(model: Seq2Seq, count: int) -> tuple[list[float], list[float]]:
     """The slope of the loss along a random direction of each parameter: by its gradient, and by differences."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     directions = [torch.randn_like(parameter) / parameter.numel() ** 0.5 for parameter in parameters]
-    slope = torch.autograd.grad(loss_of(model, count), parameters, allow_unused=True)
-    by_gradient = [0.0 if g is None else float((g * d).sum()) for g, d in zip(slope, directions, strict=True)]
+    gradients = torch.autograd.grad(loss_of(model, count), parameters, allow_unused=True)
+    by_gradient = [0.0 if g is None else float((g * d).sum()) for g, d in zip(gradients, directions, strict=True)]
     by_difference = []
     with torch.no_grad():
         for parameter, direction in zip(parameters, directions, strict=True):
