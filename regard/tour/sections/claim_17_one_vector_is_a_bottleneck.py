@@ -83,10 +83,9 @@ def draw_scores(scores: Tensor) -> Chart:
 def draw(cell: Cell) -> Chart:
     """Where the decoder looks while it translates two strings."""
     panels = []
-    for weights, target, source in zip(
-        cell.maps[:2].detach(), cell.target.tolist(), cell.source.tolist(), strict=False
-    ):
-        heat = Heat(weights, rows=[str(digit) for digit in target], columns=[str(digit) for digit in source])
+    for row in range(2):
+        target, source = (list(map(str, digits[row].tolist())) for digits in (cell.target, cell.source))
+        heat = Heat(cell.maps[row].detach(), rows=target, columns=source)
         panels.append(Panel([heat], x=say("digit that was read"), y=say("digit that is written")))
     return Chart(panels, caption=say("cell", accuracy=cell.accuracy))
 
