@@ -1,5 +1,7 @@
 """Claim 8: learning w narrows the window and concentrates the weights."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -11,33 +13,33 @@ from regard.view.chart import Chart, Dots, Heat, Line, Mark, Panel
 
 say = Content(__file__)
 
-STARTS = (1.0, 30.0)  # of w
 
-
-def learned_width(x: Tensor, y: Tensor, start: float) -> float:
+def learned_width(x: Tensor, y: Tensor, start: float, steps: int) -> float:
     """Where the gradient leads from there, as in the plain cell; but by factors, so that it gets far."""
     kernel, others = Kernel("gaussian", start, learnable=True).double(), drop(torch.eye(len(x)) > 0)
     optimizer = torch.optim.Adam(kernel.parameters(), lr=0.05)
-    for _ in range(200):
+    for _ in range(steps):
         loss = (attend(x, x, y, score=kernel, mask=others) - y).square().mean()
         descend(optimizer, loss)
     return kernel.width.item()
 
 
-def run() -> Measured:
+def measure(
+    seeds: Sequence[int] = curve.SEEDS, steps: int = 200, starts: tuple[float, float] = (1.0, 30.0)
+) -> Measured:
     """Let the gradient find w from 1 and from 30, and look at the window and at the error on new samples."""
-    measured = torch.zeros(len(curve.SEEDS), len(STARTS), 2, 4).double()  # (seeds, from, before or after, quantities)
-    for seed in curve.SEEDS:
+    measured = torch.zeros(len(seeds), 2, 2, 4).double()  # (seeds, from, before or after, quantities)
+    for row, seed in enumerate(seeds):
         x, y = curve.samples(50, seed)
         new_x, new_y = curve.samples(1000, 100 + seed)
-        for index, start in enumerate(STARTS):
+        for index, start in enumerate(starts):
             fixed = KernelRegressor(bandwidth=1 / start).fit(x, y)
-            learned = KernelRegressor(bandwidth=learned_width(x, y, 1 / start)).fit(x, y)
+            learned = KernelRegressor(bandwidth=learned_width(x, y, 1 / start, steps)).fit(x, y)
             for time, model in enumerate((fixed, learned)):
                 effective, low, high = model.window(x)
                 new = torch.from_numpy(model.predict(new_x)) - new_y
                 quantities = (1 / model.bandwidth_[0], (high - low).mean(), effective.mean(), new.square().mean())
-                measured[seed, index, time] = torch.tensor([float(number) for number in quantities])
+                measured[row, index, time] = torch.tensor([float(number) for number in quantities])
     mean = measured.mean(0)
     return Numbers(
         w_from_1=mean[0, 1, 0],
@@ -50,7 +52,7 @@ def run() -> Measured:
         error_from_30=mean[1, :, 3],
         narrower=(measured[:, 0, 1, 1] < measured[:, 0, 0, 1]).sum(),
         wider=(measured[:, 1, 1, 1] > measured[:, 1, 0, 1]).sum(),
-        seeds=len(curve.SEEDS),
+        seeds=len(seeds),
     ), None
 
 
@@ -76,4 +78,4 @@ def draw(cell: Cell) -> Chart:
     return Chart([*panels, Panel(curves, x="x", y="y", share=1.4)], caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(range(2), 10), judge=judge)
