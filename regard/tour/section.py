@@ -24,8 +24,8 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Text, Words, fill
-from regard.view.chart import LANGUAGES, Chart, Language
+from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Words, fill
+from regard.view.chart import LANGUAGES, Chart, Language, Text
 from regard.view.panels import power_of_ten
 
 # Content and its parts are for authors to import from here, too.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,8 +45,8 @@ Embed = Callable[[Sequence[str]], Tensor]  # texts → vectors (texts, size)
 @cache
 def encoder(language: str) -> regard.Encoder:
     """MiniLM for English, installed as a package or fetched; m3e-small for Chinese, fetched."""
-    model = pretrained() if language == "en" else None
-    model = model or regard.load(fetch("MiniLM" if language == "en" else "m3e-small"))
+    minilm = pretrained() if language == "en" else None
+    model = minilm or regard.load(fetch("MiniLM" if language == "en" else "m3e-small"))
     assert isinstance(model, regard.Encoder)
     return model
 
@@ -141,10 +141,9 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(min(numbers.first_en, numbers.first_zh) > 0.8 * numbers.questions, say("first"))
     for index, (code, language) in enumerate((("en", say("English")), ("zh", say("Chinese")))):
         names = ("words_first", "reciprocal", "words_reciprocal")
-        values = {name: show(getattr(numbers, f"{name}_{code}")) for name in names}
-        gain, error = numbers.gains[index], numbers.errors[index]
-        met = gain > -2 * error
-        yield numbers.criterion(met, say("no worse than BM25"), language=language, gain=gain, error=error, **values)
+        values: dict[str, Any] = {name: show(getattr(numbers, f"{name}_{code}")) for name in names}
+        values |= {"language": language, "gain": numbers.gains[index], "error": numbers.errors[index]}
+        yield numbers.criterion(values["gain"] > -2 * values["error"], say("no worse than BM25"), **values)
 
 
 def draw_ranks(ranked: Tensor, weights: Tensor) -> Chart:
