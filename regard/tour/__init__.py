@@ -56,9 +56,8 @@ def run(
     """
     from regard.tour import page, report, words
     from regard.tour.notes import Notes, read_notes
-    from regard.tour.result import Result
     from regard.tour.runner import run_sections
-    from regard.tour.section import Outcome
+    from regard.tour.section import Outcome, Result
 
     language = language or default_language()
     for stream in (sys.stdout, sys.stderr):
@@ -90,7 +89,7 @@ def run(
         print(report.as_json(results, language), end="")
     else:
         report.print_table(results, language)
-        print(f"{words.PAGE.to(language)}{(out / 'index.html').resolve()}")
+        print(f"{words.say('Page').to(language)}{words.COLON.to(language)}{(out / 'index.html').resolve()}")
     return 1 if any(result.outcome is Outcome.FAILED for result in results) else 0
 
 

@@ -1,7 +1,6 @@
 """Results of sections, and models that they share, are computed once: they are found again by what they depend on."""
 
 import hashlib
-import inspect
 import json
 import platform
 import shutil
@@ -15,13 +14,12 @@ import regard
 from regard.data.fetching import cache as cache_folder
 from regard.files import new_folder
 from regard.models.model import Model
-from regard.tour.result import Picture, Result
-from regard.tour.section import Numbers, Section, Text
-
-__all__ = ["code_digest", "model_folder", "read_result", "write_result"]
+from regard.tour.cells import before
+from regard.tour.section import Numbers, Picture, Result, Section, Text
 
 HOME = Path(regard.__file__).parent
-WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # no number depends on these, but for a section on its own file
+SECTIONS = "regard.tour.sections."
+WITHOUT = (HOME / "tour" / "sections", HOME / "web")  # no number depends on these, but for those of a section
 
 
 @cache
@@ -73,8 +71,14 @@ def write_result(result: Result, *, full: bool) -> None:
 
 
 def _result_folder(section: Section, *, full: bool) -> Path:
-    source = inspect.getsource(sys.modules[section.judge.__module__])
-    return _folder(f"claim-{section.number:02}{'-full' if full else ''}", source)
+    """What comes of a section depends on its files, on those of sections that it imports from, and on earlier cells."""
+    home = section.judge.__module__
+    modules = {str(getattr(value, "__module__", "")) for value in vars(sys.modules[home]).values()}
+    names = sorted({home, *(name for name in modules if name.startswith(SECTIONS))})
+    files = [Path(str(sys.modules[name].__file__)).with_suffix(suffix) for name in names for suffix in (".py", ".md")]
+    contents = [file.read_bytes() for file in files if file.exists()]
+    cells = [earlier.plain for earlier in before(section)]
+    return _folder(f"claim-{section.number:02}{'-full' if full else ''}", *contents, *cells)
 
 
 def _folder(name: str, *dependencies: object) -> Path:

@@ -17,8 +17,6 @@ import torch
 
 from regard.tour.section import Choice, Control, Exercise, Section, Slider, Text, Words
 
-__all__ = ["PRELUDE", "CellError", "answer", "before", "changed", "controlled", "run_plain", "run_short"]
-
 PRELUDE = """import math
 
 import torch
@@ -39,11 +37,11 @@ def _course() -> dict[int, Section]:
 
 def before(section: Section) -> list[Section]:
     """The sections whose plain cells this one builds on, in the order in which they have to run."""
-    found: dict[int, Section] = {}
+    earlier_sections: dict[int, Section] = {}
     for number in section.uses:
         earlier = _course()[number]
-        found |= {other.number: other for other in [*before(earlier), earlier]}
-    return list(found.values())
+        earlier_sections |= {other.number: other for other in [*before(earlier), earlier]}
+    return list(earlier_sections.values())
 
 
 def run_plain(section: Section, source: str | None = None) -> dict[str, Any]:

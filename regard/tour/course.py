@@ -16,9 +16,8 @@ from regard.tour import words
 from regard.tour.cells import PRELUDE, before, changed
 from regard.tour.section import LANGUAGES, Language, Section
 
-__all__ = ["notebook", "script", "write_code"]
-
 Cell = dict[str, Any]
+COURSE = "Attention in plain PyTorch, from the first line to the last"
 
 
 def write_code(sections: Sequence[Section], folder: Path) -> list[Path]:
@@ -35,24 +34,27 @@ def write_code(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 def with_earlier(sections: Sequence[Section]) -> list[Section]:
     """These sections, each behind those that it builds on."""
-    found: dict[int, Section] = {}
+    sections_by_number: dict[int, Section] = {}
     for section in sections:
-        found |= {other.number: other for other in [*before(section), section] if other.number not in found}
-    return list(found.values())
+        sections_by_number |= {
+            other.number: other for other in [*before(section), section] if other.number not in sections_by_number
+        }
+    return list(sections_by_number.values())
 
 
 def script(sections: Sequence[Section], language: Language) -> str:
     """The plain cells, one behind the other, as a program that runs."""
-    parts = [f'"""{words.COURSE.to(language)}"""\n\n{PRELUDE}\n']
+    t = words.translator(language)
+    parts = [f'"""{t(COURSE)}"""\n\n{PRELUDE}\n']
     for section in with_earlier(sections):
-        title = f"{words.CLAIM.to(language)} {section.number}: {section.title.to(language)}"
+        title = f"{t('claim')} {section.number}: {t(section.title)}"
         parts.append(f"# {'-' * 100}\n# {title}\n\n{_seeded(section.plain)}\n")
     return "\n\n".join(parts)
 
 
 def notebook(sections: Sequence[Section], language: Language) -> str:
     """Plain cell, regard cell, picture and exercises of each section, with nothing run yet."""
-    cells: list[Cell] = [_text(f"# {words.COURSE.to(language)}"), _code(PRELUDE)]
+    cells: list[Cell] = [_text(f"# {words.translator(language)(COURSE)}"), _code(PRELUDE)]
     for section in with_earlier(sections):
         cells += _cells(section, language)
     for number, cell in enumerate(cells):
@@ -67,20 +69,18 @@ def notebook(sections: Sequence[Section], language: Language) -> str:
 
 
 def _cells(section: Section, language: Language) -> Iterator[Cell]:
-    yield _text(
-        f"## {section.number}. {section.title.to(language)}\n\n"
-        f"**{words.NOTES_CLAIM.to(language)}** {section.claim.to(language)}\n\n{section.idea.to(language)}\n\n"
-        f"$${section.formula_in(language)}$$"
-    )
+    t = words.translator(language)
+    claim = f"**{t('What the notes claim.')}** {t(section.claim)}"
+    yield _text(f"## {section.number}. {t(section.title)}\n\n{claim}\n\n{t(section.idea)}\n\n$${section.formula}$$")
     yield _code(_seeded(section.plain))
-    yield _text(f"**{words.WITH_REGARD.to(language)}**")
+    yield _text(f"**{t('The same with regard')}**")
     yield _code(section.short.strip())
     if section.show is not None:
         yield _code(_DRAW.format(number=section.number, language=language))
     for exercise in section.exercises:
-        yield _text(f"**{words.EXERCISE.to(language)}** {exercise.question.to(language)}")
+        yield _text(f"**{t('Exercise.')}** {t(exercise.question)}")
         old, new = exercise.change
-        comment = f"# {words.CHANGED.to(language)} {old}"
+        comment = f"# {t('instead of:')} {old}"
         yield _code(_seeded(changed(section.plain, (old, f"{new}  {comment}"))))
 
 

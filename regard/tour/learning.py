@@ -1,4 +1,4 @@
-"""The smallest training loop there is, for sections that teach a small model a small task."""
+"""The smallest training loops there are, for sections that teach a small model a small task."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -12,6 +12,13 @@ from regard.models.model import Model
 from regard.training.task import Task
 
 Module = TypeVar("Module", bound=nn.Module)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
 
 
 def fit_task(task: Task, *, steps: int, learning_rate: float, seed: int) -> Model:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from regard.tour.section import Passage, Section
 
-__all__ = ["DIGESTS", "OTHER_LINES", "Notes", "read_notes"]
-
 # The first half of each file's SHA-256.
 DIGESTS = {
     "000": "a0c8a9cbfebbbd50a0fa06f00e710402",
@@ -42,12 +40,12 @@ class Notes:
 
     def passages(self, section: Section) -> list[tuple[Passage, str]]:
         """The passages of a section that are here."""
-        found = []
+        passages = []
         for passage in section.notes:
             lines = self.lines.get(passage.file, [])
             if passage.last <= len(lines):
-                found.append((passage, "\n".join(lines[passage.first - 1 : passage.last]).strip("\n")))
-        return found
+                passages.append((passage, "\n".join(lines[passage.first - 1 : passage.last]).strip("\n")))
+        return passages
 
     def without_passage(self, sections: Iterable[Section]) -> list[int]:
         """The claims that the notes make, but no passage of which was found."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
@@ -23,32 +22,20 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String, Tok
 from regard.tour import course, report, words
 from regard.tour.cells import changed
 from regard.tour.notes import Notes
-from regard.tour.result import Result
-from regard.tour.section import LANGUAGES, Choice, Control, Language, Outcome, Section, Slider, Text, show
+from regard.tour.section import LANGUAGES, Choice, Control, Language, Result, Section, Slider, show
 from regard.tour.sections import CHAPTERS
 from regard.view.page import static
 
-__all__ = ["fragment", "measuring_code", "page", "write_folder", "write_pages"]
-
-MARKS = {
-    Outcome.HELD: "✓",
-    Outcome.PARTLY: "◐",
-    Outcome.DID_NOT_HOLD: "✗",
-    Outcome.BY_DEFINITION: "≡",
-    Outcome.IMPRECISE: "≈",
-    Outcome.NOT_TESTABLE: "?",
-    Outcome.FAILED: "!",
-}
 # What the laboratory has: address and name.
-LABORATORY = (
-    ("curve", Text("Curve", "曲线")),
-    ("formula", Text("Formula", "公式")),
-    ("heads", Text("Heads", "头")),
-    ("translate", Text("Translate", "翻译")),
-    ("language", Text("Write", "写作")),
-    ("image", Text("Image", "图像")),
-    ("model", Text("Your models", "你的模型")),
-)
+LABORATORY = {
+    "curve": "Curve",
+    "formula": "Formula",
+    "heads": "Heads",
+    "translate": "Translate",
+    "language": "Write",
+    "image": "Image",
+    "model": "Your models",
+}
 
 
 def write_folder(
@@ -94,7 +81,6 @@ def page(
     token: what the page has to send to its server; None: there is no server, and the page cannot compute.
     laboratory: the laboratory's page, with the same frame.
     """
-    found = {result.section.number: result for result in results}
     chapters = {
         title: [section for section in sections if section.number in numbers] for title, numbers in CHAPTERS.items()
     }
@@ -102,10 +88,10 @@ def page(
         _common(language),
         chapters={title: members for title, members in chapters.items() if members},
         sections=sections,
-        found=found,
+        results={result.section.number: result for result in results},
         notes=notes or Notes(),
         tally=report.tally(results),
-        versions=report.versions(),
+        versions=", ".join(f"{name} {number}" for name, number in report.versions().items()),
         seconds=sum(result.seconds for result in results),
         token=token,
         laboratory=laboratory,
@@ -119,10 +105,7 @@ def fragment(section: Section, result: Result, language: Language) -> str:
 
 
 def _common(language: Language) -> dict[str, Any]:
-    def translate(text: Text | str) -> str:
-        return text if isinstance(text, str) else text.to(language)
-
-    return {"language": language, "t": translate}
+    return {"language": language, "t": words.translator(language)}
 
 
 @cache
@@ -135,9 +118,9 @@ def _template(name: str) -> Template:
         "css": Markup(static("chart.css") + (home / "page.css").read_text(encoding="utf-8")),
         "js": Markup((home / "page.js").read_text(encoding="utf-8")),
         "words": words,
-        "marks": MARKS,
+        "marks": {outcome: mark for outcome, (mark, _) in report.MARKS.items()},
         "languages": LANGUAGES,
-        "places": LABORATORY,
+        "places": LABORATORY.items(),
         "control": _control,
     }
     environment.filters |= {
@@ -154,18 +137,12 @@ def _template(name: str) -> Template:
 
 
 def measuring_code(section: Section) -> str:
-    """The code of a section's file, without its first line and without the cells and texts, which stand above."""
+    """The code of a section's file, without its first line, and without the last ones, which make it a section."""
     module = sys.modules[section.judge.__module__]
     if getattr(module, "SECTION", None) is not section:
         return inspect.getsource(section.run)
-    lines = inspect.getsource(module).splitlines()
-    first, *statements = ast.parse("\n".join(lines)).body
-    hidden = set(range(first.end_lineno or 0))
-    for statement in statements:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("PLAIN", "SHORT", "SECTION"):
-            hidden |= set(range(statement.lineno - 1, statement.end_lineno or 0))
-    shown = "\n".join(line for number, line in enumerate(lines) if number not in hidden)
-    return re.sub(r"\n{4,}", "\n\n\n", shown).strip()
+    _, _, code = inspect.getsource(module).split('"""', 2)
+    return code.partition("\nSECTION = ")[0].strip()
 
 
 @cache

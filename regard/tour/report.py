@@ -17,17 +17,17 @@ from rich.text import Text as Styled
 import regard
 from regard.progress import ProgressBar
 from regard.tour import words
-from regard.tour.result import Result
-from regard.tour.section import Language, Outcome
+from regard.tour.section import Language, Outcome, Result
 
-STYLES = {
-    Outcome.HELD: "green",
-    Outcome.PARTLY: "yellow",
-    Outcome.DID_NOT_HOLD: "red",
-    Outcome.BY_DEFINITION: "cyan",
-    Outcome.IMPRECISE: "yellow",
-    Outcome.NOT_TESTABLE: "dim",
-    Outcome.FAILED: "bold red",
+# The mark of an outcome on the page, and its colour in the terminal.
+MARKS = {
+    Outcome.HELD: ("✓", "green"),
+    Outcome.PARTLY: ("◐", "yellow"),
+    Outcome.DID_NOT_HOLD: ("✗", "red"),
+    Outcome.BY_DEFINITION: ("≡", "cyan"),
+    Outcome.IMPRECISE: ("≈", "yellow"),
+    Outcome.NOT_TESTABLE: ("?", "dim"),
+    Outcome.FAILED: ("!", "bold red"),
 }
 
 
@@ -45,41 +45,42 @@ def tally(results: Sequence[Result]) -> list[tuple[Outcome, int]]:
 
 def with_progress(results: Iterator[Result], count: int, language: Language) -> Iterator[Result]:
     """The results as they come, with a bar on stderr where that is a terminal, and else with a line for each."""
+    t = words.translator(language)
     with ProgressBar() as bar:
         for done, result in enumerate(results, 1):
-            title = result.section.title.to(language)
+            title = t(result.section.title)
             bar.update(done, count, title)
             if result.error:
                 bar.note(f"{result.section.anchor}: {result.error}")
             elif not bar.is_terminal:
-                elapsed = words.CACHED if result.cached else words.seconds(result.seconds)
-                claim = f"{words.CLAIM.to(language)} {result.section.number}"
-                bar.note(f"{done}/{count}  {claim}: {title}  ({elapsed.to(language)})")
+                elapsed = t("cached") if result.cached else t("{seconds:.1f} s", seconds=result.seconds)
+                bar.note(f"{done}/{count}  {t('claim')} {result.section.number}: {title}  ({elapsed})")
             yield result
 
 
 def print_table(results: Sequence[Result], language: Language) -> None:
     """Claim, verdict and the number that decided, on stdout; then the criteria that were not met."""
+    t = words.translator(language)
     # In a file or a pipe there is no edge to wrap at.
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    table.add_column(words.CLAIM.to(language), overflow="fold")
-    table.add_column(words.VERDICT.to(language), no_wrap=True)
-    table.add_column(words.NUMBER.to(language), justify="right", no_wrap=True)
-    table.add_column(words.MEANING.to(language), overflow="fold")
+    table.add_column(t("claim"), overflow="fold")
+    table.add_column(t("verdict"), no_wrap=True)
+    table.add_column(t("number"), justify="right", no_wrap=True)
+    table.add_column(t("what it is"), overflow="fold")
     for result in results:
         number, meaning = result.deciding
-        outcome = Styled(words.OUTCOMES[result.outcome].to(language), style=STYLES[result.outcome])
-        title = Styled(result.section.title.to(language))
-        table.add_row(str(result.section.number), title, outcome, number, Styled(meaning.to(language)))
+        outcome = Styled(t(result.outcome), style=MARKS[result.outcome][1])
+        title = Styled(t(result.section.title))
+        table.add_row(str(result.section.number), title, outcome, number, Styled(t(meaning)))
     with console.capture() as printed:
         console.print(table)
         for result in results:
             for criterion in result.criteria:
                 if not criterion.met:
-                    name = f"{result.section.number}, {words.OUTCOMES[result.outcome].to(language)}: "
-                    console.print(Styled(name + criterion.sentence.to(language)))
+                    name = f"{result.section.number}, {t(result.outcome)}: "
+                    console.print(Styled(name + t(criterion.sentence)))
     print("\n".join(line.rstrip() for line in printed.get().strip("\n").splitlines()))
 
 

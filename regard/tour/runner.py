@@ -21,8 +21,7 @@ import torch
 
 from regard.tour import cells
 from regard.tour.cache import read_result, write_result
-from regard.tour.result import Picture, Result
-from regard.tour.section import Need, Section
+from regard.tour.section import Need, Picture, Result, Section
 
 MAX_PROCESSES = 8  # each holds some hundred megabytes
 

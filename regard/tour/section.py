@@ -1,8 +1,9 @@
 """What a section of the tour is, and how a verdict comes out of numbers. All that the author of a section needs.
 
-A section is one file of sections/, which ends in SECTION = Section(…), and one number in CHAPTERS (its __init__.py). On
-the page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, the
-picture of the cell, what was measured with its picture, the exercises, and the measuring code, folded.
+A section is two files of sections/, claim_NN_name.md with all that it says and shows (content.py) and claim_NN_name.py,
+which measures, judges and draws, and ends in SECTION = Section(…); and one number in CHAPTERS (its __init__.py). On the
+page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, its
+picture, what was measured with its picture, the exercises, and the measuring code, folded.
 
 - `plain` is the code that the notes lack: at most 25 lines of PyTorch. It runs after the cells of the claims in `uses`.
 - `short` is the same with regard, and ends in a comparison with the plain cell's numbers.
@@ -14,38 +15,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Words, fill
 from regard.view.chart import LANGUAGES, Chart, Language, Text
 from regard.view.panels import power_of_ten
 
-__all__ = [
-    "LANGUAGES",
-    "Choice",
-    "Control",
-    "Criteria",
-    "Criterion",
-    "Exercise",
-    "Language",
-    "Measured",
-    "Need",
-    "Numbers",
-    "Outcome",
-    "Passage",
-    "Section",
-    "Slider",
-    "Text",
-    "Words",
-    "points",
-    "show",
-    "verdict",
-]
+# Content and its parts are for authors to import from here, too.
+__all__ = ["LANGUAGES", "Choice", "Content", "Control", "Exercise", "Language", "Passage", "Slider", "Text", "Words"]
 
 # ------------------------------------------------------------------------------------------ from numbers to a verdict
 
@@ -109,25 +93,25 @@ class Numbers(SimpleNamespace):
         plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}
         super().__init__(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
 
-    def criterion(self, met: bool, en: str, zh: str, kind: Kind = "measured") -> Criterion:
-        """A criterion whose sentences name the numbers in braces: {error}, {sizes[-1]}, {share:.1%}.
+    def criterion(self, met: bool, sentence: Text, kind: Kind = "measured", **values: Any) -> Criterion:
+        """A criterion whose sentence names the numbers in braces: {error}, {sizes[-1]}, {share:.1%}.
 
-        Without a format they are written as `show` writes them.
+        Without a format they are written as `show` writes them. values: what else the sentence names.
         """
         shown = {name: _Shown(value) for name, value in vars(self).items()}
-        return Criterion(bool(met), Text(en.format_map(shown), zh.format_map(shown)), kind)
+        return Criterion(bool(met), fill(sentence, shown | values), kind)
 
-    def identity(self, met: bool, en: str, zh: str) -> Criterion:
+    def identity(self, met: bool, sentence: Text) -> Criterion:
         """A criterion that is true by definition, and checked."""
-        return self.criterion(met, en, zh, "definition")
+        return self.criterion(met, sentence, "definition")
 
-    def correction(self, met: bool, en: str, zh: str) -> Criterion:
+    def correction(self, met: bool, sentence: Text) -> Criterion:
         """What the claim needs in order to be true, where the numbers show it."""
-        return self.criterion(met, en, zh, "correction")
+        return self.criterion(met, sentence, "correction")
 
-    def untestable(self, en: str, zh: str) -> Criterion:
+    def untestable(self, sentence: Text) -> Criterion:
         """A part of the claim that cannot be tested here, and what that would take."""
-        return self.criterion(False, en, zh, "untestable")
+        return self.criterion(False, sentence, "untestable")
 
 
 class _Shown:
@@ -143,60 +127,11 @@ class _Shown:
         return format(self.value, specification) if specification else show(self.value)
 
 
+Cell = SimpleNamespace  # the variables that a plain cell leaves behind
 Measured = tuple[Numbers, Chart | None]
 Criteria = Iterator[Criterion]
 
 # --------------------------------------------------------------------------------------------------- what a section has
-
-
-class Passage(NamedTuple):
-    """Lines of one set of the notes, the last included: Passage("000", 93, 95)."""
-
-    file: str
-    first: int
-    last: int
-
-
-class Exercise(NamedTuple):
-    """One line of the plain cell that is changed, a question, and an answer with numbers.
-
-    change: the line as it stands, without its indent, and what takes its place. answer: its braces read the variables
-    of the cell, `was` before and `now` after: {now.w:.2f}.
-    """
-
-    change: tuple[str, str]
-    question: Text
-    answer: Text
-
-
-class Slider(NamedTuple):
-    """Numbers from low to high. log: by factors. whole: integers."""
-
-    low: float
-    high: float
-    step: float = 0.01
-    log: bool = False
-    whole: bool = False
-
-
-class Choice(NamedTuple):
-    """One of these values of the plain cell's line."""
-
-    values: tuple[str | int | float, ...]
-
-
-class Words(NamedTuple):
-    """A text that the reader types, of at most so many letters."""
-
-    longest: int = 200
-
-
-class Control(NamedTuple):
-    """A variable of the plain cell that the reader may set: `line` is its assignment there, width = 1.0."""
-
-    line: str
-    name: Text
-    values: Slider | Choice | Words
 
 
 class Need(NamedTuple):
@@ -215,7 +150,7 @@ class Section:
     title: Text
     claim: Text  # what the notes claim, with its decisive words, in words of our own
     idea: Text  # three sentences
-    formula: str | Text  # LaTeX; a Text, where it has words
+    formula: str  # LaTeX
     plain: str
     short: str
     meanings: Mapping[str, Text]  # of the numbers, by their names, in the order in which they are shown
@@ -224,17 +159,13 @@ class Section:
     judge: Callable[[Numbers], Criteria]
     exercises: tuple[Exercise, ...]
     uses: tuple[int, ...] = ()  # claims whose plain cells come before this one
-    show: Callable[[SimpleNamespace], Chart] | None = None
+    show: Callable[[Cell], Chart] | None = None
     controls: tuple[Control, ...] = ()
     full: Callable[[], Measured] | None = None  # the same on real data, or with more seeds: --full
     rehearsal: Callable[[], Measured] | None = None  # in seconds, proves nothing: for tests
     needs: tuple[Need, ...] = ()  # what `run` shares with other sections
     full_needs: tuple[Need, ...] = ()  # what `full` shares with other sections
     laboratory: str = ""  # where the explorer has more of it, with its state: #/curve?kernel=gaussian
-
-    def formula_in(self, language: Language) -> str:
-        """The formula, its words in this language."""
-        return self.formula.to(language) if isinstance(self.formula, Text) else self.formula
 
     def choose(self, full: bool) -> tuple[Callable[[], Measured], tuple[Need, ...]]:
         """What to run and what it needs: `full`, where it is wanted and there is one, else `run`."""
@@ -250,7 +181,7 @@ class Section:
         module = self.judge.__module__
         if getattr(sys.modules.get(module), "SECTION", None) is self:
             return _from_file, (module,)
-        return _from_fields, (vars(self),)
+        return partial(Section, **vars(self)), ()
 
 
 def _from_file(module: str) -> Section:
@@ -258,8 +189,70 @@ def _from_file(module: str) -> Section:
     return section
 
 
-def _from_fields(fields: dict[str, Any]) -> Section:
-    return Section(**fields)
+# ----------------------------------------------------------------------------------------------- what came of a section
+
+
+class Picture(NamedTuple):
+    """A chart in both languages: an <svg> element, what it shows, and its numbers as HTML."""
+
+    svg: Text
+    caption: Text
+    table: Text
+
+    @classmethod
+    def of(cls, chart: Chart) -> Picture:
+        """The picture of a chart."""
+        return cls(Text(*map(chart.svg, LANGUAGES)), chart.caption, Text(*map(chart.table, LANGUAGES)))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one section. One that failed has an error, in one line, and neither numbers nor pictures.
+
+    section: the claim.
+    seconds: how long it took, with its share of what it needs.
+    numbers: what it measured.
+    pictures: of its plain cell, and of what was measured.
+    answers: of its exercises.
+    error: why it failed.
+    cached: whether it comes from an earlier tour.
+    """
+
+    section: Section
+    seconds: float
+    numbers: Numbers | None = None
+    pictures: Sequence[Picture] = ()
+    answers: Sequence[Text] = ()
+    error: str = ""
+    cached: bool = False
+    criteria: list[Criterion] = field(init=False)  # what the section's `judge` says of the numbers
+
+    def __post_init__(self) -> None:
+        criteria: list[Criterion] = []
+        if self.numbers is not None:
+            names, meanings = vars(self.numbers), self.section.meanings
+            if names.keys() != meanings.keys():
+                raise TypeError(f"Numbers: expected {', '.join(meanings)}, as in `meanings`, got {', '.join(names)}")
+            criteria = list(self.section.judge(self.numbers))
+        object.__setattr__(self, "criteria", criteria)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict."""
+        return Outcome.FAILED if self.numbers is None else verdict(self.criteria)
+
+    def labelled(self) -> Iterator[tuple[str, Text, Any]]:
+        """Name, meaning and value of each number."""
+        for name, meaning in self.section.meanings.items() if self.numbers else ():
+            yield name, meaning, getattr(self.numbers, name)
+
+    @property
+    def deciding(self) -> tuple[str, Text]:
+        """The number that stands for all in the table of verdicts, and what it is; the error, where there is none."""
+        if self.numbers is None:
+            return "", Text(self.error, self.error)
+        name = self.section.deciding
+        return show(getattr(self.numbers, name)), self.section.meanings[name]
 
 
 # -------------------------------------------------------------------------------------------------- numbers for readers
@@ -279,6 +272,6 @@ def show(value: float | Sequence[float]) -> str:
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
 
 
-def points(difference: float) -> str:
-    """A difference of two shares in percentage points: +12.3, −0.5."""
-    return f"{100 * difference:+.1f}".replace("-", "−")
+def points(difference: float, spread: float) -> str:
+    """A difference of two shares and its spread in percentage points: −12.3 ± 0.5."""
+    return f"{100 * difference:+.1f} ± {100 * spread:.1f}".replace("-", "−")

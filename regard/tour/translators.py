@@ -6,11 +6,11 @@ seconds. No sentence of the test is one that they learn from, and in those nothi
 
 import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded
 from regard.tour import cache as store
 from regard.tour.learning import train
-from regard.tour.section import Need
+from regard.tour.section import Measured, Need
 from regard.training.metrics import bleu
 from regard.training.tasks.translate import translate_all
 
@@ -125,13 +125,13 @@ def _sentences(seed: int) -> Iterator[tuple[bool, Pair]]:
 
 
 @cache
-def seen(count: int = SENTENCES) -> list[Pair]:
+def training_pairs(count: int = SENTENCES) -> list[Pair]:
     """What translators learn from."""
     return list(islice((pair for held_out, pair in _sentences(0) if not held_out), count))
 
 
 @cache
-def unseen(count: int) -> list[Pair]:
+def held_out_pairs(count: int) -> list[Pair]:
     """Sentences that no translator learned from, with their French and with the words that belong together."""
     return list(islice((pair for held_out, pair in _sentences(2) if held_out), count))
 
@@ -164,27 +164,23 @@ def needed(kinds: Sequence[str], training: Training) -> tuple[Need, ...]:
     return tuple(Need(translator, (kind, seed, training.steps)) for kind in kinds for seed in training.seeds)
 
 
+def stages(run: Callable[[Training], Measured], kinds: Sequence[str]) -> dict[str, Any]:
+    """What a section says of a measurement with translators of these kinds: how it runs, and what it needs."""
+    runs = {"run": run, "full": partial(run, LONG), "rehearsal": partial(run, REHEARSAL)}
+    return {**runs, "needs": needed(kinds, SHORT), "full_needs": needed(kinds, LONG)}
+
+
 def quality(model: Seq2Seq, pairs: Sequence[Pair]) -> float:
     """BLEU of its translations."""
     texts = translate_all(model, [pair.source for pair in pairs])
     return float(bleu(texts, [pair.target for pair in pairs]).score)
 
 
-class Influence(NamedTuple):
-    """What the logarithm of each right target token's probability depends on. All padded with zeros."""
+def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Tensor:
+    """How much the logarithm of each right target token's probability depends on each source token, (batch, n, m).
 
-    vectors: Tensor  # (batch, m, size): of the source tokens
-    gradients: Tensor  # (batch, n, m, size): of each target token's logarithm with respect to them
-
-    @property
-    def norms(self) -> Tensor:
-        """How strong the dependence is, (batch, n, m)."""
-        norms: Tensor = self.gradients.norm(dim=-1)
-        return norms
-
-
-def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Influence:
-    """The gradients of what a translator writes with respect to what it reads."""
+    It is the norm of the gradient with respect to the source token's vector, and 0 for padding.
+    """
     source, lengths, given, expected = encoded(model, pairs)
     vectors: list[Tensor] = []
 
@@ -199,13 +195,21 @@ def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Influence:
         handle.remove()
     right = -functional.cross_entropy(logits.mT, expected, ignore_index=PAD, reduction="none")  # (batch, n): log p
     steps = [torch.autograd.grad(column.sum(), vectors[0], retain_graph=True)[0] for column in right.unbind(1)]
-    return Influence(vectors[0].detach(), torch.stack(steps, 1))
+    return torch.stack([step.norm(dim=-1) for step in steps], 1)
 
 
 def encoded(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, list[int], Tensor, Tensor]:
     """Source (batch, m), its lengths, the target as it is given (batch, n), and as it is expected, with its end."""
-    sources = [encoding.ids for encoding in model.need_tokenizer().encode_batch([pair.source for pair in pairs])]
-    targets = [encoding.ids for encoding in model.need_target_tokenizer().encode_batch([p.target for p in pairs])]
+    return _batch(*_ids(model, pairs))
+
+
+def _ids(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+    sources = model.need_tokenizer().encode_batch([pair.source for pair in pairs])
+    targets = model.need_target_tokenizer().encode_batch([pair.target for pair in pairs])
+    return [encoding.ids for encoding in sources], [encoding.ids for encoding in targets]
+
+
+def _batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> tuple[Tensor, list[int], Tensor, Tensor]:
     source, lengths = padded(sources)
     expected, _ = padded(targets)
     return source, list(lengths), functional.pad(expected[:, :-1], (1, 0), value=BOS), expected
@@ -213,8 +217,8 @@ def encoded(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, list[int], T
 
 def untrained(kind: str, seed: int) -> Seq2Seq:
     """A translator that has learned nothing yet."""
-    source = train_tokenizer([pair.source for pair in seen()], "word")
-    target = train_tokenizer([pair.target for pair in seen()], "word")
+    source = train_tokenizer([pair.source for pair in training_pairs()], "word")
+    target = train_tokenizer([pair.target for pair in training_pairs()], "word")
     attention = {"none": None, "separate": "additive"}.get(kind, kind)
     sizes = source.get_vocab_size(), target.get_vocab_size()
     torch.manual_seed(seed)
@@ -225,30 +229,20 @@ def untrained(kind: str, seed: int) -> Seq2Seq:
 
 def _learn(kind: str, seed: int, steps: int) -> Model:
     model = untrained(kind, seed)
-    sources = [encoding.ids for encoding in model.need_tokenizer().encode_batch([pair.source for pair in seen()])]
-    targets = [encoding.ids for encoding in model.need_target_tokenizer().encode_batch([p.target for p in seen()])]
+    sources, targets = _ids(model, training_pairs())
     batches = torch.randint(len(sources), (steps, BATCH)).tolist()
     values = nn.Linear(HIDDEN, HIDDEN, bias=False) if kind == "separate" else nn.Identity()
 
     def loss(step: int) -> Tensor:
-        source, source_lengths = padded([sources[row] for row in batches[step]])
-        expected, _ = padded([targets[row] for row in batches[step]])  # (batch, n), the end included
-        given = functional.pad(expected[:, :-1], (1, 0), value=BOS)
-        state = model.read(source, source_lengths)
-        rows, _ = model.decode(given, replace(state, values=values(state.values)))
-        return functional.cross_entropy(model.predict(rows).flatten(0, 1), expected.flatten(), ignore_index=PAD)
+        rows = batches[step]
+        source, lengths, given, expected = _batch([sources[row] for row in rows], [targets[row] for row in rows])
+        state = model.read(source, lengths)
+        output, _ = model.decode(given, replace(state, values=values(state.values)))
+        return functional.cross_entropy(model.predict(output).flatten(0, 1), expected.flatten(), ignore_index=PAD)
 
     train(nn.ModuleList([model, values]), loss, steps=steps, learning_rate=LEARNING_RATES.get(kind, 1e-2))
     if isinstance(values, nn.Linear):
-        fold_values(model, values.weight)
+        # The context is a weighted mean, Σ a_i (W h_i) = W Σ a_i h_i: W may as well stand in the layers that read it.
+        for weight in (model.decoder.get_parameter("weight_ih_l0"), model.output.weight):
+            weight.data[:, -HIDDEN:] = weight.data[:, -HIDDEN:] @ values.weight.data
     return model
-
-
-@torch.no_grad()
-def fold_values(model: Seq2Seq, matrix: Tensor) -> None:
-    """Put a matrix of the values (hidden, hidden) into the layers that read the context.
-
-    The context is a weighted mean, Σ a_i (W h_i) = W Σ a_i h_i, so W may as well stand behind it.
-    """
-    for weight in (model.decoder.get_parameter("weight_ih_l0"), model.output.weight):
-        weight[:, -HIDDEN:] = weight[:, -HIDDEN:] @ matrix

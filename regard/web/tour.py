@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from regard.tour import cells, page
-from regard.tour.result import Result
 from regard.tour.runner import run_sections
-from regard.tour.section import LANGUAGES, Language, Section
+from regard.tour.section import LANGUAGES, Language, Result, Section
 from regard.tour.sections import load
 from regard.web.params import Params
 

@@ -12,8 +12,8 @@ from regard.data.grammar import corpus
 from regard.tour import sections
 from regard.tour.notes import Notes
 from regard.tour.page import write_folder
-from regard.tour.result import Result
 from regard.tour.runner import run_section
+from regard.tour.section import Result
 
 
 @pytest.fixture(autouse=True)

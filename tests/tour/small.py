@@ -67,7 +67,7 @@ def make(path):
 
 
 def judge(numbers):
-    yield numbers.criterion(numbers.size > 0, "{size} must be > 0 & <small>.", "{size} 应大于 0。")
+    yield numbers.criterion(numbers.size > 0, Text("{size} must be > 0 & <small>.", "{size} 应大于 0。"))
 
 
 PLAIN = """

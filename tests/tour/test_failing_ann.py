@@ -2,39 +2,17 @@
 
 import regard
 from regard.tour.section import Outcome, verdict
-from regard.tour.sections import (
-    claim_01_pooling_ignores_the_question as claim_01,
-)
-from regard.tour.sections import (
-    claim_02_average_is_flat as claim_02,
-)
-from regard.tour.sections import (
-    claim_03_distance_follows_the_trend as claim_03,
-)
-from regard.tour.sections import (
-    claim_04_enough_data_find_the_curve as claim_04,
-)
-from regard.tour.sections import (
-    claim_06_weights_are_a_distribution as claim_06,
-)
-from regard.tour.sections import (
-    claim_07_rows_look_near_their_own_x as claim_07,
-)
-from regard.tour.sections import (
-    claim_09_w_can_be_a_vector as claim_09,
-)
-from regard.tour.sections import (
-    claim_10_the_choice_of_kernel as claim_10,
-)
-from regard.tour.sections import (
-    claim_35_the_query_is_the_difference as claim_35,
-)
-from regard.tour.sections import (
-    claim_36_weights_not_values_are_probabilities as claim_36,
-)
-from regard.tour.sections import (
-    claim_39_any_kernel_is_a_score as claim_39,
-)
+from regard.tour.sections import claim_01_pooling_ignores_the_question as claim_01
+from regard.tour.sections import claim_02_average_is_flat as claim_02
+from regard.tour.sections import claim_03_distance_follows_the_trend as claim_03
+from regard.tour.sections import claim_04_enough_data_find_the_curve as claim_04
+from regard.tour.sections import claim_06_weights_are_a_distribution as claim_06
+from regard.tour.sections import claim_07_rows_look_near_their_own_x as claim_07
+from regard.tour.sections import claim_09_w_can_be_a_vector as claim_09
+from regard.tour.sections import claim_10_the_choice_of_kernel as claim_10
+from regard.tour.sections import claim_35_the_query_is_the_difference as claim_35
+from regard.tour.sections import claim_36_weights_not_values_are_probabilities as claim_36
+from regard.tour.sections import claim_39_any_kernel_is_a_score as claim_39
 
 
 def outcome(section, measured):

@@ -6,36 +6,16 @@ import torch
 
 import regard
 from regard.tour.section import Outcome, verdict
-from regard.tour.sections import (
-    claim_12_masked_softmax as claim_12,
-)
-from regard.tour.sections import (
-    claim_13_additive_attention as claim_13,
-)
-from regard.tour.sections import (
-    claim_14_variance_of_dot_products as claim_14,
-)
-from regard.tour.sections import (
-    claim_15_large_scores_stop_the_gradient as claim_15,
-)
-from regard.tour.sections import (
-    claim_16_dot_is_cheaper_than_additive as claim_16,
-)
-from regard.tour.sections import (
-    claim_21_order_does_not_matter as claim_21,
-)
-from regard.tour.sections import (
-    claim_22_keys_and_values_by_two_matrices as claim_22,
-)
-from regard.tour.sections import (
-    claim_23_positions_break_the_symmetry as claim_23,
-)
-from regard.tour.sections import (
-    claim_24_masked_attention_never_sees_the_future as claim_24,
-)
-from regard.tour.sections import (
-    claim_31_queries_keys_values_are_a_search_engine as claim_31,
-)
+from regard.tour.sections import claim_12_masked_softmax as claim_12
+from regard.tour.sections import claim_13_additive_attention as claim_13
+from regard.tour.sections import claim_14_variance_of_dot_products as claim_14
+from regard.tour.sections import claim_15_large_scores_stop_the_gradient as claim_15
+from regard.tour.sections import claim_16_dot_is_cheaper_than_additive as claim_16
+from regard.tour.sections import claim_21_order_does_not_matter as claim_21
+from regard.tour.sections import claim_22_keys_and_values_by_two_matrices as claim_22
+from regard.tour.sections import claim_23_positions_break_the_symmetry as claim_23
+from regard.tour.sections import claim_24_masked_attention_never_sees_the_future as claim_24
+from regard.tour.sections import claim_31_queries_keys_values_are_a_search_engine as claim_31
 
 
 def outcome(section, numbers):
@@ -47,7 +27,7 @@ def test_12_falls_where_a_large_negative_number_stands_for_minus_infinity():
         beyond = torch.arange(scores.shape[-1]) >= lengths.reshape(len(scores), -1, 1)
         return torch.softmax(scores.masked_fill(beyond, -1e6), -1)
 
-    numbers = claim_12.measure({"−10⁶": partial(claim_12.by_softmax, softmax)})
+    numbers, _ = claim_12.measure({"−10⁶": partial(claim_12.by_softmax, softmax)})
     assert outcome(claim_12, numbers) is Outcome.DID_NOT_HOLD
 
 
@@ -83,7 +63,7 @@ def test_21_falls_where_nothing_was_learned():
 
 
 def test_22_falls_where_inputs_serve_one_purpose():
-    numbers, _ = claim_22.measure(50, own_content=True)
+    numbers, _ = claim_22.measure(50, names_only=True)
     assert numbers.two > 0.5
     assert outcome(claim_22, numbers) is Outcome.DID_NOT_HOLD
 

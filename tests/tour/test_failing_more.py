@@ -2,7 +2,6 @@
 
 import torch
 
-from regard.data import curve
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_08_learning_narrows_the_window as claim_08
 from regard.tour.sections import claim_20_other_similarities_work_too as claim_20
@@ -12,11 +11,9 @@ from regard.tour.sections import claim_40_weights_as_explanations as claim_40
 from regard.tour.translators import Training
 
 
-def test_8_where_the_first_width_is_too_narrow_already(monkeypatch):
+def test_8_where_the_first_width_is_too_narrow_already():
     """From w = 200 on, the window gets wider: the same samples, another start."""
-    monkeypatch.setattr(claim_08, "STARTS", (200.0, 30.0))
-    monkeypatch.setattr(curve, "SEEDS", range(2))
-    numbers, _ = claim_08.run()
+    numbers, _ = claim_08.measure(range(2), steps=40, starts=(200.0, 30.0))
     assert verdict(list(claim_08.judge(numbers))) is Outcome.DID_NOT_HOLD
 
 

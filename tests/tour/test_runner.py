@@ -11,6 +11,7 @@ import pytest
 
 import regard
 from regard.tour import cache as tour_cache
+from regard.tour import cells, sections
 from regard.tour.cache import model_folder
 from regard.tour.runner import run_section, run_sections
 from regard.tour.section import Outcome
@@ -112,6 +113,30 @@ def test_what_may_have_changed_is_computed_again(monkeypatch, cache, change):
     assert (result.cached, result.numbers.size) == (False, 1e-9)
     assert len(list(cache.glob("claim-03.*"))) == 1  # older ones are removed
     assert results_of([small.section(3)], full=change == "full")[3].numbers == result.numbers
+
+
+@pytest.mark.parametrize(
+    ("file", "matters"),
+    [
+        ("claim_38_head_size_and_number_of_heads.py", True),
+        ("claim_38_head_size_and_number_of_heads.md", True),
+        ("claim_25_several_heads.py", True),  # whose layers it trains
+        ("claim_24_masked_attention_never_sees_the_future.py", False),
+    ],
+)
+def test_a_result_depends_on_the_files_of_its_section(monkeypatch, file, matters):
+    section = next(section for section in sections.load() if section.number == 38)
+    folder, read_bytes = tour_cache._result_folder(section, full=False), Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read_bytes(path) + (b"#" if path.name == file else b""))
+    assert (tour_cache._result_folder(section, full=False) != folder) is matters
+
+
+def test_a_result_depends_on_the_cells_before_its_own(monkeypatch):
+    section, earlier = small.section(5, uses=(3,)), small.section(3)
+    monkeypatch.setattr(cells, "_course", lambda: {3: earlier})
+    folder = tour_cache._result_folder(section, full=False)
+    monkeypatch.setattr(cells, "_course", lambda: {3: small.section(3, plain="width = 7.0")})
+    assert tour_cache._result_folder(section, full=False) != folder
 
 
 def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(cache):

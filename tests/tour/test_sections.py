@@ -11,7 +11,7 @@ from latex2mathml.converter import convert
 
 from regard.tour import sections
 from regard.tour.runner import run_section
-from regard.tour.section import LANGUAGES, Criterion, Numbers, Outcome, Text, show, verdict
+from regard.tour.section import Criterion, Numbers, Outcome, Text, show, verdict
 from regard.tour.sections import CHAPTERS
 
 SECTIONS = {section.number: section for section in sections.load()}
@@ -71,8 +71,7 @@ def test_its_deciding_number_is_one_of_its_numbers(number):
 
 @every_section
 def test_its_formula_is_typeset(number):
-    for language in LANGUAGES:
-        assert "<math" in convert(SECTIONS[number].formula_in(language))
+    assert "<math" in convert(SECTIONS[number].formula)
 
 
 def test_there_are_forty_and_their_files_have_their_numbers():
@@ -115,7 +114,7 @@ def test_a_verdict_needs_the_first_measured_criterion_most():
 def test_numbers_of_tensors_and_sentences_with_them():
     numbers = Numbers(error=torch.tensor(0.25), counts=torch.tensor([2, 70]), ratio=4.44e-16, sizes=[4, 16])
     assert vars(numbers) == {"error": 0.25, "counts": (2, 70), "ratio": 4.44e-16, "sizes": (4, 16)}
-    sentence = numbers.criterion(True, "{error:.1%} of {counts[-1]}, {ratio}", "{sizes}").sentence
+    sentence = numbers.criterion(True, Text("{error:.1%} of {counts[-1]}, {ratio}", "{sizes}")).sentence
     assert sentence == ("25.0% of 70, 4.4·10⁻¹⁶", "(4, 16)")
 
 

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 from regard.tour import cells
-from regard.tour.result import Result
 from regard.tour.runner import run_section
-from regard.tour.section import LANGUAGES, show
+from regard.tour.section import LANGUAGES, Result, show
 from regard.tour.sections import load
 
 STYLE = (Path(__file__).parents[2] / "regard/view/static/chart.css").read_text(encoding="utf-8")

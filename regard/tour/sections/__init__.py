@@ -1,4 +1,4 @@
-"""The sections of the tour. Every file here is one, and CHAPTERS gives their order."""
+"""The sections of the tour. Every file here is the code of one, its words are beside it; CHAPTERS is their order."""
 
 import pkgutil
 from importlib import import_module

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -12,45 +11,11 @@ from torch.nn import functional
 from regard import attend
 from regard.data.grammar import corpus
 from regard.data.words import split
-from regard.tour.section import Choice, Control, Criteria, Exercise, Measured, Numbers, Passage, Section, Text, show
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, show
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 
-PLAIN = """
-class MultiHead(nn.Module):
-    def __init__(self, size, heads):
-        super().__init__()
-        self.heads = heads
-        self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(size, size, bias=False) for _ in range(4))
-
-    def split(self, x):  # (batch, n, size) → (batch, heads, n, size / heads)
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def weights(self, x, mask=None):
-        queries, keys = self.split(self.W_q(x)), self.split(self.W_k(x))
-        scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])  # (batch, heads, n, n)
-        return torch.softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), -1)
-
-    def forward(self, x, mask=None):
-        outputs = self.weights(x, mask) @ self.split(self.W_v(x))  # each head alone
-        return self.W_o(outputs.transpose(1, 2).flatten(2))  # side by side again, and mixed
-
-
-heads = 4
-layer = MultiHead(16, heads)
-parameters = sum(matrix.numel() for matrix in layer.parameters())
-x = 3 * torch.randn(1, 7, 16)  # 7 vectors
-maps, output = layer.weights(x)[0], layer(x)  # (heads, 7, 7), (1, 7, 16)
-largest = maps.max().item()
-"""
-
-SHORT = """
-import regard
-
-ours = regard.MultiHead(16, heads, bias=False)
-ours.in_proj[0].weight.data = torch.cat([layer.W_q.weight, layer.W_k.weight, layer.W_v.weight])
-ours.out_proj.weight = layer.W_o.weight
-torch.testing.assert_close(ours(x), output)
-"""
+say = Content(__file__)
 
 HEADS = (1, 2, 4, 8)
 SIZE, LENGTH = 32, 8
@@ -125,24 +90,21 @@ def trained_loss(sample: Sample, heads: int, seeds: Sequence[int], steps: int, h
         symbols, answers = sample(count, held_out)
         logits = models(symbols).unflatten(-1, (answers.shape[1], kinds))  # (models, count, answers, kinds)
         wanted = answers.expand(logits.shape[:-1])
-        each = functional.cross_entropy(logits.flatten(0, -2), wanted.flatten(), reduction="none")
-        return each.view(len(logits), -1).mean(1)
+        losses = functional.cross_entropy(logits.flatten(0, -2), wanted.flatten(), reduction="none")
+        return losses.view(len(logits), -1).mean(1)
 
     torch.manual_seed(0)
     optimizer = torch.optim.Adam(models.parameters(), lr=1e-2, fused=True)
     for _ in range(steps):
-        optimizer.zero_grad()
-        losses(64, False).sum().backward()
-        optimizer.step()
+        descend(optimizer, losses(64, False).sum())
     with torch.no_grad():
         return losses(2_000, True).view(2, len(seeds))
 
 
 def run(seeds: Sequence[int] = range(5), steps: int = 150, heads: Sequence[int] = HEADS) -> Measured:
     """1, 2, 4 and 8 heads on both tasks, with both kinds of positions."""
-    losses = torch.stack(
-        [torch.stack([trained_loss(sample, count, seeds, steps) for count in heads]) for sample in (places, words)]
-    ).transpose(1, 2)  # (tasks, positions, heads, seeds)
+    grid = [trained_loss(sample, count, seeds, steps) for sample, count in product((places, words), heads)]
+    losses = torch.stack(grid).unflatten(0, (2, len(heads))).transpose(1, 2)  # (tasks, positions, heads, seeds)
     gains = (losses[:, :, 0] - losses[:, :, -1]).flatten(0, 1)  # (tasks · positions, seeds)
     mean = losses.mean(-1).flatten(0, 1)
     numbers = Numbers(
@@ -158,25 +120,16 @@ def run(seeds: Sequence[int] = range(5), steps: int = 150, heads: Sequence[int] 
     return numbers, draw_losses(heads, losses)
 
 
-KINDS = (
-    Text("positions in queries and keys alone", "位置只进入查询和键"),
-    Text("positions added to the vectors", "位置加在向量上"),
-)
-TASKS = (Text("three places at once", "同时查三个位置"), Text("the next word", "下一个词"))
+KINDS = (say("positions in queries and keys alone"), say("positions added to the vectors"))
+TASKS = (say("three places at once"), say("the next word"))
 
 
 def judge(numbers: Numbers) -> Criteria:
     """Many heads must lose less than one, by more than the spread, on each task with each kind of positions."""
-    rows = zip(product(TASKS, KINDS), numbers.gains, numbers.spreads, strict=True)
-    for (task, kind), gain, spread in rows:
+    for (task, kind), gain, spread in zip(product(TASKS, KINDS), numbers.gains, numbers.spreads, strict=True):
+        where = Text(task.en.capitalize(), task.zh)
         difference = f"{show(gain)} ± {show(spread)}"
-        yield numbers.criterion(
-            gain > spread,
-            f"{task.en.capitalize()}, {kind.en}: {{heads[-1]}} heads must lose less than {{heads[0]}}, by more than "
-            f"the spread over {{seeds}} seeds; the difference is {difference}.",
-            f"{task.zh}，{kind.zh}：{{heads[-1]}} 个头的损失应比 {{heads[0]}} 个头小，差距超过 {{seeds}} 个种子间的波"
-            f"动；实际之差为 {difference}。",
-        )
+        yield numbers.criterion(gain > spread, say("more heads"), task=where, positions=kind, difference=difference)
 
 
 def draw_losses(heads: Sequence[int], losses: Tensor) -> Chart:
@@ -187,99 +140,22 @@ def draw_losses(heads: Sequence[int], losses: Tensor) -> Chart:
         for by_heads, label, colour in zip(task, KINDS, ("attention", "truth"), strict=True):
             marks.append(Band(heads, by_heads.amin(-1), by_heads.amax(-1), colour=colour))
             marks.append(Line(heads, by_heads.mean(-1), label, colour, dots=True))
-        panels.append(Panel(marks, x=Text("heads", "头数"), y=Text("loss", "损失"), title=title))
-    return Chart(
-        panels,
-        caption=Text(
-            "Loss on what was set aside, by the number of heads, at equal parameters: mean and range of the seeds.",
-            "留出数据上的损失随头数的变化，参数量相同：种子的均值与范围。",
-        ),
-    )
+        panels.append(Panel(marks, x=say("heads"), y=say("loss"), title=title))
+    return Chart(panels, caption=say("measurement"))
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The map of each head."""
-    largest, shown = cell.largest, cell.maps[:8]
-    names = [Text(f"head {number}", f"第 {number} 个头") for number in range(1, len(shown) + 1)]
-    return Chart(
-        [Panel([Heat(weights, largest=largest)], title=name) for weights, name in zip(shown, names, strict=True)],
-        columns=min(len(shown), 4),
-        caption=Text(
-            "What each head looks at: row i has the weights of vector i over all seven, in the same shades. The "
-            "matrices are not trained.",
-            "每个头所看之处：第 i 行是第 i 个向量对七个向量的权重，深浅一致。矩阵未经训练。",
-        ),
-    )
+    panels = [
+        Panel([Heat(weights, largest=cell.largest)], title=say("head {number}", number=number))
+        for number, weights in enumerate(cell.maps[:8], 1)
+    ]
+    return Chart(panels, columns=min(len(panels), 4), caption=say("cell"))
 
 
 SECTION = Section(
-    number=25,
-    notes=(Passage("004", 85, 85),),
-    title=Text("Several heads raise the expressive power", "多头增强表示能力"),
-    claim=Text(
-        "When the input vectors are split into several parts, and these are processed independently by self-attention "
-        "layers side by side, the model can express more.",
-        "把输入向量切成几份，交给几个并列的自注意力层各自处理，模型的表示能力就会增加。",
-    ),
-    idea=Text(
-        "A head gives one average: what it takes from two places arrives as one mixture. Several heads give several "
-        "averages side by side, each narrower, so that the number of parameters stays the same; split are its "
-        "queries, keys and values, as is usual, and not the input itself. So the same layer is "
-        "trained with 1, 2, 4 and 8 heads, on a task that asks for three places at once and on sentences; positions "
-        "are either added to the vectors, so that also the values tell where they come from, or in queries and keys "
-        "alone.",
-        "一个头给出一个平均：从两处取来的东西混在一起。多个头并列给出多个平均，每个更窄，所以参数量不变；这里按通常做"
-        "法，切分的不是输入本身，而是它的查询、键和值。因此用 "
-        "1、2、4、8 个头训练同一个层，一项任务要求同时查三个位置，另一项是预测句子的下一个词；位置编码或者加在向量上，"
-        "使值也带有来处，或者只进入查询和键。",
-    ),
-    formula=r"\mathrm{head}_h = \mathrm{softmax}\!\left(\frac{X W_q^h (X W_k^h)^T}{\sqrt{D_Q}}\right) X W_v^h, \qquad "
-    r"Y = [\mathrm{head}_1 \ldots \mathrm{head}_H]\, W_o",
-    plain=PLAIN,
-    short=SHORT,
+    **say.fields,
     show=draw,
-    controls=(Control("heads = 4", Text("heads", "头数"), Choice((1, 2, 4, 8))),),
-    exercises=(
-        Exercise(
-            ("heads = 4", "heads = 1"),
-            Text("With a single head, how many parameters does the layer have?", "只用一个头时，这一层有多少参数？"),
-            Text(
-                "{now.parameters}, and {was.parameters} with 4 heads. It makes {now.layer.heads} map of weights "
-                "instead of {was.layer.heads}.",
-                "{now.parameters} 个，4 个头时为 {was.parameters} 个。权重图有 {now.layer.heads} 张，原来有 "
-                "{was.layer.heads} 张。",
-            ),
-        ),
-        Exercise(
-            (
-                "scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])",
-                "scores = queries @ keys.transpose(-2, -1)",
-            ),
-            Text("Without the scaling, how large is the largest weight?", "不缩放时，最大的权重是多少？"),
-            Text(
-                "{now.largest:.2f}; with it {was.largest:.2f}.",
-                "{now.largest:.2f}；缩放时为 {was.largest:.2f}。",
-            ),
-        ),
-    ),
-    meanings={
-        "gains": Text(
-            "loss of 1 head − loss of 8: three places (positions in queries and keys, added), next word (the same)",
-            "1 个头与 8 个头的损失之差：三个位置（位置进入查询和键、加在向量上），下一个词（同前）",
-        ),
-        "spreads": Text("standard deviation of these over the seeds", "以上各差在种子间的标准差"),
-        "heads": Text("heads", "头数"),
-        "places_scores": Text(
-            "loss by heads: three places, positions in queries and keys alone", "损失：三个位置，位置只进入查询和键"
-        ),
-        "places_added": Text("the same, positions added", "同上，位置加在向量上"),
-        "words_scores": Text(
-            "loss by heads: next word, positions in queries and keys alone", "损失：下一个词，位置只进入查询和键"
-        ),
-        "words_added": Text("the same, positions added", "同上，位置加在向量上"),
-        "seeds": Text("seeds", "种子数"),
-    },
-    deciding="gains",
     run=run,
     full=partial(run, range(5), 1_000),
     rehearsal=partial(run, range(2), 5),

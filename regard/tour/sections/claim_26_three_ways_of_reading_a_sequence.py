@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -12,53 +11,17 @@ from torch.nn import functional
 
 from regard import MultiHead, attend
 from regard.measure import peak_memory
-from regard.tour.section import Criteria, Exercise, Measured, Numbers, Passage, Section, Text
+from regard.tour.learning import descend
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Line, Panel
 
-PLAIN = """
-n = 48
-x, W_x, W_h = torch.randn(1, n, 16, requires_grad=True), torch.randn(16, 16) / 4, torch.randn(16, 16) / 4
-
-
-def recurrent(x, state=torch.zeros(1, 16)):
-    for vector in x.unbind(1):  # one after the other
-        state = torch.tanh(vector @ W_x + state @ W_h)
-    return state[:, None]
-
-
-def convolution(x):
-    return F.avg_pool1d(x.transpose(1, 2), kernel_size=3, stride=1).transpose(1, 2) @ W_x  # three places at a time
-
-
-def self_attention(x):
-    return torch.softmax(x @ x.transpose(1, 2) / math.sqrt(16), -1) @ x  # n² weights
-
-
-def chain(node):  # the longest chain of operations of which each waits for the one before
-    return 1 + max((chain(earlier) for earlier, _ in node.next_functions if earlier), default=0)
-
-
-ways = (recurrent, convolution, self_attention)
-chains = [chain(way(x).grad_fn) for way in ways]
-reach = [int(torch.autograd.grad(way(x)[0, -1].sum(), x)[0].any(-1).sum()) for way in ways]  # inputs of the last output
-"""
-
-SHORT = """
-import regard
-
-torch.testing.assert_close(regard.attend(x, x, x), self_attention(x))
-"""
+say = Content(__file__)
 
 SIZE, SYMBOLS, FILLERS = 32, 8, 8  # symbols 0–7 are to be remembered, 8–15 to be passed over
 DISTANCES = (3, 6, 12, 24, 48)
 LENGTHS, TOKENS = (4, 16, 64, 256), 256  # so many vectors are read as sequences of each length
 LONG = 4_096  # vectors of the sequence whose memory is measured
-NAMES = (
-    Text("recurrent", "循环网络"),
-    Text("convolution", "卷积"),
-    Text("self-attention", "自注意力"),
-    Text("deeper convolution", "更深的卷积"),
-)
+NAMES = (say("recurrent"), say("convolution"), say("self-attention"), say("deeper convolution"))
 COLOURS = ("truth", "pooled", "attention", "other")
 
 
@@ -119,9 +82,7 @@ def recalled(make: Make, seed: int, steps: int) -> list[float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     for step in range(steps):
         words, wanted = questions(DISTANCES[step % len(DISTANCES)], 32)
-        optimizer.zero_grad()
-        functional.cross_entropy(model(words)[:, -1], wanted).backward()
-        optimizer.step()
+        descend(optimizer, functional.cross_entropy(model(words)[:, -1], wanted))
     shares = []
     with torch.no_grad():
         for distance in DISTANCES:
@@ -193,59 +154,15 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150, attention: Make = Sel
 
 def judge(numbers: Numbers) -> Criteria:
     """The statements of the notes, one by one."""
-    yield numbers.criterion(
-        numbers.far[2] > 0.9,
-        "Self-attention, long sequences: it must recall what lies {distances[-1]} places back, more than 0.9 of the "
-        "time: {far[2]}.",
-        "自注意力，长序列：应能回忆 {distances[-1]} 个位置之前的内容，正确率超过 0.9：实际为 {far[2]}。",
-    )
-    yield numbers.criterion(
-        numbers.slopes[2] < 1 / 3,
-        "Self-attention, parallel: the time for the same number of vectors must hardly grow with the length of their "
-        "sequences, by less than its power 1/3: the power is {slopes[2]}.",
-        "自注意力，并行：同样多的向量，用时应几乎不随序列长度增长，低于长度的 1/3 次幂：实际为 {slopes[2]} 次幂。",
-    )
-    yield numbers.criterion(
-        numbers.price > 10,
-        "Self-attention, memory: on a long sequence it must take much more than convolution, over 10 times: {price} "
-        "times with the weights kept.",
-        "自注意力，内存：长序列上应远多于卷积，超过 10 倍：保留权重时为 {price} 倍。",
-    )
-    yield numbers.criterion(
-        numbers.far[0] > 0.9,
-        "Recurrent, long sequences: it must recall at distance {distances[-1]} too: {far[0]}.",
-        "循环网络，长序列：距离 {distances[-1]} 处也应能回忆：正确率为 {far[0]}。",
-    )
-    yield numbers.criterion(
-        numbers.slopes[0] > 1 / 3,
-        "Recurrent, not parallel: its time must grow by more than the power 1/3 of the length: {slopes[0]}.",
-        "循环网络，无法并行：用时应以长度的 1/3 次幂以上增长：实际为 {slopes[0]} 次幂。",
-    )
-    yield numbers.criterion(
-        numbers.slopes[1] < 1 / 3,
-        "Convolution, parallel: its time must hardly grow, by less than the power 1/3: {slopes[1]}.",
-        "卷积，并行：用时应几乎不增长，低于长度的 1/3 次幂：实际为 {slopes[1]} 次幂。",
-    )
-    yield numbers.criterion(
-        numbers.far[1] < 2 * numbers.guessing,
-        "Convolution, long sequences: two layers, which reach 4 places back, cannot recall at distance "
-        "{distances[-1]}: {far[1]}, where "
-        "guessing gives {guessing}.",
-        "卷积，长序列：两层卷积在距离 {distances[-1]} 处应无法回忆：正确率为 {far[1]}，猜测为 {guessing}。",
-    )
-    yield numbers.correction(
-        numbers.far[3] > 0.9,
-        "If convolution is not good at long sequences only where its layers do not reach, five layers that reach 62 "
-        "places back must recall at distance {distances[-1]}: {far[3]}.",
-        "如果卷积不善于处理长序列只是因为各层够不到那么远，那么可达 62 个位置的五层卷积在距离 {distances[-1]} 处应能回"
-        "忆：正确率为 {far[3]}。",
-    )
-    yield numbers.correction(
-        numbers.price_streamed < 10,
-        "If the memory is that of weights which are kept, attention that never keeps them must do without: it takes "
-        "{price_streamed} times convolution's.",
-        "如果内存只是保留权重所占，那么从不保留权重的注意力应不需要它：其内存为卷积的 {price_streamed} 倍。",
-    )
+    yield numbers.criterion(numbers.far[2] > 0.9, say("attention recalls"))
+    yield numbers.criterion(numbers.slopes[2] < 1 / 3, say("attention is parallel"))
+    yield numbers.criterion(numbers.price > 10, say("attention takes memory"))
+    yield numbers.criterion(numbers.far[0] > 0.9, say("recurrence recalls"))
+    yield numbers.criterion(numbers.slopes[0] > 1 / 3, say("recurrence is not parallel"))
+    yield numbers.criterion(numbers.slopes[1] < 1 / 3, say("convolution is parallel"))
+    yield numbers.criterion(numbers.far[1] < 2 * numbers.guessing, say("convolution does not reach"))
+    yield numbers.correction(numbers.far[3] > 0.9, say("deep convolution reaches"))
+    yield numbers.correction(numbers.price_streamed < 10, say("weights not kept"))
 
 
 def draw_measured(shares: Tensor, times: Tensor) -> Chart:
@@ -256,125 +173,26 @@ def draw_measured(shares: Tensor, times: Tensor) -> Chart:
         reading.append(Line(LENGTHS, 1e3 * seconds, name, colour, dots=True))
     return Chart(
         [
-            Panel(recall, x=Text("distance", "距离"), y=Text("share recalled", "回忆正确率"), y_limits=(0, 1.05)),
-            Panel(
-                reading,
-                x=Text("length", "长度"),
-                y=Text("ms for 256 vectors", "256 个向量的毫秒数"),
-                x_log=True,
-                y_log=True,
-            ),
+            Panel(recall, x=say("distance"), y=say("share recalled"), y_limits=(0, 1.05)),
+            Panel(reading, x=say("length"), y=say("ms for 256 vectors"), x_log=True, y_log=True),
         ],
-        caption=Text(
-            "Left, the share of symbols recalled, by their distance. Right, the time for 256 vectors, as sequences of "
-            "growing length.",
-            "左图：回忆正确的比例随距离的变化。右图：256 个向量的用时，随其序列长度的变化。",
-        ),
+        caption=say("measurement"),
     )
 
 
-def draw(cell: SimpleNamespace) -> Chart:
+def draw(cell: Cell) -> Chart:
     """The chains of operations, and the inputs that are reached."""
-    titles = (
-        Text("operations that wait for one another", "依次等待的运算"),
-        Text("inputs that the last output depends on", "影响最后输出的输入数"),
-    )
+    titles = (say("operations that wait for one another"), say("inputs that the last output depends on"))
     return Chart(
         [
             Panel([Bars(NAMES[:3], heights, colour="attention")], title=title)
             for heights, title in zip((cell.chains, cell.reach), titles, strict=True)
         ],
-        caption=Text(
-            f"For a sequence of {cell.n} vectors: the longest chain of operations of which each needs the result of "
-            "the one before, and the number of inputs with a gradient from the last output.",
-            f"对 {cell.n} 个向量的序列：最长的运算链，其中每一步都要等前一步的结果；以及对最后输出有梯度的输入数。",
-        ),
+        caption=say("cell", n=cell.n),
         height=220,
     )
 
 
 SECTION = Section(
-    number=26,
-    notes=(Passage("004", 95, 99),),
-    title=Text("Three ways of reading a sequence", "处理序列的三种方式"),
-    claim=Text(
-        "Recurrent networks are good at long sequences but cannot work in parallel; one-dimensional convolution is "
-        "highly parallel but not good at long sequences; self-attention has the advantages of both, but takes a lot "
-        "of memory.",
-        "循环神经网络善于处理长序列，却不能并行；一维卷积高度并行，却不善于处理长序列；自注意力兼有两者的长处，但要占"
-        "用大量内存。",
-    ),
-    idea=Text(
-        "A recurrent network carries what it has read along, step after step; a convolution sees as far as its layers "
-        "reach; attention looks everywhere at once, with n² weights. What cannot be parallel shows in the time: the "
-        "same number of vectors takes longer where they are one long sequence than where they are many short ones. "
-        "What is good at long sequences shows in a task: the first symbol has to be named after 3 to 48 others.",
-        "循环网络把读过的内容一步一步带着走；卷积只看得到各层所及之处；注意力用 n² 个权重一次看遍各处。不能并行表现在"
-        "用时上：同样多的向量，排成一个长序列比分成许多短序列更慢。善于处理长序列则表现在任务上：要在 3 到 48 个其他符"
-        "号之后说出第一个符号。",
-    ),
-    formula=r"h_t = \tanh(x_t W_x + h_{t-1} W_h), \qquad y_t = \sum_{k=0}^{2} x_{t-k} W_k, \qquad "
-    r"y_t = \sum_{j=1}^{n} a_{tj}\, x_j",
-    plain=PLAIN,
-    short=SHORT,
-    show=draw,
-    exercises=(
-        Exercise(
-            ("n = 48", "n = 96"),
-            Text(
-                "Twice the length: how long are the chains of operations that wait for one another?",
-                "长度加倍：依次等待的运算链有多长？",
-            ),
-            Text(
-                "{now.chains} for recurrence, convolution and self-attention; before {was.chains}. Inputs that reach "
-                "the last output: {now.reach}, before {was.reach}.",
-                "循环、卷积、自注意力依次为 {now.chains}，原来为 {was.chains}。影响最后输出的输入数：{now.reach}，原来"
-                "为 {was.reach}。",
-            ),
-        ),
-        Exercise(
-            (
-                "return F.avg_pool1d(x.transpose(1, 2), kernel_size=3, stride=1).transpose(1, 2) @ W_x",
-                "return F.avg_pool1d(x.transpose(1, 2), kernel_size=9, stride=1).transpose(1, 2) @ W_x",
-            ),
-            Text(
-                "Nine places at a time: how far does the convolution reach, and how long is its chain?",
-                "一次九个位置：卷积能看到多少个输入？运算链有多长？",
-            ),
-            Text(
-                "It reaches {now.reach[1]} inputs by a chain of {now.chains[1]}; before {was.reach[1]} by one of "
-                "{was.chains[1]}.",
-                "看到 {now.reach[1]} 个输入，运算链长 {now.chains[1]}；原来为 {was.reach[1]} 个，链长 "
-                "{was.chains[1]}。",
-            ),
-        ),
-    ),
-    meanings={
-        "far": Text(
-            "recalled at the largest distance: recurrent, convolution, self-attention, deeper convolution",
-            "最大距离处的回忆正确率：循环、卷积、自注意力、更深的卷积",
-        ),
-        "spreads": Text("their standard deviations over the seeds", "其在种子间的标准差"),
-        "distances": Text("distances", "距离"),
-        "recurrent": Text("recalled by distance, recurrent", "各距离的回忆正确率，循环网络"),
-        "convolution": Text("the same, convolution", "同上，卷积"),
-        "attention": Text("the same, self-attention", "同上，自注意力"),
-        "slopes": Text(
-            "power of the length by which the time for 256 vectors grows: recurrent, convolution, self-attention",
-            "256 个向量的用时以长度的几次幂增长：循环、卷积、自注意力",
-        ),
-        "lengths": Text("lengths that were timed", "计时所用的长度"),
-        "megabytes": Text(
-            f"megabytes for {LONG} vectors: recurrent, convolution, attention with its weights kept, and not kept",
-            f"{LONG} 个向量所需的内存（MB）：循环、卷积、保留权重的注意力、不保留的注意力",
-        ),
-        "price": Text("memory of attention over that of convolution, weights kept", "注意力与卷积的内存之比，保留权重"),
-        "price_streamed": Text("the same, weights not kept", "同上，不保留权重"),
-        "guessing": Text("what guessing recalls", "猜测的正确率"),
-    },
-    deciding="far",
-    run=run,
-    full=partial(run, range(5), 600),
-    rehearsal=partial(run, range(2), 5),
-    judge=judge,
+    **say.fields, show=draw, run=run, full=partial(run, range(5), 600), rehearsal=partial(run, range(2), 5), judge=judge
 )

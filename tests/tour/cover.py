@@ -1,6 +1,6 @@
-"""The picture of the README. To make it anew:
+"""The picture at the top of the README. To make it anew:
 
-    python -m regard.tour.cover docs/pictures/attention.png
+    python -m tests.tour.cover docs/pictures/attention.png
 
 Left: one query at work. Right: the weights of all queries, by score, by mask and by normaliser.
 """
