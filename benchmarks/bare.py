@@ -1,16 +1,16 @@
-"""The matrix products of a piece of work, alone: the time below which no implementation of it gets."""
+"""The bare work: what no implementation gets by without. The matrix products alone, or the reading of so many bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.measure import Row, duration
-from regard.measure import Work, median_seconds
+from regard.measure import Work
 
 ops = torch.ops.aten
 PRODUCTS = (ops.mm, ops.addmm, ops.bmm, ops.baddbmm, ops.convolution, ops.convolution_backward)
@@ -59,8 +59,16 @@ def _of_attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) ->
     return [(torch.matmul, (_like(query), key.mT)), (torch.matmul, (scores, value))]
 
 
-def products(work: Work) -> Work:
-    """The matrix products of one call of the work, as work of its own."""
+@dataclass(frozen=True)
+class Bare:
+    """Work to measure, and how many times of it are needed."""
+
+    work: Work
+    times: float = 1.0
+
+
+def products(work: Work) -> Bare:
+    """The matrix products of one call of the work."""
     with Recorder() as recorder:
         work()
     assert recorder.products, "there is no matrix product in it"
@@ -70,12 +78,10 @@ def products(work: Work) -> Work:
             for product, arguments in recorder.products:
                 product(*arguments)
 
-    return run
+    return Bare(run)
 
 
-def compare_products(work: str, ours: Work, at_least: float, repeats: int) -> Row:
-    """The time of the matrix products of ours as a share of its time."""
-    alone, whole = median_seconds(products(ours), ours, rounds=repeats)
-    share = alone / whole
-    shown = (duration(alone), duration(whole), f"{share:.2f} of the time", f"≥ {at_least} of the time")
-    return Row(work, "its matrix products alone", *shown, share >= at_least)
+def reading(size: int, *, tiny: bool) -> Bare:
+    """So many bytes, at the rate at which the sum of a tensor too large for caches reads it."""
+    tensor = torch.ones((1 if tiny else 256) << 18)  # megabytes of float32
+    return Bare(tensor.sum, size / tensor.nbytes)
