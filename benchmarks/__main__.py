@@ -110,7 +110,7 @@ def page(rows: Mapping[str, Row], content: Measured) -> str:
     """The page in Markdown, of what was measured and of nothing else."""
     done = {name: figures for name, figures in figures_by_name(content).items() if name in rows}
     short = [rows[name] for name in rows if name in done and is_short(rows[name], done[name])]
-    missing = [name for name in rows if name not in done]
+    missing = [name for name, row in rows.items() if name not in done and not row.on_request]
     parts = [INTRODUCTION, table(HEAD, [line(row, done.get(row.name)) for row in rows.values()])]
     if short:
         sentences = (f"- `{row.name}`: {row.why or '**no sentence yet.**'}" for row in short)

@@ -91,7 +91,7 @@ def preparing(size: int, tiny: bool) -> Figures:
 def first_step(tokens: Column) -> None:
     """Of a training of a small model: two windows of the text, forward, backward, update."""
     model = LanguageModel(VOCABULARY, 64, 2, 4, max_positions=128)
-    ids = torch.from_numpy(numpy.stack(tokens.windows([0, 7], 129)).astype(numpy.int64))  # (batch, n + 1)
+    ids = torch.from_numpy(tokens.windows([0, 7], 129).astype(numpy.int64))  # (batch, n + 1)
     training(model, lambda: cross_entropy(model(ids[:, :-1]), ids[:, 1:]))()
 
 
