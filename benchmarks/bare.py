@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ ATTENTION, ATTENTION_BACKWARD = (
     ops._scaled_dot_product_flash_attention_for_cpu,
     ops._scaled_dot_product_flash_attention_for_cpu_backward,
 )
+IN_CACHE = 1 << 19  # scores
 Product = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -42,6 +44,8 @@ def _like(argument: Any) -> Any:
     """A tensor of the same shape and strides."""
     if not isinstance(argument, Tensor):
         return argument
+    if 0 in argument.stride():  # expanded: elements share their memory, and cannot be written
+        argument = argument.contiguous()
     copy = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype)
     return copy.fill_(0.01) if copy.is_floating_point() else copy.zero_()
 
@@ -52,11 +56,23 @@ def _is_causal(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def _of_attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> list[Product]:
-    """Scores and averages, of every head; of causal attention half of them."""
+    """Scores and averages, of every head; of causal attention half of them. In parts that stay in cache, as fused."""
     m = key.shape[-2] // 2 if causal else key.shape[-2]
-    key, value = _like(key)[..., :m, :], _like(value)[..., :m, :]
-    scores = torch.full((*query.shape[:-1], m), 0.01)
-    return [(torch.matmul, (_like(query), key.mT)), (torch.matmul, (scores, value))]
+    query, key, value = (_like(tensor).flatten(0, -3) for tensor in (query, key[..., :m, :], value[..., :m, :]))
+    count, n, _ = query.shape
+    heads, rows = max(1, IN_CACHE // max(1, n * m)), max(1, IN_CACHE // max(1, m))
+    parts: list[Product] = []
+    for head in range(0, count, heads):
+        some = slice(head, head + heads)
+        for part in query[some].split(rows, 1):
+            parts += [(torch.bmm, (part, key[some].mT)), (torch.bmm, (_scores(*part.shape[:2], m), value[some]))]
+    return parts
+
+
+@functools.lru_cache(maxsize=4)
+def _scores(*shape: int) -> Tensor:
+    """The same tensor for all parts of a shape, which therefore stays in cache."""
+    return torch.full(shape, 0.01)
 
 
 @dataclass(frozen=True)
