@@ -163,10 +163,12 @@ def race_worst(cases: Mapping[str, tuple[Work, Work]], *, tiny: bool) -> Figures
 
 
 def _plan(work: Work) -> tuple[int, int]:
-    """How many measurements make a run, and how many calls a measurement, by the time of a call or two."""
+    """How many measurements make a run, and how many calls a measurement, by the time of a few calls."""
     seconds = _seconds(work, 1)  # which compiles and fills caches
     if seconds < SECONDS:
         seconds = _seconds(work, 1)
+    if seconds < SECONDS / 20:  # of short ones some are interrupted
+        seconds = min(seconds, *(_seconds(work, 1) for _ in range(4)))
     calls = math.ceil(min(1_000, max(1, TICK / seconds)))
     return round(min(ROUNDS, max(1, SECONDS / (calls * seconds)))), calls
 
