@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Row, compare
+from benchmarks.measure import RUNS, Figures, Row, race
 from regard import Additive, attend
 from regard.measure import peak_memory_alone
+
+LONG = 4_096
 
 
 def textbook(score: Additive, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -26,6 +28,25 @@ def problem(batch: int, n: int, hidden: int, values: int) -> tuple[Additive, lis
     return Additive(hidden, hidden, hidden), [torch.randn(batch, n, size, requires_grad=True) for size in sizes]
 
 
+def forward_and_backward(score: Additive, tensors: list[Tensor]) -> None:
+    """One training step's share of the work."""
+    attend(*tensors, score=score).sum().backward()
+
+
+@torch.no_grad()
+def forward(tiny: bool) -> Figures:
+    score, tensors = problem(*((2, 7, 5, 3) if tiny else (4, 512, 128, 64)))
+    peer, ours = partial(textbook, score, *tensors), partial(attend, *tensors, score=score)
+    torch.testing.assert_close(ours(), peer())
+    return race(ours, peer, tiny=tiny)
+
+
+def backward(tiny: bool) -> Figures:
+    score, tensors = problem(*((2, 7, 5, 3) if tiny else (4, 512, 128, 64)))
+    ours = partial(forward_and_backward, score, tensors)
+    return race(ours, lambda: textbook(score, *tensors).sum().backward(), tiny=tiny)
+
+
 def long_sequence(n: int, hidden: int, values: int) -> Callable[[], object]:
     """Compile first, on a problem just large enough for the loops, so that only the work itself is measured."""
     small, large = problem(1, 64, hidden, values), problem(1, n, hidden, values)
@@ -33,43 +54,23 @@ def long_sequence(n: int, hidden: int, values: int) -> Callable[[], object]:
     return lambda: forward_and_backward(*large)
 
 
-def forward_and_backward(score: Additive, tensors: list[Tensor]) -> None:
-    """One training step's share of the work."""
-    attend(*tensors, score=score).sum().backward()
+def memory(tiny: bool) -> Figures:
+    """Of the textbook's tensors one alone, by arithmetic."""
+    sizes = (11, 5, 3) if tiny else (LONG, 128, 64)
+    peaks = [peak_memory_alone(partial(long_sequence, *sizes)) for _ in range(1 if tiny else RUNS)]
+    return {"ours": peaks, "peer": [sizes[0] ** 2 * sizes[1] * 4 / 1e6] * len(peaks)}
 
 
-def rows(tiny: bool = False) -> Iterator[Row]:
-    """Forward, forward and backward, memory."""
-    batch, n, long, hidden, values = (2, 7, 11, 5, 3) if tiny else (4, 512, 4_096, 128, 64)
-    score, tensors = problem(batch, n, hidden, values)
-    plain = [tensor.detach() for tensor in tensors]
-
-    @torch.no_grad()
-    def peer() -> Tensor:
-        return textbook(score, *plain)
-
-    @torch.no_grad()
-    def ours() -> Tensor:
-        return attend(*plain, score=score)
-
-    torch.testing.assert_close(ours(), peer())
-    work = f"additive, batch {batch}, n = m = {n}, hidden {hidden}, values {values}, "
-    yield compare(work + "forward", "textbook formula, eager", peer, ours, 50, 1 if tiny else 9)
-    yield compare(
-        work + "forward + backward",
-        "textbook formula, eager",
-        lambda: textbook(score, *tensors).sum().backward(),
-        lambda: forward_and_backward(score, tensors),
-        28,
-        1 if tiny else 7,
-    )
-    megabytes = peak_memory_alone(partial(long_sequence, long, hidden, values))
-    yield Row(
-        f"additive, n = m = {long:,}, hidden {hidden}, forward + backward",
-        "peak extra memory",
-        f"{long**2 * hidden * 4 / 1e6:,.0f} MB for one of the textbook's tensors",
-        f"{megabytes:.0f} MB",
-        f"{megabytes:.0f} MB",
-        "≤ 200 MB",
-        megabytes <= 200,
-    )
+WORK = "additive, batch 4, n = m = 512, hidden 128, values 64"
+ROWS = (
+    Row("additive/forward", f"{WORK}, forward", "textbook formula, eager", forward, at_least=50, front=True),
+    Row("additive/backward", f"{WORK}, forward + backward", "textbook formula, eager", backward, at_least=28),
+    Row(
+        "additive/memory",
+        f"additive, n = m = {LONG:,}, hidden 128, forward + backward: peak extra memory",
+        "one of the textbook's tensors, by arithmetic",
+        memory,
+        limit=200,
+        unit="MB",
+    ),
+)

@@ -5,45 +5,18 @@ Masks, like the dense ones of the peer, are built beforehand. All is measured wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.measure import Row, compare_worst, one_thread
+from benchmarks.measure import Figures, Row, one_thread, race_worst
 from regard import Additive, attend, bias, causal, keep, lengths, window
 from regard.measure import Work
 
 Cases = dict[str, tuple[Work, Work]]  # by name: the peer, and ours
-
-BARS = {8: (0.5, 0.3, 0.7), 128: (0.8, 0.5, 1.2)}  # for so many keys: plain, restricted, additive
-
-
-@torch.no_grad()
-def rows(tiny: bool = False) -> Iterator[Row]:
-    """Plain, restricted and additive, over 8 and over 128 keys."""
-    heads, size, repeats, calls = (8, 5, 1, 2) if tiny else (8, 64, 31, 200)
-    torch.manual_seed(0)
-    for m, bars in BARS.items():
-        query = torch.randn(1, heads, 1, size)
-        key, value = (torch.randn(1, heads, m, size) for _ in range(2))
-        kinds: dict[str, tuple[str, Cases]] = {
-            "Dot": ("F.scaled_dot_product_attention", plain(query, key, value)),
-            "Dot, the slowest of {}": (
-                "F.scaled_dot_product_attention with the dense mask, or enable_gqa",
-                restricted(query, key, value),
-            ),
-            "Additive, keys projected": ("textbook formula, keys projected", additive(query, key, value)),
-        }
-        for (kind, (against, cases)), at_least in zip(kinds.items(), bars, strict=True):
-            work = f"decoding step, {heads} heads × {size}, {m} keys, one thread: {kind.format(', '.join(cases))}"
-            with one_thread():
-                for peer, ours in cases.values():
-                    torch.testing.assert_close(ours(), peer())
-                row = compare_worst(work, against, cases, at_least, repeats, calls)
-            yield row
 
 
 def plain(query: Tensor, key: Tensor, value: Tensor) -> Cases:
@@ -87,3 +60,38 @@ def additive(query: Tensor, key: Tensor, value: Tensor) -> Cases:
         return weights @ value
 
     return {"": (textbook, partial(attend, query, keys, value, score=score.projected))}
+
+
+@torch.no_grad()
+def step(make_cases: Callable[[Tensor, Tensor, Tensor], Cases], m: int, tiny: bool) -> Figures:
+    torch.manual_seed(0)
+    size = 5 if tiny else 64
+    cases = make_cases(torch.randn(1, 8, 1, size), torch.randn(1, 8, m, size), torch.randn(1, 8, m, size))
+    with one_thread():
+        for peer, ours in cases.values():
+            torch.testing.assert_close(ours(), peer())
+        return race_worst(cases, tiny=tiny)
+
+
+MASKS = "the slowest of lengths, keep, bias, causal, window, heads that share keys"
+CHECKS = (
+    "A call of attend checks shapes, dtypes and masks and asks for open captures, in Python, for some microseconds."
+)
+KINDS = {  # name → work, peer, cases
+    "dot": ("Dot", "F.scaled_dot_product_attention", plain),
+    "masks": (f"Dot, {MASKS}", "F.scaled_dot_product_attention with the dense mask, or enable_gqa", restricted),
+    "additive": ("Additive, keys projected", "textbook formula, keys projected", additive),
+}
+BARS = {8: (0.5, 0.3, 0.7), 128: (0.8, 0.5, 1.2)}  # for so many keys, of each kind
+ROWS = tuple(
+    Row(
+        f"decoding/{name}-{m}",
+        f"decoding step, 8 heads × 64, {m} keys, one thread: {work}",
+        against,
+        partial(step, cases, m),
+        at_least=at_least,
+        why=CHECKS,
+    )
+    for m, bars in BARS.items()
+    for (name, (work, against, cases)), at_least in zip(KINDS.items(), bars, strict=True)
+)

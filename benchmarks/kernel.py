@@ -1,32 +1,22 @@
-"""Kernel regression against statsmodels and KeOps: predicting, choosing the bandwidth, growing."""
+"""Kernel regression against statsmodels, KeOps and fastlowess: predicting, choosing the bandwidth, growing."""
 
 from __future__ import annotations
 
-import math
-import time
 import tracemalloc
 import warnings
-from collections.abc import Iterator
 from functools import partial
-from unittest.mock import patch
+from typing import Any
 
 import numpy
 import torch
 from numpy.typing import NDArray
 
 from benchmarks.gaussian import keops_or_formula
-from benchmarks.measure import Row, compare, duration
+from benchmarks.measure import Figures, Row, race
 from regard import KernelRegressor
-from regard.kernel import bandwidth
-from regard.kernel.sums_nd import KernelND, SamplesND
-from regard.measure import Work, median_seconds
+from regard.measure import Work
 
 Array = NDArray[numpy.float64]
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of changes to come in its random numbers
-    from statsmodels.nonparametric.kernel_regression import KernelReg
-    from statsmodels.nonparametric.smoothers_lowess import lowess
 
 
 def curve(n: int, features: int = 1, seed: int = 0) -> tuple[Array, Array]:
@@ -36,188 +26,94 @@ def curve(n: int, features: int = 1, seed: int = 0) -> tuple[Array, Array]:
     return X, 2 * numpy.sin(X[:, 0]) + X[:, 0] ** 0.8 + random.normal(0, 0.5, n)
 
 
-def statsmodels(X: Array, y: Array, width: list[float]) -> KernelReg:
-    """A regressor of theirs with a bandwidth that is given."""
+def statsmodels(X: Array, y: Array, bandwidth: Any) -> Any:
+    """A regressor of theirs with a bandwidth that is given, or the name of a way to choose one."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return KernelReg(y, X, "c" * X.shape[1], reg_type="lc", bw=width)
+        warnings.simplefilter("ignore")  # of changes to come in its random numbers
+        from statsmodels.nonparametric.kernel_regression import KernelReg
+
+        return KernelReg(y, X, "c" * X.shape[1], reg_type="lc", bw=bandwidth)
 
 
-def rows(tiny: bool = False) -> Iterator[Row]:
-    """One feature, several, and how it grows."""
+def against_statsmodels(tiny: bool) -> Figures:
     n = 500 if tiny else 10_000
     X, y = curve(n)
     queries, _ = curve(n, seed=1)
     model, peer = KernelRegressor(bandwidth=0.2).fit(X, y), statsmodels(X, y, [0.2])
     numpy.testing.assert_allclose(model.predict(queries[:500]), peer.fit(queries[:500])[0], rtol=1e-9)
-    yield compare(
-        "predict, 1 feature, Gaussian, 10k × 10k",
-        "statsmodels KernelReg.fit",
-        lambda: peer.fit(queries),
-        lambda: model.predict(queries),
-        200,
-        1,
-    )
-    yield _bandwidth(tiny)
-    yield from _against_keops(tiny, features=1, at_least=(500, 500))
-    yield from _against_keops(tiny, features=3, at_least=(5, 10))
-    yield _three_features_statsmodels(tiny)
-    yield _million(tiny)
-    yield _million_of_two_features(tiny)
-    yield _memory(tiny)
-    yield _growth(tiny)
-    yield _window(tiny)
-    yield _fit_of_a_million(tiny)
-    yield from _fits_of_several_features(tiny)
-    yield from _curve_with_band(tiny)
+    return race(partial(model.predict, queries), partial(peer.fit, queries), tiny=tiny)
 
 
-def _bandwidth(tiny: bool) -> Row:
+def bandwidth(tiny: bool) -> Figures:
     X, y = curve(60 if tiny else 2_000)
-
-    def peer() -> Array:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            bandwidth: Array = KernelReg(y, X, "c", reg_type="lc", bw="cv_ls").bw
-        return bandwidth
-
-    start = time.perf_counter()
-    theirs = peer()  # once: it takes minutes
-    slow = time.perf_counter() - start
-    fast = median_seconds(lambda: KernelRegressor().fit(X, y), rounds=1 if tiny else 7)[0]
-    ours = KernelRegressor().fit(X, y)
+    ours, theirs = KernelRegressor().fit(X, y), statsmodels(X, y, "cv_ls").bw
     if ours.loo_error_ > KernelRegressor(bandwidth=theirs).fit(X, y).loo_error_ * (1 + 1e-6):
         raise AssertionError(f"bandwidth {theirs} has a smaller leave-one-out error than {ours.bandwidth_}")
-    return _row("bandwidth by leave-one-out, n = 2,000", "statsmodels bw='cv_ls'", slow, fast, 300)
+    return race(lambda: KernelRegressor().fit(X, y), lambda: statsmodels(X, y, "cv_ls"), tiny=tiny)
 
 
-def _against_keops(tiny: bool, features: int, at_least: tuple[float, float]) -> Iterator[Row]:
-    n, m, repeats = (50, 500, 1) if tiny else (10_000, 100_000, 3)
-    against, sums = keops_or_formula(tiny)
+def against_keops(features: int, dtype: torch.dtype, tiny: bool) -> Figures:
+    n, m = (50, 500) if tiny else (10_000, 100_000)
+    sums, width = keops_or_formula(tiny), 0.2 if features == 1 else 0.5
     X, y = curve(m, features)
     queries, _ = curve(n, features, seed=1)
-    width = 0.2 if features == 1 else 0.5
     model = KernelRegressor(bandwidth=width).fit(X, y)
-    tensors = (torch.tensor(queries), torch.tensor(X), torch.tensor(y)[:, None])
-    numpy.testing.assert_allclose(model.predict(queries), sums(*tensors, width)[:, 0].numpy(), rtol=1e-7)
-    plural = "" if features == 1 else "s"
-    for dtype, bar in zip((torch.float64, torch.float32), at_least, strict=True):
-        arguments = [tensor.to(dtype) for tensor in tensors]
-        asked = arguments[0].numpy()
-        yield compare(
-            f"predict, {features} feature{plural}, Gaussian, 10k × 100k",
-            f"{against}, {str(dtype).removeprefix('torch.')}",
-            lambda arguments=arguments: sums(*arguments, width),
-            lambda asked=asked: model.predict(asked),
-            bar,
-            repeats,
-        )
+    tensors = [torch.tensor(array).to(dtype) for array in (queries, X, y[:, None])]
+    asked = tensors[0].numpy()
+    expected = sums(*tensors, width)[:, 0].numpy()
+    numpy.testing.assert_allclose(model.predict(asked), expected, rtol=1e-7 if dtype == torch.float64 else 1e-3)
+    return race(lambda: model.predict(asked), lambda: sums(*tensors, width), tiny=tiny)
 
 
-def _three_features_statsmodels(tiny: bool) -> Row:
-    n, m, few, repeats = (50, 500, 5, 1) if tiny else (10_000, 100_000, 100, 3)
+def three_features(tiny: bool) -> Figures:
+    n, m, few = (50, 500, 5) if tiny else (10_000, 100_000, 100)
     X, y = curve(m, 3)
     queries, _ = curve(n, 3, seed=1)
     model, peer = KernelRegressor(bandwidth=0.5).fit(X, y), statsmodels(X, y, [0.5] * 3)
     numpy.testing.assert_allclose(model.predict(queries[:few]), peer.fit(queries[:few])[0], rtol=1e-9)
-    slow = median_seconds(lambda: peer.fit(queries[:few]), rounds=repeats)[0] * n / few
-    fast = median_seconds(lambda: model.predict(queries), rounds=repeats)[0]
-    work = "predict, 3 features, Gaussian, 10k × 100k"
-    return _row(work, "statsmodels KernelReg.fit (100 queries, times 100)", slow, fast, 20)
+    figures = race(partial(model.predict, queries), partial(peer.fit, queries[:few]), tiny=tiny)
+    return {**figures, "peer": [seconds * n / few for seconds in figures["peer"]]}
 
 
-def _million(tiny: bool) -> Row:
-    seconds = median_seconds(million(tiny), rounds=1 if tiny else 3)[0]
-    text = "predict 1 million × 1 million, 1 feature, Gaussian"
-    return Row(text, "absolute", "", duration(seconds), duration(seconds), "≤ 2 s", seconds <= 2)
+def predicting(n: int, features: int = 1) -> Work:
+    """The predictions of a fitted model of so many samples for as many queries."""
+    X, y = curve(n, features)
+    queries, _ = curve(n, features, seed=1)
+    return partial(KernelRegressor(bandwidth=0.1).fit(X, y).predict, queries)
 
 
-def _million_of_two_features(tiny: bool) -> Row:
-    n, width, mean = 1_000 if tiny else 1_000_000, 0.1, 3.0
-    X, y = curve(n, 2)
-    queries, _ = curve(n, 2, seed=1)
-    samples = SamplesND(X, numpy.stack([numpy.ones(n), y - mean], 1))
-    kernel = KernelND("gaussian", numpy.full(2, width), numpy.ones(2))
-
-    def predict() -> Array:
-        sums = samples.sums(kernel, queries, tolerance=1e-6)[:, 0]
-        return numpy.asarray(mean + sums[:, 1] / sums[:, 0])
-
-    some = range(0, n, n // 50)
-    weights = (numpy.exp(-(((X - queries[i]) / width) ** 2).sum(1) / 2) for i in some)
-    direct = [weight @ y / weight.sum() for weight in weights]
-    numpy.testing.assert_allclose(predict()[some], direct, rtol=0, atol=1e-6 * float(numpy.abs(y - mean).mean()))
-    seconds = median_seconds(predict, rounds=1 if tiny else 3)[0]
-    text = "predict 1 million × 1 million, 2 features, Gaussian, 1e-6"
-    return Row(text, "absolute", "", duration(seconds), duration(seconds), "≤ 10 s", seconds <= 10)
+def million(features: int, tiny: bool) -> Figures:
+    return race(predicting(1_000 if tiny else 1_000_000, features), tiny=tiny)
 
 
-def million(tiny: bool) -> Work:
-    """The predictions of a fitted model of a million samples for a million queries."""
-    n = 1_000 if tiny else 1_000_000
-    X, y = curve(n)
-    queries, _ = curve(n, seed=1)
-    model = KernelRegressor(bandwidth=0.1).fit(X, y)
-    return lambda: model.predict(queries)
-
-
-def _memory(tiny: bool) -> Row:
-    work = million(tiny)
+def memory(tiny: bool) -> Figures:
+    work = predicting(1_000 if tiny else 1_000_000)
     tracemalloc.start()  # numpy reports every array to it
     work()
     megabytes = tracemalloc.get_traced_memory()[1] / 1e6
     tracemalloc.stop()
-    text = f"{megabytes:.0f} MB"
-    return Row("the same: peak extra memory", "absolute", "", text, text, "≤ 500 MB", megabytes <= 500)
+    return {"ours": [megabytes]}
 
 
-def _growth(tiny: bool) -> Row:
-    seconds: list[float] = []
-    for n in (100, 1_000) if tiny else (100_000, 1_000_000):
-        X, y = curve(n)
-        queries, _ = curve(n, seed=1)
-        model = KernelRegressor(bandwidth=0.1).fit(X, y)
-        seconds += median_seconds(partial(model.predict, queries), rounds=1 if tiny else 5)
-    ratio = seconds[1] / seconds[0]
-    times = f"{duration(seconds[0])}, {duration(seconds[1])}"
-    work = "growth of 1-feature predict from n = m = 10⁵ to 10⁶"
-    return Row(work, "itself", "", times, f"{ratio:.1f}×", "≤ 11×", ratio <= 11)
+def growth(tiny: bool) -> Figures:
+    small, large = (predicting(n) for n in ((100, 1_000) if tiny else (100_000, 1_000_000)))
+    return race(large, small, tiny=tiny)
 
 
-def _window(tiny: bool) -> Row:
+def window(tiny: bool) -> Figures:
     m = 1_000 if tiny else 1_000_000
-    X, y = curve(m)
-    queries, _ = curve(m // 1_000, seed=1)
-    model = KernelRegressor(bandwidth=0.1).fit(X, y)
-    seconds = median_seconds(lambda: model.window(queries), rounds=1 if tiny else 5)[0]
-    text = "window, 1,000 queries on 10⁶ samples, 1 feature"
-    return Row(text, "absolute", "", duration(seconds), duration(seconds), "≤ 0.1 s", seconds <= 0.1)
+    model = KernelRegressor(bandwidth=0.1).fit(*curve(m))
+    return race(partial(model.window, curve(m // 1_000, seed=1)[0]), tiny=tiny)
 
 
-def _fit_of_a_million(tiny: bool) -> Row:
-    """Against the same search with a pass over all samples for each bandwidth."""
-    X, y = curve(2_000 if tiny else 1_000_000)
-    seconds, models = [], []
-    for many in (math.inf, bandwidth.MANY):
-        with patch.object(bandwidth, "MANY", many):
-            seconds += median_seconds(lambda: models.append(KernelRegressor().fit(X, y)), rounds=1)
-    exact, ours = models[0], models[-1]
-    numpy.testing.assert_allclose(ours.loo_error_, exact.loo_error_, rtol=1e-6)
-    work = "fit, 1 feature, 10⁶, leave-one-out"
-    return _row(work, "the same search by exact passes", *seconds, at_least=8)
-
-
-def _fits_of_several_features(tiny: bool) -> Iterator[Row]:
-    n = 300 if tiny else 100_000
-    for features, bar in ((2, 1.0), (3, 2.0), (5, 8.0)):
-        X, y = curve(n, features)
+def fit(n: int, features: int, tiny: bool) -> Figures:
+    X, y = curve(300 if tiny else n, features)
+    if features > 1:
         y += numpy.cos(X[:, 1])
-        seconds = median_seconds(lambda X=X, y=y: KernelRegressor().fit(X, y), rounds=1 if tiny else 3)[0]
-        text = f"fit, {features} features, 10⁵, leave-one-out"
-        yield Row(text, "absolute", "", duration(seconds), duration(seconds), f"≤ {bar:g} s", seconds <= bar)
+    return race(lambda: KernelRegressor().fit(X, y), tiny=tiny)
 
 
-def _curve_with_band(tiny: bool) -> Iterator[Row]:
+def curve_with_band(peer: str, tiny: bool) -> Figures:
     """Curve and band at every sample; theirs without a band. Both with a window that is given, theirs a tenth."""
     X, y = curve(300 if tiny else 50_000)
 
@@ -229,14 +125,93 @@ def _curve_with_band(tiny: bool) -> Iterator[Row]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from fastlowess import Lowess
-    peers: dict[str, tuple[Work, float]] = {
-        "statsmodels lowess": (lambda: lowess(y, X[:, 0], frac=0.1), 100),
-        "fastlowess": (lambda: Lowess(fraction=0.1).fit(X[:, 0], y), 1.0),
+        from statsmodels.nonparametric.smoothers_lowess import lowess
+    peers: dict[str, Work] = {
+        "statsmodels lowess": lambda: lowess(y, X[:, 0], frac=0.1),
+        "fastlowess": lambda: Lowess(fraction=0.1).fit(X[:, 0], y),
     }
-    for name, (peer, at_least) in peers.items():
-        yield compare("curve with band, 1 feature, 50k", name, peer, ours, at_least, 1 if tiny else 3)
+    return race(ours, peers[peer], tiny=tiny)
 
 
-def _row(work: str, against: str, slow: float, fast: float, at_least: float) -> Row:
-    ratio = slow / fast
-    return Row(work, against, duration(slow), duration(fast), f"{ratio:.0f}×", f"≥ {at_least}×", ratio >= at_least)
+ROWS = (
+    Row(
+        "kernel/predict",
+        "predict, 1 feature, Gaussian, 10k × 10k",
+        "statsmodels KernelReg.fit",
+        against_statsmodels,
+        at_least=200,
+    ),
+    Row(
+        "kernel/bandwidth",
+        "bandwidth by leave-one-out, n = 2,000",
+        "statsmodels bw='cv_ls'",
+        bandwidth,
+        at_least=300,
+    ),
+    *(
+        Row(
+            f"kernel/keops-{features}d-{str(dtype)[11:]}",
+            f"predict, {features} feature{'' if features == 1 else 's'}, Gaussian, 10k × 100k",
+            f"pykeops on the CPU, {str(dtype)[6:]}",
+            partial(against_keops, features, dtype),
+            at_least=at_least,
+        )
+        for features, dtype, at_least in (
+            (1, torch.float64, 500),
+            (1, torch.float32, 500),
+            (3, torch.float64, 5),
+            (3, torch.float32, 10),
+        )
+    ),
+    Row(
+        "kernel/statsmodels-3d",
+        "predict, 3 features, Gaussian, 10k × 100k",
+        "statsmodels KernelReg.fit (100 queries, times 100)",
+        three_features,
+        at_least=20,
+    ),
+    Row(
+        "kernel/million",
+        "predict 1 million × 1 million, 1 feature, Gaussian",
+        "",
+        partial(million, 1),
+        limit=2,
+        front=True,
+    ),
+    Row("kernel/memory", "the same: peak extra memory", "", memory, limit=500, unit="MB"),
+    Row("kernel/million-2d", "predict 1 million × 1 million, 2 features, Gaussian", "", partial(million, 2), limit=10),
+    Row(
+        "kernel/growth",
+        "predict, 1 feature, n = m = 10⁶",
+        "the same with n = m = 10⁵",
+        growth,
+        at_most=11,
+        why="It is ten times the work, and more of it lies outside of the caches.",
+    ),
+    Row("kernel/window", "window, 1,000 queries on 10⁶ samples, 1 feature", "", window, limit=0.1),
+    *(
+        Row(
+            f"kernel/fit-{features}d",
+            f"fit, {features} feature{'' if features == 1 else 's'}, {count}, leave-one-out",
+            "",
+            partial(fit, n, features),
+            limit=limit,
+        )
+        for features, n, count, limit in (
+            (1, 1_000_000, "10⁶", None),
+            (2, 100_000, "10⁵", 1.0),
+            (3, 100_000, "10⁵", 2.0),
+            (5, 100_000, "10⁵", 8.0),
+        )
+    ),
+    *(
+        Row(
+            f"kernel/{peer.split()[-1]}",
+            "curve with band, 1 feature, 50k",
+            peer,
+            partial(curve_with_band, peer),
+            at_least=at_least,
+        )
+        for peer, at_least in (("statsmodels lowess", 100), ("fastlowess", 1.0))
+    ),
+)

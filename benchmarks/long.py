@@ -2,80 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import elu, scaled_dot_product_attention
 
-from benchmarks.measure import Row, compare, compare_time
+from benchmarks.bare import products
+from benchmarks.measure import Figures, Row, race
 from regard import Separable, attend, causal, summarize, window
-
-
-@torch.no_grad()
-def rows(tiny: bool = False) -> Iterator[Row]:
-    """From 8,192 rows to 32,768."""
-    torch.manual_seed(0)
-    yield banded(tiny)
-    yield linear(tiny)
-    yield summary(tiny)
 
 
 def problem(heads: int, n: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value."""
+    torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, heads, n, size)
     return query, key, value
 
 
-def banded(tiny: bool) -> Row:
+def band(n: int, left: int) -> Tensor:
+    """Which keys window(left, 0) lets each query see, (n, n)."""
+    steps = torch.arange(n)[:, None] - torch.arange(n)
+    return (steps >= 0) & (steps <= left)
+
+
+@torch.no_grad()
+def banded(tiny: bool) -> Figures:
     heads, n, size, left = (2, 11, 5, 3) if tiny else (8, 8_192, 64, 128)
-    tensors, steps = problem(heads, n, size), torch.arange(n)[:, None] - torch.arange(n)
-    visible = (steps >= 0) & (steps <= left)  # (n, n)
-    torch.testing.assert_close(
-        attend(*tensors, mask=window(left, 0)), scaled_dot_product_attention(*tensors, attn_mask=visible)
-    )
-    return compare(
-        f"Dot with window({left}, 0), 1 × {heads} × {n:,} × {size}",
-        "F.scaled_dot_product_attention with the boolean mask",
-        lambda: scaled_dot_product_attention(*tensors, attn_mask=visible),
-        lambda: attend(*tensors, mask=window(left, 0)),
-        20,
-        1 if tiny else 5,
-    )
+    tensors = problem(heads, n, size)
+    peer = partial(scaled_dot_product_attention, *tensors, attn_mask=band(n, left))
+
+    def ours() -> Tensor:
+        return attend(*tensors, mask=window(left, 0))
+
+    torch.testing.assert_close(ours(), peer())
+    return race(ours, peer, products(ours), tiny=tiny)
 
 
-def linear(tiny: bool) -> Row:
+@torch.no_grad()
+def linear(tiny: bool) -> Figures:
     heads, n, size, few = (2, 11, 5, 3) if tiny else (8, 16_384, 64, 64)
     query, key, value = tensors = problem(heads, n, size)
-    score = Separable()
-    products = (elu(query[..., -few:, :]) + 1) @ (elu(key) + 1).transpose(-2, -1)  # of the last rows, with all keys
-    products = products.tril(n - few)
-    expected = products / products.sum(-1, keepdim=True) @ value
-    torch.testing.assert_close(
-        attend(*tensors, score=score, mask=causal())[..., -few:, :], expected, rtol=1e-4, atol=1e-5
-    )
-    return compare(
-        f"linear attention, Separable(), causal, 1 × {heads} × {n:,} × {size}",
-        "softmax attention: F.scaled_dot_product_attention(is_causal=True)",
-        lambda: scaled_dot_product_attention(*tensors, is_causal=True),
-        lambda: attend(*tensors, score=score, mask=causal()),
-        5,
-        1 if tiny else 3,
-    )
+    weights = (elu(query[..., -few:, :]) + 1) @ (elu(key) + 1).transpose(-2, -1)  # of the last rows, with all keys
+    weights = weights.tril(n - few)
+    expected = weights / weights.sum(-1, keepdim=True) @ value
+
+    def ours() -> Tensor:
+        return attend(*tensors, score=Separable(), mask=causal())
+
+    torch.testing.assert_close(ours()[..., -few:, :], expected, rtol=1e-4, atol=1e-5)
+    return race(ours, partial(scaled_dot_product_attention, *tensors, is_causal=True), products(ours), tiny=tiny)
 
 
-def summary(tiny: bool) -> Row:
-    n, size, step = (11, 5, 4) if tiny else (32_768, 64, 1_024)
+@torch.no_grad()
+def summary(tiny: bool) -> Figures:
+    n, size, step = (11, 5, 4) if tiny else (16_384, 64, 1_024)
     query, key, value = problem(1, n, size)
     check_summary(query, key, step)
-    return compare_time(
-        f"summarize: entropy, width, best keys and weight received, 1 × 1 × {n:,} × {size}",
-        "attend, which gives the output alone",
-        lambda: attend(query, key, value),
-        lambda: summarize(query, key),
-        2,
-        1 if tiny else 3,
-    )
+    return race(partial(summarize, query, key), partial(attend, query, key, value), tiny=tiny)
 
 
 def check_summary(query: Tensor, key: Tensor, step: int) -> None:
@@ -93,3 +77,31 @@ def check_summary(query: Tensor, key: Tensor, step: int) -> None:
         ):
             torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours.received, received, rtol=1e-4, atol=1e-5)
+
+
+ROWS = (
+    Row(
+        "long/window",
+        "Dot with window(128, 0), 1 × 8 × 8,192 × 64",
+        "F.scaled_dot_product_attention with the boolean mask",
+        banded,
+        at_least=20,
+        bound="products",
+    ),
+    Row(
+        "long/linear",
+        "linear attention, Separable(), causal, 1 × 8 × 16,384 × 64",
+        "softmax attention: F.scaled_dot_product_attention(is_causal=True)",
+        linear,
+        at_least=5,
+        bound="products",
+    ),
+    Row(
+        "long/summary",
+        "summarize: entropy, width, best keys and weight received, 1 × 1 × 16,384 × 64",
+        "attend, which gives the output alone",
+        summary,
+        at_most=2,
+        why="It does more: the scores are visited for the sums and the best keys as well.",
+    ),
+)

@@ -1,12 +1,10 @@
-"""Peers with the same weights, and regard without one of its parts."""
+"""Peers with the same weights."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 
 def silence_transformers() -> None:
@@ -18,18 +16,11 @@ def silence_transformers() -> None:
     transformers.logging.disable_progress_bar()
 
 
-def exported(model: Any, kind: Any) -> Any:
-    """The same weights in `transformers`."""
+def exported(model: Any, kind: str) -> Any:
+    """The same weights in this class of `transformers`."""
+    silence_transformers()
+    import transformers
+
     with tempfile.TemporaryDirectory() as folder:
         model.export(folder)
-        return kind.from_pretrained(folder).eval()
-
-
-def without(path: str, replacement: Any, work: Callable[[], Any]) -> Callable[[], Any]:
-    """The same work without a fast path: this function of ours is replaced while it runs."""
-
-    def run() -> Any:
-        with mock.patch(path, replacement):
-            return work()
-
-    return run
+        return getattr(transformers, kind).from_pretrained(folder).eval()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,29 +18,11 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.measure import Row, compare, compare_time, duration
+from benchmarks.measure import RUNS, Figures, Row, race
+from benchmarks.peers import silence_transformers
 from regard.attention.capture import AttentionMap
-from regard.measure import peak_memory_alone
+from regard.measure import Work, peak_memory_alone
 from regard.view.attention import AttentionDisplay
-
-
-def rows(tiny: bool = False) -> Iterator[Row]:
-    """One row for each aim."""
-    from playwright.sync_api import sync_playwright
-
-    tokens, page_tokens, slides, repeats = (8, 16, 2, 1) if tiny else (128, 512, 40, 15)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    torch.manual_seed(0)
-    yield all_layers(tokens, repeats)
-    yield memory(tokens)
-    yield from one_layer(tokens, repeats)
-    yield summaries(17 if tiny else 4_096, min(repeats, 5))
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield from large_page(browser, Path(folder), page_tokens)
-        yield slider(browser, slides)
-        browser.close()
 
 
 def minilm_folder() -> Path:
@@ -52,10 +32,9 @@ def minilm_folder() -> Path:
 
 
 def minilm(attention: str) -> Any:
+    silence_transformers()
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     return transformers.AutoModel.from_pretrained(minilm_folder(), attn_implementation=attention).eval()
 
 
@@ -88,59 +67,39 @@ def captured(tokens: int) -> Callable[[], Any]:
     return work
 
 
-def all_layers(tokens: int, repeats: int) -> Row:
+def all_layers(tiny: bool) -> Figures:
+    tokens = 8 if tiny else 128
     peer, ours = eager(tokens), captured(tokens)
     for expected, weights in zip(peer(), ours(), strict=True):
         torch.testing.assert_close(weights, expected, atol=1e-5, rtol=1e-4)
-    return compare(
-        f"capture of all layers, MiniLM, {tokens} tokens, batch 8",
-        "transformers with attn_implementation='eager', output_attentions=True",
-        peer,
-        ours,
-        1.0,
-        repeats,
-    )
+    return race(ours, peer, tiny=tiny)
 
 
-def memory(tokens: int) -> Row:
-    peer, ours = (peak_memory_alone(partial(work, tokens)) for work in (eager, captured))
-    return Row(
-        "the same: memory beyond the model",
-        "the same",
-        f"{peer:.0f} MB",
-        f"{ours:.0f} MB",
-        f"{ours / max(peer, 1e-9):.2f}× the memory",
-        "≤ 1.0× the memory",
-        ours <= peer,
-    )
+def memory(tiny: bool) -> Figures:
+    works = {"peer": partial(eager, 8 if tiny else 128), "ours": partial(captured, 8 if tiny else 128)}
+    return {name: [peak_memory_alone(work) for _ in range(1 if tiny else RUNS)] for name, work in works.items()}
 
 
-def one_layer(tokens: int, repeats: int) -> Iterator[Row]:
-    model, batch = minilm("sdpa"), inputs(tokens)
+def beside_the_plain_run(watching: Callable[[Any], Any], tiny: bool) -> Figures:
+    """MiniLM of transformers within a block, and without it."""
+    model, batch = minilm("sdpa"), inputs(8 if tiny else 128)
 
     @torch.no_grad()
     def plain() -> Any:
-        return model(**batch)
+        return model(**batch).last_hidden_state
 
-    @torch.no_grad()
-    def capturing() -> Any:
-        with regard.capture(model, layers=2):
-            return model(**batch)
+    def ours() -> Any:
+        with watching(model):
+            return plain()
 
-    @torch.no_grad()
-    def intervening() -> Any:
-        with regard.intervene(model):
-            return model(**batch)
-
-    for work in (capturing, intervening):
-        assert torch.equal(plain().last_hidden_state, work().last_hidden_state)
-    yield compare_time("capture of 1 layer of 6, the same", "the plain run", plain, capturing, 1.05, repeats)
-    yield compare_time("intervene without edits, the same", "the plain run", plain, intervening, 1.02, repeats)
+    assert torch.equal(plain(), ours())
+    return race(ours, plain, tiny=tiny)
 
 
-def summaries(tokens: int, repeats: int) -> Row:
+def summaries(tiny: bool) -> Figures:
     """A decoder of GPT-2's width over a long text."""
     torch.manual_seed(1)
+    tokens = 17 if tiny else 4_096
     model = regard.LanguageModel(997, size=768, layers=2, heads=12, max_positions=tokens).eval()
     ids = torch.randint(997, (1, tokens))
 
@@ -148,20 +107,18 @@ def summaries(tokens: int, repeats: int) -> Row:
     def plain() -> Any:
         return model(ids)
 
-    @torch.no_grad()
     def summarized() -> Any:
         with regard.capture(model, summary=True) as maps:
-            model(ids)
+            plain()
         return maps
 
-    work = f"capture(summary=True), decoder of 2 layers × 768, {tokens:,} tokens"
-    return compare_time(work, "the plain run", plain, summarized, 2.0, repeats)
+    return race(summarized, plain, tiny=tiny)
 
 
-# --------------------------------------------------------------------------------------------------------- in a browser
+# ----------------------------------------------------------------------------------------------------------- many heads
 
 
-def large_page(browser: Any, folder: Path, tokens: int) -> Iterator[Row]:
+def many_heads(tiny: bool) -> AttentionDisplay:
     """12 layers of 12 heads: MiniLM's six, on two texts of Python's manual."""
     model = regard.load(minilm_folder())
     tokenizer = model.need_tokenizer()
@@ -169,33 +126,59 @@ def large_page(browser: Any, folder: Path, tokens: int) -> Iterator[Row]:
     tokenizer.no_padding()
     maps: list[AttentionMap] = []
     for number, text in enumerate((" ".join(topics.values()), " ".join(reversed(list(topics.values()))))):
-        ids = tokenizer.encode(text).ids[:tokens]
+        ids = tokenizer.encode(text).ids[: 16 if tiny else 512]
         with torch.no_grad(), regard.capture(model) as layers:
             model(torch.tensor([ids]))
         maps += [replace(layer, name=f"{number}.{layer.name}", layer=layer.layer + 6 * number) for layer in layers]
-    names = [tokenizer.id_to_token(number) for number in ids]
-    start = time.perf_counter()
-    display = AttentionDisplay(maps, names)
-    path = display.save(folder / "maps.html")
-    seconds = time.perf_counter() - start
-    size = path.stat().st_size / 1e6
-    work = f"page of 12 × 12 heads × {tokens} tokens"
-    peer = f"{144 * tokens**2 * 22 / 1e6:.0f} MB"  # 22 characters for each number
-    result = f"{size:.1f} MB, written in {seconds:.1f} s"
-    yield Row(work, "JSON of every weight, by arithmetic", peer, f"{size:.1f} MB", result, "≤ 6 MB", size <= 6)
-    page = browser.new_page(viewport={"width": 1200, "height": 800})
-    start = time.perf_counter()
-    page.goto(path.as_uri())
-    page.locator(".rv-strips path").first.wait_for(state="attached")
-    opened = time.perf_counter() - start
-    yield Row(f"{work}, opened", "", "", duration(opened), duration(opened), "< 1.5 s", opened < 1.5)
-    hovered = statistics.median(page.evaluate(HOVER)) / 1e3
-    yield Row(f"{work}: a token hovered, its lines drawn and laid out", *aim(hovered, 0.03))
-    page.close()
-    start = time.perf_counter()
-    display.save(folder / "grid.png")
-    drawn = time.perf_counter() - start
-    yield Row(f"picture of 12 × 12 heads × {tokens} tokens, written", *aim(drawn, 5))
+    return AttentionDisplay(maps, [tokenizer.id_to_token(number) for number in ids])
+
+
+def page_size(tiny: bool) -> Figures:
+    """Beside 22 characters for each number."""
+    with tempfile.TemporaryDirectory() as folder:
+        size = many_heads(tiny).save(Path(folder) / "maps.html").stat().st_size / 1e6
+    return {"ours": [size], "peer": [144 * (16 if tiny else 512) ** 2 * 22 / 1e6]}
+
+
+def writing(file: str, tiny: bool) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        return race(partial(many_heads(tiny).save, Path(folder) / file), tiny=tiny)
+
+
+# --------------------------------------------------------------------------------------------------------- in a browser
+
+
+@contextmanager
+def new_page() -> Iterator[Any]:
+    """An empty page of Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page(viewport={"width": 1200, "height": 800})
+        browser.close()
+
+
+def opening(page: Any, path: Path) -> Work:
+    def work() -> None:
+        page.goto("about:blank")
+        page.goto(path.as_uri())
+        page.locator(".rv-strips path").first.wait_for(state="attached")
+
+    return work
+
+
+def opened(tiny: bool) -> Figures:
+    with tempfile.TemporaryDirectory() as folder, new_page() as page:
+        path = many_heads(tiny).save(Path(folder) / "maps.html")
+        return race(opening(page, path), tiny=tiny)
+
+
+def hovered(tiny: bool) -> Figures:
+    with tempfile.TemporaryDirectory() as folder, new_page() as page:
+        opening(page, many_heads(tiny).save(Path(folder) / "maps.html"))()
+        return {"ours": [statistics.median(page.evaluate(HOVER)) / 1e3 for _ in range(RUNS)]}
 
 
 HOVER = """async () => {
@@ -212,11 +195,6 @@ HOVER = """async () => {
 }"""
 
 
-def aim(seconds: float, limit: float) -> tuple[str, str, str, str, str, bool]:
-    """The rest of a row that has no peer: a time, and what it has to be below."""
-    return ("", "", duration(seconds), duration(seconds), f"< {duration(limit)}", seconds < limit)
-
-
 @contextmanager
 def explorer() -> Iterator[str]:
     """The address of `regard explore`, which runs within this block."""
@@ -229,29 +207,84 @@ def explorer() -> Iterator[str]:
             process.terminate()
 
 
-def slider(browser: Any, slides: int) -> Row:
+SLIDE = """async (count) => {
+  const slider = document.querySelector("#bandwidth"), picture = document.querySelector("#curve");
+  const times = [];
+  for (let number = 0; number < count; number += 1) {
+    const before = picture.dataset.drawn;
+    const start = performance.now();
+    slider.value = String(-1 + (number % 20) / 20);
+    slider.dispatchEvent(new Event("input"));
+    while (picture.dataset.drawn === before) await new Promise(requestAnimationFrame);
+    times.push(performance.now() - start);
+  }
+  return times;
+}"""
+
+
+def slider(tiny: bool) -> Figures:
     """From the event of the slider to the redrawn picture, by the page's clock."""
-    with explorer() as address:
-        page = browser.new_page(viewport={"width": 1200, "height": 800})
+    with explorer() as address, new_page() as page:
         page.goto(f"{address}laboratory#/curve?samples=500&bandwidth=0.5")
         page.locator("#curve[data-drawn]").wait_for()
-        times = page.evaluate(
-            """async (count) => {
-              const slider = document.querySelector("#bandwidth"), picture = document.querySelector("#curve");
-              const times = [];
-              for (let number = 0; number < count; number += 1) {
-                const before = picture.dataset.drawn;
-                const start = performance.now();
-                slider.value = String(-1 + (number % 20) / 20);
-                slider.dispatchEvent(new Event("input"));
-                while (picture.dataset.drawn === before) await new Promise(requestAnimationFrame);
-                times.push(performance.now() - start);
-              }
-              return times;
-            }""",
-            slides,
-        )
-        page.close()
-    seconds = statistics.median(times) / 1e3
-    work = "slider moved on Curve, 500 samples, to the redrawn picture, in Chromium"
-    return Row(work, "", "", duration(seconds), duration(seconds), "≤ 50 ms", seconds <= 0.05)
+        runs = [page.evaluate(SLIDE, 2 if tiny else 40) for _ in range(RUNS)]
+    return {"ours": [statistics.median(times) / 1e3 for times in runs]}
+
+
+MORE = "It does more than the plain run: it watches every operation of the model, or every call of attention."
+HEADS = "12 × 12 heads × 512 tokens"
+ROWS = (
+    Row(
+        "seeing/capture",
+        "capture of all layers, MiniLM, 128 tokens, batch 8",
+        "transformers with attn_implementation='eager', output_attentions=True",
+        all_layers,
+        at_least=1.0,
+    ),
+    Row(
+        "seeing/memory",
+        "the same: memory beyond the model",
+        "transformers with attn_implementation='eager', output_attentions=True",
+        memory,
+        at_most=1.0,
+        unit="MB",
+    ),
+    Row(
+        "seeing/one-layer",
+        "capture of 1 layer of 6, the same",
+        "the plain run",
+        partial(beside_the_plain_run, partial(regard.capture, layers=2)),
+        at_most=1.05,
+        why=MORE,
+        front=True,
+    ),
+    Row(
+        "seeing/intervene",
+        "intervene without edits, the same",
+        "the plain run",
+        partial(beside_the_plain_run, regard.intervene),
+        at_most=1.02,
+        why=MORE,
+    ),
+    Row(
+        "seeing/summary",
+        "capture(summary=True), decoder of 2 layers × 768, 4,096 tokens",
+        "the plain run",
+        summaries,
+        at_most=2.0,
+        why="It does more than the plain run: the scores are visited a second time, for what the weights amount to.",
+    ),
+    Row("seeing/page", f"page of {HEADS}", "JSON of every weight, by arithmetic", page_size, limit=6, unit="MB"),
+    Row("seeing/page-written", f"page of {HEADS}, written", "", partial(writing, "maps.html")),
+    Row("seeing/page-opened", f"page of {HEADS}, opened in Chromium", "", opened, limit=1.5),
+    Row("seeing/hover", f"page of {HEADS}: a token hovered, its lines drawn and laid out", "", hovered, limit=0.03),
+    Row("seeing/picture", f"picture of {HEADS}, written", "", partial(writing, "grid.png"), limit=5),
+    Row(
+        "seeing/slider",
+        "slider moved on Curve, 500 samples, to the redrawn picture, in Chromium",
+        "",
+        slider,
+        limit=0.05,
+        front=True,
+    ),
+)

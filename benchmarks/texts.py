@@ -1,23 +1,25 @@
-"""A large text on its way to a language model: read, tokenized, on disk and ready for a first batch."""
+"""A large text on its way to a language model: read, tokenized, on disk, and the first step of a training with it."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy
+import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from benchmarks.measure import Row, duration
+from benchmarks.measure import RUNS, Figures, Row, race
+from benchmarks.models import cross_entropy, training
+from regard import LanguageModel
 from regard.data.corpus import open_corpus
 from regard.data.store import Column
 from regard.data.tokens import EOS, train_tokenizer
@@ -26,18 +28,8 @@ from regard.measure import Work, peak_memory_alone
 
 LINE = 60  # words
 VOCABULARY = 4_096
-SLICES = 4  # of the text, which both prepare in turn
 PROCESSES = 2
-
-
-def rows(tiny: bool = False) -> Iterator[Row]:
-    """Time against the usual way, time to open it again, and memory."""
-    size = 100_000 if tiny else 1_000_000_000
-    with tempfile.TemporaryDirectory() as home:
-        folder = Path(home)
-        tokenizer = train_tokenizer(topics(), "bpe", VOCABULARY, append_eos=False, sentences=False)
-        yield from _preparing(folder, tokenizer, size // (1 if tiny else SLICES), 1 if tiny else SLICES)
-        yield _memory(folder, size // 10, size // 2)
+DATASETS = importlib.util.find_spec("datasets") is not None
 
 
 def write_text(path: Path, size: int, seed: int) -> Path:
@@ -66,43 +58,56 @@ def write_text(path: Path, size: int, seed: int) -> Path:
     return path
 
 
-def _preparing(folder: Path, tokenizer: Tokenizer, size: int, slices: int) -> Iterator[Row]:
-    against, by_hand = _peer()
-    times: dict[str, list[float]] = {"ours": [], "peer": [], "again": []}
-    for number in range(slices):
-        path = write_text(folder / f"{number}.txt", size, number)
-        ways: dict[str, Callable[[], Column]] = {
-            "ours": partial(prepare, path, tokenizer, folder / "prepared"),
-            "peer": partial(by_hand, path, tokenizer, folder / "by-hand"),
-            "again": partial(prepare, path, tokenizer, folder / "prepared"),
-        }
-        columns = {}
-        for name, way in ways.items():
-            start = time.perf_counter()
-            columns[name] = way()
-            columns[name].windows([0, 7], 129)  # of a first batch
-            times[name].append(time.perf_counter() - start)
-        # Ours begins a new token every 2,000 characters, and ends the document.
-        if not 0.99 < len(columns["ours"]) / len(columns["peer"]) < 1.01:
-            raise AssertionError(f"{len(columns['ours'])} tokens against {len(columns['peer'])}")
-        path.unlink()
-    fast, slow = (statistics.median(times[name]) * slices for name in ("ours", "peer"))
-    ratio, work = slow / fast, "1 GB of text tokenized (BPE) and ready for a first batch"
-    yield Row(work, against, duration(slow), duration(fast), f"{ratio:.2f}×", "≥ 2×", ratio >= 2)
-    longest = duration(max(times["again"]))
-    yield Row("the same when it has been prepared", "absolute", "", longest, longest, "≤ 2 s", max(times["again"]) <= 2)
+def make_tokenizer() -> Tokenizer:
+    """BPE, trained on Python's manual."""
+    return train_tokenizer(topics(), "bpe", VOCABULARY, append_eos=False, sentences=False)
+
+
+def preparing(size: int, tiny: bool) -> Figures:
+    """Each run with a text that neither of them has met before."""
+    tokenizer, by_hand = make_tokenizer(), _with_datasets if DATASETS else _with_tokenizers
+    figures: dict[str, list[float]] = {"ours": [], "peer": []}
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
+        for number in range(RUNS):
+            path = write_text(folder / f"{number}.txt", 30_000 if tiny else size, number)
+            ways: dict[str, Callable[[], Column]] = {
+                "ours": partial(prepare, path, tokenizer, folder / "prepared"),
+                "peer": partial(by_hand, path, tokenizer, folder / f"by-hand-{number}"),
+            }
+            tokens = {}
+            for name, way in ways.items():
+                start = time.perf_counter()
+                tokens[name] = way()
+                first_step(tokens[name])
+                figures[name].append(time.perf_counter() - start)
+            # Ours begins a new token every 2,000 characters, and ends the document.
+            if not 0.99 < len(tokens["ours"]) / len(tokens["peer"]) < 1.01:
+                raise AssertionError(f"{len(tokens['ours'])} tokens against {len(tokens['peer'])}")
+            path.unlink()
+    return figures
+
+
+def first_step(tokens: Column) -> None:
+    """Of a training of a small model: two windows of the text, forward, backward, update."""
+    model = LanguageModel(VOCABULARY, 64, 2, 4, max_positions=128)
+    ids = torch.from_numpy(tokens.windows([0, 7], 129).astype(numpy.int64))  # (batch, n + 1)
+    training(model, lambda: cross_entropy(model(ids[:, :-1]), ids[:, 1:]))()
+
+
+def opening(size: int, tiny: bool) -> Figures:
+    """What has been prepared."""
+    tokenizer = make_tokenizer()
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
+        path = write_text(folder / "text.txt", 30_000 if tiny else size, seed=0)
+        return race(lambda: prepare(path, tokenizer, folder / "prepared").windows([0, 7], 129), tiny=tiny)
 
 
 def prepare(path: Path, tokenizer: Tokenizer, folder: Path) -> Column:
     """The tokens of a text, as `regard train language` prepares them."""
     with patch.dict(os.environ, {"REGARD_PREPARED": str(folder)}):
         return open_corpus(path).all_tokens(tokenizer, EOS).column("all")
-
-
-def _peer() -> tuple[str, Callable[[Path, Tokenizer, Path], Column]]:
-    if importlib.util.find_spec("datasets") is None:
-        return "tokenizers by hand, encode_batch of 1,000 lines (datasets is not installed)", _with_tokenizers
-    return f"datasets and tokenizers by hand, load_dataset and map in {PROCESSES} processes", _with_datasets
 
 
 def _with_tokenizers(path: Path, tokenizer: Tokenizer, folder: Path) -> Column:
@@ -138,16 +143,19 @@ def _with_datasets(path: Path, tokenizer: Tokenizer, folder: Path) -> Column:
     return Column(folder / "ids", numpy.uint16, count)
 
 
-def _memory(folder: Path, small: int, large: int) -> Row:
-    """Each in a process of its own."""
-    peaks = [peak_memory_alone(partial(_preparation, str(folder), size)) for size in (small, large)]
-    more, work = peaks[1] - peaks[0], "memory to train a tokenizer and tokenize 500 MB of text"
-    against, shown = "the same with 100 MB", (f"{peaks[0]:.0f} MB", f"{peaks[1]:.0f} MB", f"{more:.0f} MB more")
-    return Row(work, against, *shown, "≤ 20 MB more", more <= 20)
+def memory(tiny: bool) -> Figures:
+    """Of a text and of one that is five times as long, each in a process of its own."""
+    sizes = (10_000, 50_000) if tiny else (8_000_000, 40_000_000)
+    figures: dict[str, list[float]] = {"peer": [], "ours": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(1 if tiny else RUNS):
+            for name, size in zip(figures, sizes, strict=True):
+                figures[name].append(peak_memory_alone(partial(_preparation, folder, size, number)))
+    return {"ours": [large - small for small, large in zip(figures["peer"], figures["ours"], strict=True)]}
 
 
-def _preparation(folder: str, size: int) -> Work:
-    path = write_text(Path(folder) / f"{size}.txt", size, seed=size)
+def _preparation(folder: str, size: int, seed: int) -> Work:
+    path = write_text(Path(folder) / f"{size}-{seed}.txt", size, seed)
 
     def work() -> Any:
         corpus = open_corpus(path)
@@ -155,3 +163,41 @@ def _preparation(folder: str, size: int) -> Work:
         return prepare(path, tokenizer, Path(folder) / "prepared")
 
     return work
+
+
+BY_HAND = (
+    f"datasets and tokenizers by hand, load_dataset and map in {PROCESSES} processes"
+    if DATASETS
+    else "tokenizers by hand, encode_batch of 1,000 lines (datasets is not installed)"
+)
+ROWS = (
+    *(
+        Row(
+            f"texts/{name}",
+            f"{size} of text tokenized (BPE), and a first training step",
+            BY_HAND,
+            partial(preparing, count),
+            at_least=1,
+            on_request=on_request,
+        )
+        for name, size, count, on_request in (
+            ("prepare", "16 MB", 16_000_000, False),
+            ("gigabyte", "1 GB", 1_000_000_000, True),
+        )
+    ),
+    Row(
+        "texts/open",
+        "16 MB of text that has been prepared, to the first batch",
+        "",
+        partial(opening, 16_000_000),
+        limit=2,
+    ),
+    Row(
+        "texts/memory",
+        "a tokenizer trained and 40 MB of text tokenized: memory beyond that for 8 MB",
+        "",
+        memory,
+        limit=20,
+        unit="MB",
+    ),
+)

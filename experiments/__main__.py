@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
-import os
-import platform
 import shutil
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-from filelock import FileLock
-
-from benchmarks.__main__ import processor
+from benchmarks import measured
 from benchmarks.front import refresh
+from benchmarks.measured import Measured
 from experiments import EXPERIMENTS
-from experiments.trial import Experiment, Figures, trial_folder
+from experiments.trial import Experiment, trial_folder
 from regard import files
-from regard.data.fetching import cache
 
-Measured = dict[str, Any]  # experiment → trial → figures; and the machine
 MEASURED = Path(__file__).with_name("measured.json")
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
@@ -64,7 +54,8 @@ def run(name: str, part: str, *, no_cache: bool) -> None:
         if no_cache:
             shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        save(name, [other.name for other in experiment.trials], trial.name, trial.work(folder, False))
+        order = [other.name for other in experiment.trials]
+        measured.save(MEASURED, name, order, trial.name, trial.work(folder, False))
 
 
 def load(name: str) -> Experiment:
@@ -75,35 +66,19 @@ def load(name: str) -> Experiment:
 
 def read() -> Measured:
     """What was measured so far."""
-    content: Measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
-    return content
+    return measured.read(MEASURED)
 
 
-def save(name: str, order: Sequence[str], trial: str, figures: Figures) -> None:
-    """Put the figures of a trial beside the others, in the order of the experiment.
-
-    One at a time: another experiment may be running on another core.
-    """
-    with FileLock(cache() / "experiments" / "lock"):
-        measured = read()
-        at = {"cores": len(os.sched_getaffinity(0)), "on": time.strftime("%Y-%m-%d")}
-        done = {**measured.get(name, {}), trial: {**figures, **at}}
-        measured[name] = {known: done[known] for known in order if known in done}
-        version = torch.__version__.partition("+")[0]
-        measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
-        files.write(MEASURED, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
-
-
-def page(measured: Measured) -> str:
+def page(done_by_name: Measured) -> str:
     """The page in Markdown."""
     parts = [
         "# Results",
         "",
         "Made by `make experiments` from what it measured (`experiments/measured.json`), and not by hand.",
-        f"Machine: {measured.get('machine', '')}.",
+        f"Machine: {done_by_name.get('machine', '')}.",
     ]
     for name in EXPERIMENTS:
-        experiment, done = load(name), measured.get(name, {})
+        experiment, done = load(name), done_by_name.get(name, {})
         parts += ["", f"## {experiment.title}", "", f"Aim: {experiment.aim}", ""]
         missing = [trial.name for trial in experiment.trials if trial.name not in done]
         if done:

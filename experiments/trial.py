@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from benchmarks.measured import table as table
 from regard.data import fetching
 from regard.data.catalog import SETS
 from regard.training.options import TASKS
@@ -110,12 +111,6 @@ def _shorten(word: str) -> str:
         if path.is_relative_to(fetching.folder(name)):
             return "/".join([f'"$(regard data fetch {name})"', *path.relative_to(fetching.folder(name)).parts])
     return "/".join(path.parts[-2:]) if "/" in word else word
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 def spread(numbers: Sequence[float], form: str = ".1f") -> str:

@@ -1,4 +1,4 @@
-"""Every benchmark runs, at a tiny size; a failed one loses no other's rows; nothing but a test imports from tests."""
+"""Every benchmark runs, at a tiny size; what is measured is stored row by row, and the page says no more than that."""
 
 import ast
 import importlib
@@ -9,30 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import SUBJECTS, __main__, front
-from benchmarks.measure import Row, compare, compare_time, compare_worst, duration
+from benchmarks import SUBJECTS, __main__, front, measured
+from benchmarks.bare import Bare
+from benchmarks.measure import RUNS, Row, duration, load_rows, race, race_worst
 from tests.browsing import chromium
 
 ROOT = Path(__file__).parent.parent
+ROWS = load_rows()
+IN_A_BROWSER = {"seeing/page-opened", "seeing/hover", "seeing/slider"}
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_every_benchmark_runs(subject):
-    if subject == "seeing" and chromium() is None and not os.environ.get("CI"):
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_runs(name):
+    if name in IN_A_BROWSER and chromium() is None and not os.environ.get("CI"):
         pytest.skip("no Chromium here: install Debian's package chromium")
-    rows = importlib.import_module(f"benchmarks.{subject}").rows(tiny=True)
+    row = ROWS[name]
     # In a thread without a browser: Playwright refuses to start a second one where that of other tests runs.
     with ThreadPoolExecutor(1) as thread:
-        table = thread.submit(list, rows).result()
-    assert table
-    assert len({(row.work, row.against) for row in table}) == len(table), "two rows have the same name"
-    for row in table:
-        assert all((row.work, row.ours, row.result, row.bar)), row
+        figures = thread.submit(row.measure, True).result()
+    sides = {"ours"} | ({"peer"} if row.against else set()) | ({"best"} if row.bound else set())
+    assert figures.keys() - {"case"} == sides
+    assert len({len(figures[side]) for side in sides}) == 1
+    assert all(__main__.line(row, {**figures})[number] for number in (0, 3, 4, 6, 7, 8))
 
 
 def test_subjects_are_the_files_that_have_rows():
     files = (ROOT / "benchmarks").glob("*.py")
-    assert {file.stem for file in files if "\ndef rows(" in file.read_text(encoding="utf-8")} == set(SUBJECTS)
+    assert {file.stem for file in files if "\nROWS = " in file.read_text("utf-8")} == set(SUBJECTS)
+
+
+def test_names_are_of_their_subjects_and_titles_are_different():
+    for subject in SUBJECTS:
+        for row in importlib.import_module(f"benchmarks.{subject}").ROWS:
+            assert ROWS[row.name] is row, f"two rows are called {row.name}"
+            assert row.name.split("/")[0] == subject
+            assert [row.at_least, row.at_most, row.limit].count(None) >= 2
+    assert len({(row.work, row.against) for row in ROWS.values()}) == len(ROWS)
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "experiments"])
@@ -48,61 +60,163 @@ def test_nothing_but_a_test_imports_from_tests(folder):
     assert {module for module in modules if module.split(".")[0] == "tests"} == set()
 
 
-def test_a_failed_subject_loses_no_rows(tmp_path, monkeypatch, capsys):
-    def broken(tiny=False):
-        yield Row("first", "peer", "2 s", "1 s", "2.00×", "≥ 1×", True)
-        raise AssertionError("the answers differ\nby much")
+# ------------------------------------------------------------------------------------------------- rows, and their page
 
-    def whole(tiny=False):
-        yield Row("second", "peer", "3 s", "1 s", "3.00×", "≥ 1×", True)
 
-    monkeypatch.setattr("benchmarks.additive.rows", broken)
-    monkeypatch.setattr("benchmarks.dot.rows", whole)
-    monkeypatch.setattr(__main__, "SUBJECTS", ("additive", "dot"))
+def row(name, seconds, peer=0.02, **more):
+    """A row whose figures are these seconds."""
+    return Row(name, f"work of {name}", "peer", lambda tiny: {"ours": [seconds] * 3, "peer": [peer] * 3}, **more)
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    """Rows that are measured here, and files of their own; a row that is replaced is measured otherwise."""
+    table = {
+        "dot/plain": row("dot/plain", 0.01, at_least=1.5, front=True),
+        "dot/slow": row("dot/slow", 0.03, at_least=0.5, why="It does more."),
+        "long/text": row("long/text", 0.01, on_request=True),
+    }
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(__main__, "load_rows", lambda: table)
+    monkeypatch.setattr(__main__, "measure", lambda name: table[name].measure(False))
+    monkeypatch.setattr(__main__, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(workers))
+    monkeypatch.setattr(__main__, "MEASURED", tmp_path / "measured.json")
     monkeypatch.setattr(__main__, "PAGE", tmp_path / "benchmarks.md")
     monkeypatch.setattr(front, "FRONTS", (tmp_path / "README.md",))
-    (tmp_path / "README.md").write_text("| second | peer | old |\n", encoding="utf-8")
-    assert __main__.main(["dot"]) == 0
-    assert not (tmp_path / "benchmarks.md").exists(), "some subjects alone are no page"
+    (tmp_path / "README.md").write_text(
+        "before\n\n| work | against | old |\n| --- |\n| a | b | 3 |\n\nafter\n", "utf-8"
+    )
+    return table
+
+
+def failing(tiny):
+    raise AssertionError("the answers differ")
+
+
+def test_what_is_measured_is_kept_and_goes_on(rows, tmp_path, capsys):
+    rows["dot/slow"] = Row("dot/slow", "work of dot/slow", "peer", failing, at_least=0.5, why="It does more.")
     assert __main__.main([]) == 1
-    assert capsys.readouterr().err.endswith("failed: additive: AssertionError: the answers differ\n")
-    page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
-    lines = ["| first | peer | 2 s | 1 s | 2.00× | ≥ 1× | yes |", "| second | peer | 3 s | 1 s | 3.00× | ≥ 1× | yes |"]
-    assert "\n".join(lines) in page
-    assert "additive: AssertionError: the answers differ\n" in page
-    assert (tmp_path / "README.md").read_text(encoding="utf-8") == lines[1] + "\n"
+    assert "failed: dot/slow\n" in capsys.readouterr().err
+    assert set(__main__.figures_by_name(measured.read(tmp_path / "measured.json"))) == {"dot/plain"}
+    page = (tmp_path / "benchmarks.md").read_text("utf-8")
+    assert "| work of dot/plain | peer | 20 ms | 10 ms | 2.00× (2.00–2.00) |  | ≥ 1.5× | yes | dot/plain |" in page
+    assert "| work of dot/slow | peer |  |  | not measured yet |  | ≥ 0.5× |  | dot/slow |" in page
+    assert "Not measured yet: 1 of 3 rows." in page
+
+    rows["dot/plain"] = Row("dot/plain", "work of dot/plain", "peer", failing, front=True)  # is not measured again
+    rows["dot/slow"] = row("dot/slow", 0.03, at_least=0.5, why="It does more.")
+    assert __main__.main([]) == 0
+    assert "- `dot/slow`: It does more.\n" in (tmp_path / "benchmarks.md").read_text("utf-8")
+    assert __main__.main([]) == 0, "there is nothing left to do"
 
 
-def test_a_subject_that_is_not_there(capsys):
-    with pytest.raises(SystemExit):
-        __main__.main(["dott"])
-    assert f"dott: expected some of {', '.join(SUBJECTS)}" in capsys.readouterr().err
+def test_rows_are_measured_again_by_a_part_of_their_names(rows, tmp_path):
+    def ours():
+        done = __main__.figures_by_name(measured.read(tmp_path / "measured.json"))
+        return {name: figures["ours"][0] for name, figures in done.items()}
+
+    assert __main__.main([]) == 0
+    assert ours() == {"dot/plain": 0.01, "dot/slow": 0.03}, "the long one is measured on request"
+    rows["dot/plain"], rows["dot/slow"] = row("dot/plain", 0.002), row("dot/slow", 0.004)
+    assert __main__.main(["slow"]) == 0
+    assert ours() == {"dot/plain": 0.01, "dot/slow": 0.004}
+    assert __main__.main(["--page"]) == 0
+    assert __main__.main(["--no-cache"]) == 0
+    assert ours() == {"dot/plain": 0.002, "dot/slow": 0.004}
+    assert __main__.main(["long/text"]) == 0
+    assert set(ours()) == set(rows)
+
+
+def test_a_row_that_is_not_there(rows, capsys):
+    for name in ("dott", "long"):  # the whole name is long/text
+        with pytest.raises(SystemExit):
+            __main__.main([name])
+        assert f"{name}: expected parts of dot/plain, dot/slow, long/text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [{"at_least": 0.5}, {"at_least": 3}, {"limit": 0.001}], ids=str)
+def test_a_row_below_its_peer_or_aim_needs_a_sentence(rows, tmp_path, capsys, more):
+    rows["dot/slow"] = row("dot/slow", 0.03 if more == {"at_least": 0.5} else 0.01, **more)
+    assert __main__.main([]) == 1
+    assert "without a sentence why: dot/slow\n" in capsys.readouterr().err
+    assert "- `dot/slow`: **no sentence yet.**" in (tmp_path / "benchmarks.md").read_text("utf-8")
+
+
+def test_the_table_of_the_readme_is_lines_of_the_page(rows, tmp_path):
+    __main__.main([])
+    page, readme = ((tmp_path / name).read_text("utf-8").splitlines() for name in ("benchmarks.md", "README.md"))
+    lines = [line for line in page if line.startswith("| ")]
+    assert readme == ["before", "", *lines[:2], lines[2], "", "after"]
+    assert lines[2].startswith("| work of dot/plain |")
+
+
+def test_a_row_is_measured_in_a_process_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(__main__, "MEASURED", tmp_path / "measured.json")
+    assert __main__.run(ROWS, "decoding/dot-8", "1 of 1")
+    figures = measured.read(tmp_path / "measured.json")["decoding"]["dot-8"]
+    assert all(0 < seconds < 1e-2 for seconds in figures["ours"] + figures["peer"])
+    assert {"seconds", "versions", "cores", "on"} < figures.keys()
+
+
+def test_the_page_is_made_of_what_was_measured():
+    content = measured.read(__main__.MEASURED)
+    done = __main__.figures_by_name(content)
+    assert done.keys() <= ROWS.keys()
+    assert __main__.unexplained(ROWS, done) == []
+    if done:
+        assert __main__.PAGE.read_text("utf-8") == __main__.page(ROWS, content), "run `python -m benchmarks --page`"
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
 
 
 def sleeping(seconds):
     return lambda: time.sleep(seconds)
 
 
+def test_sides_are_measured_in_turn_in_three_runs():
+    order = []
+    figures = race(
+        lambda: order.append("ours"), lambda: order.append("peer"), Bare(lambda: order.append("best")), tiny=True
+    )
+    assert order == ["peer", "ours", "best"] * RUNS
+    assert {name: len(times) for name, times in figures.items()} == {"peer": 3, "ours": 3, "best": 3}
+
+
+def test_a_time_is_that_of_one_call(monkeypatch):
+    monkeypatch.setattr("benchmarks.measure.SECONDS", 0.2)
+    calls = []
+    figures = race(lambda: (calls.append(1), time.sleep(1e-4)), sleeping(0.3), tiny=False)
+    assert len(calls) > 100
+    assert all(1e-4 <= seconds < 1e-2 for seconds in figures["ours"])
+    assert all(0.3 <= seconds < 0.9 for seconds in figures["peer"])
+
+
 def test_of_several_cases_the_worst_is_shown():
     cases = {"fast": (sleeping(0.03), sleeping(0.01)), "slow": (sleeping(0.01), sleeping(0.03))}
-    row = compare_worst("work", "peer", cases, 1.0, repeats=3)
-    assert row.result.endswith("× (slow)")
-    assert float(row.result.split("×")[0]) < 0.6
-    assert not row.met
-    assert compare_worst("work", "peer", {"fast": cases["fast"]}, 1.0, repeats=3).met
+    figures = race_worst(cases, tiny=True)
+    assert figures["case"] == "slow"
+    shown = Row("dot/plain", "work", "peer", failing, at_least=1).result(figures)
+    assert shown.endswith(", slow")
+    assert float(shown.split("×")[0]) < 0.6
 
 
-def test_a_time_is_that_of_one_call():
-    calls = []
-    row = compare("work", "peer", sleeping(0.001), lambda: (calls.append(1), time.sleep(0.001)), 0.1, 3, calls=20)
-    assert len(calls) == (1 + 3) * 20
-    assert 1 <= float(row.ours.removesuffix(" ms")) < 15
-
-
-def test_a_share_of_the_time_has_a_highest_bar():
-    plain, more = sleeping(0.01), sleeping(0.03)
-    assert not compare_time("work", "peer", plain, more, 1.5, 3).met
-    assert compare_time("work", "peer", more, plain, 1.5, 3).met
+def test_results_have_their_spread_and_their_bar():
+    figures = {"ours": [0.01, 0.02, 0.04], "peer": [0.04, 0.04, 0.04], "best": [0.005, 0.01, 0.03]}
+    fast = Row("a/b", "work", "peer", failing, at_least=3, bound="products", share=0.9)
+    assert (fast.result(figures), fast.aim, fast.is_met(figures)) == ("2.00× (1.00–4.00)", "≥ 3×", False)
+    assert fast.at_best(figures) == "0.50, products (aim ≥ 0.9)"
+    more = Row("a/b", "work", "peer", failing, at_most=1.5)
+    assert (more.result(figures), more.is_met(figures)) == ("0.50× the time (0.25–1.00)", True)
+    memory = Row("a/b", "work", "peer", failing, limit=5, unit="MB")
+    assert (memory.result({"ours": [7.25]}), memory.aim, memory.is_met({"ours": [7.25]})) == (
+        "7.25 MB",
+        "≤ 5 MB",
+        False,
+    )
+    reported = Row("a/b", "work", "", failing)
+    assert (reported.result({"ours": [0.1] * 3}), reported.aim) == ("100 ms (100 ms–100 ms)", "reported")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(8.53e-6, "8.53 µs"), (0.0021, "2.1 ms"), (0.9, "900 ms"), (61, "61 s")])

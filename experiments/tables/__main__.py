@@ -22,8 +22,8 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import ShuffleSplit
 from threadpoolctl import threadpool_limits
 
-from benchmarks.__main__ import processor
 from benchmarks.measure import duration, one_thread
+from benchmarks.measured import processor
 from experiments.tables import pages
 from experiments.tables.data import TABLES
 from experiments.tables.models import MODELS, Answer, Model

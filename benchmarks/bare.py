@@ -1,16 +1,17 @@
-"""The matrix products of a piece of work, alone: the time below which no implementation of it gets."""
+"""The bare work: what no implementation gets by without. The matrix products alone, or the reading of so many bytes."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.measure import Row, duration
-from regard.measure import Work, median_seconds
+from regard.measure import Work
 
 ops = torch.ops.aten
 PRODUCTS = (ops.mm, ops.addmm, ops.bmm, ops.baddbmm, ops.convolution, ops.convolution_backward)
@@ -18,6 +19,7 @@ ATTENTION, ATTENTION_BACKWARD = (
     ops._scaled_dot_product_flash_attention_for_cpu,
     ops._scaled_dot_product_flash_attention_for_cpu_backward,
 )
+IN_CACHE = 1 << 19  # scores
 Product = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -42,6 +44,8 @@ def _like(argument: Any) -> Any:
     """A tensor of the same shape and strides."""
     if not isinstance(argument, Tensor):
         return argument
+    if 0 in argument.stride():  # expanded: elements share their memory, and cannot be written
+        argument = argument.contiguous()
     copy = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype)
     return copy.fill_(0.01) if copy.is_floating_point() else copy.zero_()
 
@@ -52,15 +56,35 @@ def _is_causal(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def _of_attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> list[Product]:
-    """Scores and averages, of every head; of causal attention half of them."""
+    """Scores and averages, of every head; of causal attention half of them. In parts that stay in cache, as fused."""
     m = key.shape[-2] // 2 if causal else key.shape[-2]
-    key, value = _like(key)[..., :m, :], _like(value)[..., :m, :]
-    scores = torch.full((*query.shape[:-1], m), 0.01)
-    return [(torch.matmul, (_like(query), key.mT)), (torch.matmul, (scores, value))]
+    query, key, value = (_like(tensor).flatten(0, -3) for tensor in (query, key[..., :m, :], value[..., :m, :]))
+    count, n, _ = query.shape
+    heads, rows = max(1, IN_CACHE // max(1, n * m)), max(1, IN_CACHE // max(1, m))
+    parts: list[Product] = []
+    for head in range(0, count, heads):
+        some = slice(head, head + heads)
+        for part in query[some].split(rows, 1):
+            parts += [(torch.bmm, (part, key[some].mT)), (torch.bmm, (_scores(*part.shape[:2], m), value[some]))]
+    return parts
 
 
-def products(work: Work) -> Work:
-    """The matrix products of one call of the work, as work of its own."""
+@functools.lru_cache(maxsize=4)
+def _scores(*shape: int) -> Tensor:
+    """The same tensor for all parts of a shape, which therefore stays in cache."""
+    return torch.full(shape, 0.01)
+
+
+@dataclass(frozen=True)
+class Bare:
+    """Work to measure, and how many times of it are needed."""
+
+    work: Work
+    times: float = 1.0
+
+
+def products(work: Work) -> Bare:
+    """The matrix products of one call of the work."""
     with Recorder() as recorder:
         work()
     assert recorder.products, "there is no matrix product in it"
@@ -70,12 +94,10 @@ def products(work: Work) -> Work:
             for product, arguments in recorder.products:
                 product(*arguments)
 
-    return run
+    return Bare(run)
 
 
-def compare_products(work: str, ours: Work, at_least: float, repeats: int) -> Row:
-    """The time of the matrix products of ours as a share of its time."""
-    alone, whole = median_seconds(products(ours), ours, rounds=repeats)
-    share = alone / whole
-    shown = (duration(alone), duration(whole), f"{share:.2f} of the time", f"≥ {at_least} of the time")
-    return Row(work, "its matrix products alone", *shown, share >= at_least)
+def reading(size: int, *, tiny: bool) -> Bare:
+    """So many bytes, at the rate at which the sum of a tensor too large for caches reads it."""
+    tensor = torch.ones((1 if tiny else 256) << 18)  # megabytes of float32
+    return Bare(tensor.sum, size / tensor.nbytes)

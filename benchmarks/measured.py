@@ -1,0 +1,57 @@
+"""What was measured, in a JSON file: group → name → figures, and on what machine. Shared with the experiments."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+
+from regard import files
+from regard.data.fetching import cache
+
+Measured = dict[str, Any]
+
+
+def read(path: Path) -> Measured:
+    """What was measured so far."""
+    content: Measured = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return content
+
+
+def save(path: Path, group: str, order: Sequence[str], name: str, figures: dict[str, Any]) -> None:
+    """Put the figures of this name beside the others of its group, in this order.
+
+    One at a time: something else may be measured on another core.
+    """
+    lock = cache() / "experiments" / "lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        measured = read(path)
+        at = {"cores": len(os.sched_getaffinity(0)), "on": time.strftime("%Y-%m-%d")}
+        done = {**measured.get(group, {}), name: {**figures, **at}}
+        measured[group] = {known: done[known] for known in order if known in done}
+        version = torch.__version__.partition("+")[0]
+        measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
+        files.write(path, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+
+
+def processor() -> str:
+    """The name of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
