@@ -34,12 +34,17 @@ def save(path: Path, group: str, order: Sequence[str], name: str, figures: dict[
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock):
         measured = read(path)
-        at = {"cores": len(os.sched_getaffinity(0)), "on": time.strftime("%Y-%m-%d")}
+        at = {"cores": cores(), "on": time.strftime("%Y-%m-%d")}
         done = {**measured.get(group, {}), name: {**figures, **at}}
         measured[group] = {known: done[known] for known in order if known in done}
         version = torch.__version__.partition("+")[0]
         measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
         files.write(path, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:
