@@ -18,7 +18,8 @@ from benchmarks.gaussian import keops_or_formula
 from benchmarks.measure import Row, compare, duration
 from regard import KernelRegressor
 from regard.kernel import bandwidth
-from regard.kernel.sums_nd import KernelND, SamplesND
+from regard.kernel.kernels_nd import KernelND
+from regard.kernel.sums_nd import SamplesND, Targets
 from regard.measure import Work, median_seconds
 
 Array = NDArray[numpy.float64]
@@ -140,7 +141,7 @@ def _million_of_two_features(tiny: bool) -> Row:
     kernel = KernelND("gaussian", numpy.full(2, width), numpy.ones(2))
 
     def predict() -> Array:
-        sums = samples.sums(kernel, queries, tolerance=1e-6)[:, 0]
+        sums = samples.sums(kernel, Targets(queries), tolerance=1e-6)[:, 0]
         return numpy.asarray(mean + sums[:, 1] / sums[:, 0])
 
     some = range(0, n, n // 50)
