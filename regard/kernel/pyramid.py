@@ -55,7 +55,7 @@ class Layer:
     """
 
     def __init__(self, state: Compressed, *, centroids: bool = False) -> None:
-        self.points = state.centroids() if centroids else state.points
+        self.state, self.points = state, state.centroids() if centroids else state.points
         self.outputs, self.cell = state.outputs, math.ldexp(1.0, state.level)
         self.keys = state.keys - self.points.origin
         self.single = (self.points.cells < 0) & (self.points.columns[:, 0] == 1)
@@ -196,7 +196,6 @@ class Pyramid:
 
     def __init__(self, finest: Compressed) -> None:
         self.finest = finest
-        self._states: dict[int, Compressed] = {}
         self._layers: dict[int, Layer] = {}
 
     @classmethod
@@ -210,7 +209,7 @@ class Pyramid:
         Local averages are smooth enough for cells of a whole width.
         """
         widest = width if degree == 0 else width / PER_WIDTH
-        return self._layer(max(math.frexp(widest)[1] - 1, self._base - 1))
+        return self._layer(math.frexp(widest)[1] - 1)
 
     @cached_property
     def _base(self) -> int:
@@ -220,16 +219,11 @@ class Pyramid:
         return self.finest.level_of(self.finest.size / 2)
 
     def _layer(self, level: int) -> Layer:
+        level = max(level, self._base - 1)
         if level not in self._layers:
-            self._layers[level] = Layer(self._state(level))
+            state = self.finest if level < self._base else self._layer(level - 1).state.coarsened(level)
+            self._layers[level] = Layer(state)
         return self._layers[level]
-
-    def _state(self, level: int) -> Compressed:
-        if level < self._base:
-            return self.finest
-        if level not in self._states:
-            self._states[level] = self._state(level - 1).coarsened(level)
-        return self._states[level]
 
     def rough_errors(self, width: float, degree: int = 0) -> list[LeaveOneOutError]:
         """The error over each of some stretches of neighbouring samples; its trace is scaled to all samples.
