@@ -283,7 +283,7 @@ def _bisquare(errors: Array) -> Array:
     scale = 6 * float(numpy.median(sizes))
     if scale == 0:
         return numpy.ones(len(sizes))
-    weights = numpy.square(numpy.clip(1 - (sizes / scale) ** 2, 0, None))
+    weights: Array = numpy.square(numpy.clip(1 - (sizes / scale) ** 2, 0, None))
     return numpy.maximum(weights, 1e-12)  # a sample of weight 0 would have no place in the order of samples
 
 

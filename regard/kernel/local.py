@@ -79,7 +79,7 @@ class LocalFit:
     def variance_factors(self, squared: Array) -> Array:
         """Σ_j l_j² (n,), the variance of estimates per variance of noise; squared: sums of K² of order 2 · degree."""
         square = squared[:, _products(self.features, self.degree)[1], 0]  # (n, basis, basis)
-        return numpy.maximum(numpy.einsum("na,nab,nb->n", self.duals, square, self.duals), 0)
+        return numpy.asarray(numpy.maximum(numpy.einsum("na,nab,nb->n", self.duals, square, self.duals), 0))
 
 
 def fit_locally(sums: Array, features: int, degree: int) -> LocalFit:

@@ -132,11 +132,12 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         rows, values, weights = self._numbers(X, y, reset=before is None)
         unweighted = before is None or isinstance(before, MergedSamples) or bool((before.weights == 1).all())
         if self._needs_samples() is None and len(self.features_.kinds) == 1 and unweighted:
-            states = [compress_part(rows.points, values)]
-            if before is not None:
-                merged = isinstance(before, MergedSamples)
-                states.insert(0, before.state if merged else compress_part(before.rows.points, before.values))
-            self._fit_merged(merge_all(states))
+            state = compress_part(rows.points, values)
+            if isinstance(before, MergedSamples):
+                state = before.state.merge(state)
+            elif before is not None:
+                state = compress_part(before.rows.points, before.values).merge(state)
+            self._fit_merged(state)
         else:
             kept = rows, values, weights
             self._fit(*(kept if before is None else before.followed_by(*kept)), together=False)

@@ -282,7 +282,7 @@ class Samples:
         """Of each chosen sample the nearest other, in spreads."""
         scaled = numpy.column_stack([self.rows.points / self.spans, self.rows.labels])
         first, second = cKDTree(scaled).query(scaled[chosen], k=[1, 2])[1].T
-        return numpy.where(first == chosen, second, first)
+        return numpy.asarray(numpy.where(first == chosen, second, first))
 
     def _width(self, widths: Array) -> float:
         return float(min(widths[0], WIDEST * self.spans[0]))

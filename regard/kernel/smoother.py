@@ -183,7 +183,7 @@ class Smoother:
         if not kernel.product:
             add(numpy.sqrt(squares))
         for index, table in enumerate(kernel.tables):
-            by_code = torch.from_numpy(table).log()[torch.from_numpy(codes[:, index])]
+            by_code = torch.from_numpy(table).log()[torch.from_numpy(codes)[:, index]]
             logs = logs + by_code[:, torch.from_numpy(samples.codes[:, index])]
         return logs
 

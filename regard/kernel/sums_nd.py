@@ -49,7 +49,8 @@ class Targets(NamedTuple):
 
     def take(self, chosen: Indices) -> Targets:
         """Some of the queries."""
-        return Targets(*(None if of_queries is None else of_queries[chosen] for of_queries in self))
+        some: list[Any] = [None if of_queries is None else of_queries[chosen] for of_queries in self]
+        return Targets(*some)
 
 
 class SamplesND:

@@ -81,8 +81,8 @@ def test_parts_may_be_empty(cluster):
     numpy.testing.assert_array_equal(state.x, numpy.sort(table["x"][table["x"] > 3]))
 
 
-def test_two_million_rows_say_the_same_as_in_one_place(cluster):
-    X, y = waves(2_000_003, 300_007)
+def test_more_rows_than_a_state_keeps_say_the_same_as_in_one_place(cluster):
+    X, y = waves(600_011, 100_003)
     state = compress_parts(X, y)
     assert len(pickle.dumps(state)) < 10e6
     x, values = dask.compute(X[:, 0], y)
