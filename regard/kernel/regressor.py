@@ -146,12 +146,13 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def merge(self, *others: KernelRegressor) -> KernelRegressor:
         """Go on from the samples of others that were fitted in parts like this one, as on several machines."""
         check_is_fitted(self)
-        models = (self, *others)
-        if not all(isinstance(model.samples_, MergedSamples) for model in models):
+        samples = [model.samples_ for model in (self, *others)]
+        states = [part.state for part in samples if isinstance(part, MergedSamples)]
+        if len(states) < len(samples):
             raise ValueError(
                 "others: expected regressors that `partial_fit` has fitted to one feature, and so is this one"
             )
-        self._fit_merged(merge_all([model.samples_.state for model in models]))
+        self._fit_merged(merge_all(states))
         return self
 
     def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
