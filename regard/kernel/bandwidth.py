@@ -1,4 +1,4 @@
-"""Choosing the bandwidth: by the leave-one-out error, by AICc, or by a rule of thumb.
+"""Choosing the bandwidth: by the leave-one-out error, by AICc, or by a rule of thumb; which widths mean anything.
 
 A criterion is one pass of kernel sums, so a search costs some tens of passes; several features are searched on few
 samples first, then on more. Widths are searched by their logarithm and given in four significant digits: more would be
@@ -13,18 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy
-from numpy.typing import NDArray
 from scipy import optimize
 
-from regard.kernel.local import LocalFit, fit_locally
-from regard.kernel.pyramid import LeaveOneOutError, Pyramid, mean_error, scan
-from regard.kernel.samples import Samples, Weighing
-from regard.kernel.widths import WITHOUT_SLOPE, Space, round_widths, rule_of_thumb
-
-__all__ = ["Loss", "choose_widths", "descend", "minimize", "scan_pyramid"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
+from regard.kernel.local import Array, Indices, LocalFit, fit_locally
+from regard.kernel.pyramid import LeaveOneOutError, Pyramid, mean_error, refine, scan
+from regard.kernel.samples import Samples, Weighing, spread
 
 LEVELS = (1_500, 12_000)  # samples on which several widths are searched before all of them are used
 PAIRS = 5e7  # of samples that a step of the search may look at, where sums cost pairs
@@ -32,6 +25,21 @@ PAIRS_AT_LAST = 1e9  # the same for the few steps on all samples
 MANY = 20_000  # samples of one feature, from which on they are compressed for a search
 MOSTLY = 0.9  # of the samples are no copies: then a search may count the others
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
+# The standard deviation of each kernel of width 1: kernels of equal deviation smooth alike.
+DEVIATION = {
+    "gaussian": 1.0,
+    "laplace": math.sqrt(2),
+    "constant": 1.0,
+    "boxcar": math.sqrt(1 / 3),
+    "triangular": math.sqrt(1 / 6),
+    "epanechnikov": math.sqrt(1 / 5),
+    "biweight": math.sqrt(1 / 7),
+    "triweight": 1 / 3,
+    "tricube": math.sqrt(35 / 243),
+    "cosine": math.sqrt(1 - 8 / math.pi**2),
+}
+WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
+SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +47,6 @@ class Loss:
     """A criterion of the widths of one kernel and degree on some samples."""
 
     samples: Samples
-    weighing: Weighing
     degree: int
     empty: str
     criterion: str = "loo"
@@ -50,17 +57,12 @@ class Loss:
     def chosen(self) -> Indices:
         """The samples that are predicted from the others: all, or as many as make `pairs`."""
         m = len(self.samples)
-        fast = (self.samples.on_a_line and not self.weighing.adaptive) or self._on_a_grid
+        fast = self.samples.on_a_line or self.samples.on_a_grid
         return self.samples.choose(m if fast or m * m <= self.pairs else max(1000, int(self.pairs / m)))
 
     def on(self, count: int) -> Loss:
         """The same on so many of the samples."""
         return replace(self, samples=self.samples.take(self.samples.choose(count)), tolerance=CLOSE)
-
-    @property
-    def features(self) -> int:
-        """How many features the local polynomials are of."""
-        return len(self.samples.features.continuous)
 
     def __call__(self, widths: Array) -> float:
         """The criterion: the less the better."""
@@ -68,56 +70,47 @@ class Loss:
 
     def errors(self, widths: Array) -> Array:
         """The leave-one-out errors of the chosen samples, (n, outputs)."""
-        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, 2 * self.degree, self.tolerance)
-        return self._errors(fit_locally(sums, self.features, self.degree).heights)
+        return self._errors(self._fit(widths)[0].heights)
+
+    def _fit(self, widths: Array, more: int = 0) -> tuple[LocalFit, Array]:
+        """The local polynomials at the chosen samples, fitted to the others, and the sums, of so many orders more."""
+        sums = self.samples.sums_of_others(widths, self.chosen, 2 * self.degree + more, self.tolerance)
+        return fit_locally(sums, self.samples.dimensions, self.degree), sums
 
     def fitted(self, widths: Array) -> tuple[Array, Array]:
         """Of the chosen samples: the errors (n, outputs) of the fit to all of them, and each one's leverage (n,)."""
-        rows = self.samples.rows.take(self.chosen)
-        sums = self.samples.sums(self.weighing, widths, rows, 2 * self.degree)
-        fit = fit_locally(sums, self.features, self.degree)
-        own = self.samples.left_out[self.chosen, 0]  # of weight K(0) = 1
-        return self.samples.centred[self.chosen] - fit.heights, own * fit.duals[:, 0]
+        fit = self.samples.fit(widths, self.samples.rows.take(self.chosen), self.degree)
+        weights = self.samples.left_out[self.chosen, 0]  # K(0) = 1
+        return self.samples.centred[self.chosen] - fit.heights, weights * fit.duals[:, 0]
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
         """The mean squared leave-one-out error and its derivative by the log of each width."""
-        order = 2 * self.degree + (2 if self._on_a_grid else 0)
-        sums = self.samples.sums_of_others(self.weighing, widths, self.chosen, order, self.tolerance)
-        fit = fit_locally(sums, self.features, self.degree)
-        errors = self._errors(fit.heights.copy())
-        if self._on_a_grid:
-            scale = numpy.square(self.samples.units(self.weighing, widths) / widths)[:, None]
-            changes = fit.gaussian_changes(sums, self.features, self.degree) * scale  # (n, features, outputs)
-        else:
-            changes = self._changes(widths, fit)
+        fit, sums = self._fit(widths, more=2 if self.samples.on_a_grid else 0)
+        errors, changes = self._errors(fit.heights.copy()), self._changes(widths, fit, sums)
         gradient = [self.mean(-2 * errors * numpy.nan_to_num(changes[:, d])) for d in range(len(widths))]
         return self.mean(errors**2), numpy.array(gradient)
 
     @property
-    def _on_a_grid(self) -> bool:
-        """Whether sums, also those of slopes, cost no pairs but a grid: for the plain Gaussian of two features."""
-        features = self.samples.features
-        plain = not features.categorical and bool(numpy.isinf(features.periods).all())
-        gaussian = self.weighing.kernel == "gaussian" and not self.weighing.adaptive and not self.weighing.block
-        return plain and gaussian and self.features == 2
-
-    @property
     def has_gradient(self) -> bool:
         """Whether the criterion's derivative is known."""
-        known = self.criterion == "loo" and not self.weighing.adaptive and self.weighing.kernel not in WITHOUT_SLOPE
-        return known and (self.samples.on_a_line or self.degree <= 1 or self._on_a_grid)
+        samples, weighing = self.samples, self.samples.weighing
+        known = self.criterion == "loo" and not weighing.adaptive and weighing.kernel not in WITHOUT_SLOPE
+        return known and (samples.on_a_line or samples.on_a_grid or self.degree <= 1)
 
     def mean(self, numbers: Array) -> float:
         """Over samples by their weights, and over outputs."""
         return float(numpy.average(numbers.mean(1), weights=self.samples.weights[self.chosen]))
 
-    def _changes(self, widths: Array, fit: LocalFit) -> Array:
-        if self.samples.on_a_line:
-            slopes = self.samples.slopes_of_others(self.weighing, widths, 2 * self.degree)[self.chosen]
-            return fit.changes(slopes, 1, self.degree)[:, None]
-        return self.samples.width_slopes(
-            self.weighing, widths, self.chosen, fit.duals, fit.coefficients, self.tolerance
-        )
+    def _changes(self, widths: Array, fit: LocalFit, sums: Array) -> Array:
+        """How the estimates change with each log width, (n, features, outputs)."""
+        samples = self.samples
+        if samples.on_a_grid:
+            scale = numpy.square(samples.units(widths) / widths)[:, None]
+            return numpy.stack([fit.changes(sums, (d, d)) for d in range(len(widths))], 1) * scale
+        if samples.on_a_line:
+            slopes = samples.line_sums_of_others(widths, 2 * self.degree, "slope")[self.chosen]
+            return fit.changes(slopes)[:, None]
+        return samples.width_slopes(widths, self.chosen, fit, self.tolerance)
 
     def _errors(self, estimates: Array) -> Array:
         """Values minus estimates (n, outputs). A sample with no other in reach is estimated by the nearest other or,
@@ -127,8 +120,7 @@ class Loss:
             estimates[missing] = 0.0
             if self.empty == "nearest" and len(self.samples) > 1:
                 estimates[missing] = self.samples.centred[self.samples.nearest_others(self.chosen[missing])]
-        errors: Array = self.samples.centred[self.chosen] - estimates
-        return errors
+        return numpy.asarray(self.samples.centred[self.chosen] - estimates)
 
 
 def leave_one_out(loss: Loss, widths: Array) -> float:
@@ -153,19 +145,76 @@ def _corrected_aic(mean_square: float, share: float, count: float) -> float:
 CRITERIA: dict[str, Callable[[Loss, Array], float]] = {"loo": leave_one_out, "aicc": corrected_aic}
 
 
+# ----------------------------------------------------------------------------------------- widths that mean anything
+
+
+def rule_of_thumb(samples: Samples) -> Array:
+    """Silverman's rule for a normal density, scaled by the kernel's deviation; infinite for a constant feature."""
+    features = samples.features
+    if samples.weighing.adaptive:
+        return numpy.array([max(2.0, round(math.sqrt(len(samples))))])
+    widths = numpy.empty(len(features.kinds))
+    dimensions = samples.dimensions
+    shrink = (4 / ((dimensions + 2) * samples.count)) ** (1 / (dimensions + 4))
+    constant = samples.rows.points.max(0) == samples.rows.points.min(0)  # they say nothing
+    usual = spread(samples) * shrink / DEVIATION[samples.weighing.kernel]
+    widths[features.continuous] = numpy.where(constant, numpy.inf, usual)
+    widths[features.categorical] = [0.3 * largest for largest in largest_shares(samples)]
+    return round_widths(widths)
+
+
+def largest_shares(samples: Samples) -> list[float]:
+    """Of each categorical feature the largest λ, at which all categories count the same or, ordered, almost."""
+    kinds = [samples.features.kinds[index] for index in samples.features.categorical]
+    counts = [len(labels) for labels in samples.labels]
+    return [1.0 if kind == "ordered" else (count - 1) / count for kind, count in zip(kinds, counts, strict=True)]
+
+
+def round_widths(widths: Array) -> Array:
+    """Four significant digits."""
+    finite = numpy.isfinite(widths) & (widths > 0)
+    digits = 10.0 ** (3 - numpy.floor(numpy.log10(numpy.where(finite, widths, 1.0))))
+    return numpy.where(finite, numpy.round(widths * numpy.where(finite, digits, 1.0)) / digits, widths)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The widths that mean anything, (features,) each: from low to high, where free."""
+
+    low: Array
+    high: Array
+    free: Indices
+
+    @classmethod
+    def of(cls, samples: Samples) -> Space:
+        """A thousandth of the rule of thumb to a thousand times; λ from almost 0 to where all count the same."""
+        start = rule_of_thumb(samples)
+        low, high = start / 1e3, start * 1e3
+        if samples.weighing.adaptive:
+            low, high = numpy.array([2.0]), numpy.array([max(2.0, len(samples) - 1.0)])
+        else:
+            categorical = samples.features.categorical
+            low[categorical], high[categorical] = SMALLEST_SHARE, largest_shares(samples)
+        return cls(low, high, numpy.flatnonzero(numpy.isfinite(start)))
+
+    def clip(self, widths: Array) -> Array:
+        """Widths within the bounds."""
+        return numpy.asarray(numpy.clip(widths, self.low, self.high))
+
+
 # ---------------------------------------------------------------------------------------------------------- the rules
 
 
 def choose_widths(loss: Loss, rule: str) -> Array:
     """The widths that a rule chooses: "loo", "aicc", "gradient", "one_se" or "silverman"."""
     if rule == "silverman":
-        return rule_of_thumb(loss.samples, loss.weighing)
+        return rule_of_thumb(loss.samples)
     if rule == "aicc":
         return minimize(replace(loss, criterion="aicc"))
     widths = minimize(loss)
     if rule == "gradient":
         # Also from the rule of thumb, as learning does; what leave-one-out has found is the best that it may not miss.
-        starts = (widths, rule_of_thumb(loss.samples, loss.weighing))
+        starts = (widths, rule_of_thumb(loss.samples))
         widths = min([widths, *(descend(loss, start) for start in starts)], key=loss)
     return smoothest(loss, widths) if rule == "one_se" else widths
 
@@ -180,7 +229,7 @@ def smoothest(loss: Loss, widths: Array) -> Array:
     variance = float(numpy.average((squares - least) ** 2, weights=weights))
     bound = scale**2 * (least + math.sqrt(variance * float((weights**2).sum())) / float(weights.sum()))
     low, high = 0.0, math.log(64)
-    bounds = Space.of(loss.samples, loss.weighing)
+    bounds = Space.of(loss.samples)
     for _ in range(8):
         middle = (low + high) / 2
         low, high = (middle, high) if loss(bounds.clip(widths * math.exp(middle))) <= bound else (low, middle)
@@ -192,17 +241,16 @@ def smoothest(loss: Loss, widths: Array) -> Array:
 
 def minimize(loss: Loss) -> Array:
     """The widths at which a criterion is least."""
-    samples, weighing = loss.samples, loss.weighing
-    start = rule_of_thumb(samples, weighing)
+    samples, weighing = loss.samples, loss.samples.weighing
+    start = rule_of_thumb(samples)
     if weighing.kernel == "constant" or not numpy.isfinite(start).any():
         return start
     if weighing.adaptive:
         return _count_neighbours(loss)
-    if samples.on_a_line and _can_be_compressed(loss):
-        pyramid = Pyramid.from_samples(samples.rows.points[:, 0], samples.centred, _counts(samples))
-        widths = scan_pyramid(pyramid, loss.criterion, loss.degree)
-        return widths if samples.counts or _alike(samples) else _refined(loss, widths)
     if samples.on_a_line:
+        widths = _minimize_compressed(loss)
+        if widths is not None:
+            return widths
         # From half the usual gap between neighbours to four times the whole range
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
         low, high = math.log(float(numpy.median(gaps)) / 2), math.log(4 * float(gaps.sum()))
@@ -224,7 +272,7 @@ def _shrink(before: int, after: int, features: int) -> float:
 
 def _by_one_factor(loss: Loss, widths: Array) -> Array:
     """These widths times the factor that is best, of three and where a parabola through them has its least."""
-    space, step = Space.of(loss.samples, loss.weighing), 0.15
+    space, step = Space.of(loss.samples), 0.15
     errors = {log: loss(space.clip(widths * math.exp(log))) for log in (-step, 0.0, step)}
     bend = errors[-step] - 2 * errors[0.0] + errors[step]
     if bend > 0:
@@ -240,29 +288,25 @@ def scan_pyramid(pyramid: Pyramid, criterion: str, degree: int) -> Array:
     count = pyramid.finest.count
 
     def aicc(error: LeaveOneOutError) -> float:
-        return _corrected_aic(float(error.in_sample.mean()), error.trace / count, count)
+        return _corrected_aic(float(error.in_sample.mean()), float(error.trace) / count, count)
 
     return round_widths(numpy.array([scan(pyramid, degree, aicc if criterion == "aicc" else mean_error)]))
 
 
-def _can_be_compressed(loss: Loss) -> bool:
-    """Whether there are so many samples, almost all of weight 1 or counts, under the Gaussian, that it pays."""
-    weights = loss.samples.weights
-    few_copies = bool((weights == numpy.floor(weights)).all() and (weights == 1).mean() > MOSTLY)
-    can = loss.samples.counts or _alike(loss.samples) or few_copies
-    return can and loss.weighing == Weighing() and len(loss.samples) >= MANY
-
-
-def _alike(samples: Samples) -> bool:
-    return bool((samples.weights == samples.weights[0]).all())
-
-
-def _counts(samples: Samples) -> Array | None:
-    return None if _alike(samples) and not samples.counts else samples.weights
-
-
-def _refined(loss: Loss, widths: Array) -> Array:
-    """By a few passes over the samples themselves: compressed ones count copies, which are left out together here."""
+def _minimize_compressed(loss: Loss) -> Array | None:
+    """The same from samples in cells, if they are so many, almost all of weight 1 or counts, that it pays."""
+    samples, weights = loss.samples, loss.samples.weights
+    if samples.weighing != Weighing() or len(samples) < MANY:
+        return None
+    whole, alike = bool((weights == numpy.floor(weights)).all()), bool((weights == weights[0]).all())
+    alike = alike and not samples.counts
+    if not alike and not (whole and (samples.counts or (weights == 1).mean() > MOSTLY)):
+        return None
+    pyramid = Pyramid.from_samples(samples.rows.points[:, 0], samples.centred, None if alike else weights)
+    widths = scan_pyramid(pyramid, loss.criterion, loss.degree)
+    if samples.counts or alike:
+        return widths
+    # A few passes over the samples themselves: compressed ones count copies, which are left out together here.
     log, step = math.log(widths[0]), math.log(2) / 2
     best = optimize.minimize_scalar(
         lambda log: loss(numpy.exp([log])), bounds=(log - step, log + step), method="bounded", options={"maxiter": 6}
@@ -272,8 +316,8 @@ def _refined(loss: Loss, widths: Array) -> Array:
 
 def _from_scratch(loss: Loss) -> Array:
     """Down from the rule of thumb and from the best of its multiples, then without each feature that says nothing."""
-    space = Space.of(loss.samples, loss.weighing)
-    start = rule_of_thumb(loss.samples, loss.weighing)
+    space = Space.of(loss.samples)
+    start = rule_of_thumb(loss.samples)
     multiples = [space.clip(start * 2.0**power) for power in range(-3, 4)]
     widths = min((descend(loss, at) for at in (start, min(multiples, key=loss))), key=loss)
     least = loss(widths)
@@ -289,11 +333,11 @@ def _from_scratch(loss: Loss) -> Array:
 
 def descend(loss: Loss, widths: Array, steps: int = 60) -> Array:
     """Down the gradient from these widths; where the criterion has none that is known, each width in turn."""
-    space = Space.of(loss.samples, loss.weighing)
+    space = Space.of(loss.samples)
     free = space.free
     if not len(free):
         return widths
-    if loss.weighing.kernel in WITHOUT_SLOPE:
+    if loss.samples.weighing.kernel in WITHOUT_SLOPE:
         return _coordinate_descent(loss, widths, space)
 
     def at(logs: Array) -> Array:
@@ -348,10 +392,5 @@ def _scan(error: Callable[[float], float], low: float, high: float) -> float:
     """The number whose log has the least error: by factors of about 2, then of √2, then by Brent's method."""
     logs = numpy.linspace(low, high, math.ceil((high - low) / math.log(2)) + 1)
     errors = [error(log) for log in logs]
-    best, step = int(numpy.argmin(errors)), logs[1] - logs[0]
-    points = {float(logs[best]): errors[best]}
-    points |= {log: error(log) for log in (logs[best] - step / 2, logs[best] + step / 2)}
-    middle = min(points, key=points.__getitem__)
-    bounds = (middle - step / 2, middle + step / 2)
-    refined = optimize.minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 2e-3, "maxiter": 6})
-    return math.exp(refined.x if refined.fun < points[middle] else middle)
+    best = int(numpy.argmin(errors))
+    return refine(error, float(logs[best]), errors[best], float(logs[1] - logs[0]))

@@ -8,10 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from regard.kernel.estimator import KernelEstimator
-
-__all__ = ["KernelClassifier"]
-
-Array = NDArray[numpy.float64]
+from regard.kernel.local import Array
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
@@ -39,10 +36,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of each class, (n, classes)."""
-        shares = [self.smoothers_[0].predict(queries) for _, queries in self._by_parts(X)]
+        shares = [self.smoothers_[0].predict(queries) for queries in self._by_parts(X)]
         probabilities = numpy.clip(numpy.concatenate(shares), 0, None)  # a local line may leave [0, 1]
-        total = probabilities.sum(1, keepdims=True)
-        return numpy.asarray(probabilities / total)
+        return numpy.asarray(probabilities / probabilities.sum(1, keepdims=True))
 
     def predict(self, X: ArrayLike) -> NDArray[numpy.generic]:
         """The most probable class of each row."""

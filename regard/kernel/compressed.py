@@ -23,21 +23,17 @@ samples do not serve; a cell's mean does, roughly.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from regard.attention.sums_1d import Samples1D
 from regard.attention.threads import load_kernels, parallel_for
-
-__all__ = ["FAR", "LIMIT", "NODES", "PER_WIDTH", "Compressed", "PseudoSamples", "merge_all", "nearest_distances"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
-Chosen = NDArray[numpy.bool_]
+from regard.kernel.local import Array, Indices, Mask
 
 NODES = 16  # q above: as many pseudo-samples make a cell, and a cell with as many distinct samples keeps them
 PER_WIDTH = 2  # cells: a bandwidth that is narrower than as many is not served to 1e-9
@@ -124,8 +120,7 @@ class Compressed:
     @cached_property
     def totals(self) -> Array:
         """The sums (1 + 2 outputs,) of all columns."""
-        totals: Array = self.columns.sum(0) + self.moments[:, :, 0].sum(0)  # T_0 = 1
-        return totals
+        return numpy.asarray(self.columns.sum(0) + self.moments[:, :, 0].sum(0))  # T_0 = 1
 
     @property
     def count(self) -> float:
@@ -135,16 +130,13 @@ class Compressed:
     @property
     def mean(self) -> Array:
         """The mean (outputs,) of the values."""
-        totals = self.totals
-        mean: Array = self.shift + totals[1 : 1 + self.outputs] / totals[0]
-        return mean
+        return numpy.asarray(self.shift + self.totals[1 : 1 + self.outputs] / self.count)
 
     @property
     def variance(self) -> Array:
         """The variance (outputs,) of the values, over their count."""
         totals, outputs = self.totals / self.count, self.outputs
-        variance: Array = totals[1 + outputs :] - totals[1 : 1 + outputs] ** 2
-        return variance
+        return numpy.asarray(totals[1 + outputs :] - totals[1 : 1 + outputs] ** 2)
 
     @property
     def size(self) -> int:
@@ -155,32 +147,6 @@ class Compressed:
     def narrowest(self) -> float:
         """The least bandwidth that is served like the samples themselves; 0 where all of them are kept."""
         return PER_WIDTH * math.ldexp(1.0, self.level) if len(self.keys) else 0.0
-
-    def deviation(self) -> float:
-        """The standard deviation of x, exactly."""
-        origin, width = self.origin, math.ldexp(1.0, self.level)
-        counts = self.moments[:, 0]  # (cells, q)
-        centres = self.keys - origin + width / 2
-        # Σ z and Σ z² of a cell are T_1 and (T_0 + T_2) / 2
-        first, second = width / 2 * counts[:, 1], width**2 / 8 * (counts[:, 0] + counts[:, 2])
-        samples, weights = self.x - origin, self.columns[:, 0]
-        total = weights.sum() + counts[:, 0].sum()
-        mean = (weights @ samples + (first + centres * counts[:, 0]).sum()) / total
-        centres = centres - mean
-        squares = (second + 2 * centres * first + centres**2 * counts[:, 0]).sum()
-        return math.sqrt(max(0.0, (weights @ (samples - mean) ** 2 + squares) / total))
-
-    def quantile(self, share: float) -> float:
-        """The x up to which this share of the samples lies; those of a compressed cell count as evenly spread."""
-        width = math.ldexp(1.0, self.level)
-        x = numpy.concatenate([self.x, self.keys])
-        counts = numpy.concatenate([self.columns[:, 0], self.moments[:, 0, 0]])
-        order = numpy.argsort(x, kind="stable")
-        total = numpy.cumsum(counts[order])
-        wanted = share * total[-1]
-        index = min(int(numpy.searchsorted(total, wanted)), len(order) - 1)
-        inside = 1 - (total[index] - wanted) / counts[order[index]] if order[index] >= len(self.x) else 0.0
-        return float(x[order[index]] + inside * width)
 
     # ------------------------------------------------------------------------------------------------ merged, coarsened
 
@@ -194,10 +160,8 @@ class Compressed:
             return other
         level = max(self.level, other.level)
         a, b = self.coarsened(level), other.coarsened(level).about(self.shift)
-        x = numpy.concatenate([a.x, b.x])
-        order = numpy.argsort(x, kind="stable")
-        x, columns = _add_up_equal(x[order], numpy.concatenate([a.columns, b.columns])[order])
-        keys, moments = _add_up_cells([a.keys, b.keys], [a.moments, b.moments])
+        x, columns = _joined([a.x, b.x], [a.columns, b.columns])
+        keys, moments = _joined([a.keys, b.keys], [a.moments, b.moments])
         low, high = min(a.low, b.low), max(a.high, b.high)
         both = Compressed(level, self.shift, x, columns, keys, moments, low, high)
         return both._compressed_to(level)._within(limit)
@@ -206,20 +170,21 @@ class Compressed:
         """The same samples in cells 2^level wide; itself, where its cells are as wide or wider."""
         return self if level <= self.level else self._compressed_to(level)
 
-    def size_at(self, level: int) -> int:
-        """The size of `coarsened(level)`, as long as no cell is compressed yet."""
-        _, starts = _cells(self.x, math.ldexp(1.0, level))
-        return int(numpy.minimum(numpy.diff(starts), NODES).sum())
+    def level_of(self, size: float) -> int:
+        """The finest level at which `coarsened` is no larger than this, as long as no cell is compressed yet."""
+
+        def is_small(level: int) -> bool:
+            _, starts = _cells(self.x, math.ldexp(1.0, level))
+            return bool(numpy.minimum(numpy.diff(starts), NODES).sum() <= size)
+
+        levels = range(FINEST + 1, COARSEST)  # the size falls with the level
+        return levels.start + bisect_left(levels, True, key=is_small)
 
     def _within(self, limit: float | None) -> Compressed:
         """At the finest level with at most so many samples and pseudo-samples."""
         state, limit = self, LIMIT if limit is None else limit
         if state.size > limit and not len(state.keys):
-            fine, coarse = state.level, COARSEST  # too large, small enough: the size falls with the level
-            while coarse - fine > 1:
-                middle = (fine + coarse) // 2
-                fine, coarse = (middle, coarse) if state.size_at(middle) > limit else (fine, middle)
-            state = state.coarsened(coarse)
+            state = state.coarsened(state.level_of(limit))
         while state.size > limit and state.level < COARSEST:
             state = state.coarsened(state.level + 1)
         return state
@@ -234,7 +199,7 @@ class Compressed:
         dense = (numpy.diff(starts) > NODES) | numpy.isin(cells, keys, assume_unique=True)
         chosen = numpy.flatnonzero(dense)
         added = _moments(self.x, self.columns, width, cells[chosen], starts[chosen], starts[chosen + 1])
-        keys, moments = _add_up_cells([keys, cells[chosen]], [moments, added])
+        keys, moments = _joined([keys, cells[chosen]], [moments, added])
         sparse = numpy.repeat(~dense, numpy.diff(starts))
         return Compressed(level, self.shift, self.x[sparse], self.columns[sparse], keys, moments, self.low, self.high)
 
@@ -256,81 +221,52 @@ class Compressed:
         nearest = min(abs(self.low), abs(self.high))
         return 0.0 if self.low <= 0 <= self.high or nearest <= self.high - self.low else self.low
 
-    def samples(self) -> PseudoSamples:
+    @cached_property
+    def points(self) -> PseudoSamples:
         """Samples and pseudo-samples, sorted."""
-        origin, width = self.origin, math.ldexp(1.0, self.level)
-        nodes = (self.keys - origin)[:, None] + width / 2 * (1 + AT_NODES)  # (cells, q)
+        nodes = (self.keys - self.origin)[:, None] + math.ldexp(0.5, self.level) * (1 + AT_NODES)  # (cells, q)
         at_nodes = self.moments @ TO_NODES.T  # (cells, 1 + 2 outputs, q)
-        x = numpy.concatenate([self.x - origin, nodes.ravel()])
-        columns = numpy.concatenate([self.columns, at_nodes.swapaxes(1, 2).reshape(-1, self.columns.shape[1])])
-        cells = numpy.concatenate([numpy.full(len(self.x), -1), numpy.repeat(numpy.arange(len(self.keys)), NODES)])
-        if not len(self.x) or not len(self.keys):  # sorted as they are
-            return PseudoSamples(origin, x, columns, cells)
-        order = numpy.argsort(x, kind="stable")
-        return PseudoSamples(origin, x[order], columns[order], cells[order])
+        columns = at_nodes.swapaxes(1, 2).reshape(-1, self.columns.shape[1])
+        return self._beside_samples(nodes.ravel(), columns, numpy.repeat(numpy.arange(len(self.keys)), NODES))
 
     def centroids(self) -> PseudoSamples:
         """Samples, and each compressed cell as one sample at the mean of its x."""
-        origin, width = self.origin, math.ldexp(1.0, self.level)
         totals = self.moments[:, :, 0]  # (cells, 1 + 2 outputs)
-        means = self.keys - origin + width / 2 * (1 + self.moments[:, 0, 1] / totals[:, 0])
-        x = numpy.concatenate([self.x - origin, means])
-        cells = numpy.concatenate([numpy.full(len(self.x), -1), numpy.arange(len(self.keys))])
-        order = numpy.argsort(x, kind="stable")
-        return PseudoSamples(origin, x[order], numpy.concatenate([self.columns, totals])[order], cells[order])
+        means = self.keys - self.origin + math.ldexp(0.5, self.level) * (1 + self.moments[:, 0, 1] / totals[:, 0])
+        return self._beside_samples(means, totals, numpy.arange(len(self.keys)))
+
+    def _beside_samples(self, x: Array, columns: Array, cells: Indices) -> PseudoSamples:
+        x = numpy.concatenate([self.x - self.origin, x])
+        columns = numpy.concatenate([self.columns, columns])
+        cells = numpy.concatenate([numpy.full(len(self.x), -1), cells])
+        order = numpy.argsort(x, kind="stable") if len(self.x) and len(self.keys) else slice(None)  # sorted already
+        return PseudoSamples(self.origin, x[order], columns[order], cells[order])
 
     def add_up_nodes(self, columns: Array) -> Array:
-        """Columns (m, c) of `samples()`, those of a cell's nodes added up: the columns of `centroids()`."""
-        cells = self._points.cells
+        """Columns (m, c) of `points`, those of a cell's nodes added up: the columns of `centroids()`."""
+        cells = self.points.cells
         return numpy.add.reduceat(columns, numpy.flatnonzero((cells < 0) | (numpy.diff(cells, prepend=-1) != 0)))
 
-    def is_far(self, width: float, queries: Array) -> Chosen:
+    def is_far(self, width: float, queries: Array) -> Mask:
         """Whether each query (n,) is so many widths from all samples that nodes do not serve, but centroids."""
         if not len(self.keys):
             return numpy.zeros(len(queries), dtype=bool)
-        distances = nearest_distances(self._points.x, queries - self.origin)
-        far: Chosen = distances * math.ldexp(0.5, self.level) > FAR * width**2
-        return far
-
-    def sums(self, width: float, queries: Array, order: int = 0) -> Array:
-        """Sums (n, order + 1, 1 + outputs) under a Gaussian kernel about queries (n,), of counts and of y − shift."""
-        in_order = numpy.argsort(queries, kind="stable")
-        at, far = queries[in_order] - self.origin, self.is_far(width, queries[in_order])
-        sums = numpy.empty((len(at), order + 1, 1 + self.outputs))
-        for chosen, samples in ((~far, self._nodes), (far, self._means)):
-            if chosen.any():
-                sums[in_order[chosen]] = samples.sums("gaussian", width, at[chosen], order)
-        return sums
-
-    @cached_property
-    def _points(self) -> PseudoSamples:
-        return self.samples()
-
-    @cached_property
-    def _nodes(self) -> Samples1D:
-        return Samples1D(self._points.x, self._points.columns[:, : 1 + self.outputs].copy())
-
-    @cached_property
-    def _means(self) -> Samples1D:
-        points = self.centroids()
-        return Samples1D(points.x, points.columns[:, : 1 + self.outputs].copy())
+        distances = nearest_distances(self.points.x, queries - self.origin)
+        return numpy.asarray(distances * math.ldexp(0.5, self.level) > FAR * width**2)
 
 
 def nearest_distances(x: Array, queries: Array) -> Array:
     """From each of the queries (n,) to the nearest of the sorted numbers x (m,)."""
     index = numpy.searchsorted(x, queries)
     beyond = numpy.pad(x, 1, constant_values=(-numpy.inf, numpy.inf))
-    distances: Array = numpy.minimum(queries - beyond[index], beyond[index + 1] - queries)
-    return distances
+    return numpy.asarray(numpy.minimum(queries - beyond[index], beyond[index + 1] - queries))
 
 
-def merge_all(states: list[Compressed], *, limit: float = LIMIT) -> Compressed:
-    """The state of all samples, merged in pairs."""
-    if not states:
-        raise ValueError("states: expected one or more, got none")
+def merge_all(states: list[Any], merge: Callable[[Any, Any], Any] = Compressed.merge) -> Any:
+    """The state of all samples, merged in pairs; or what becomes that state, as on the workers of a cluster."""
     while len(states) > 1:
         pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
-        states = [pair[0].merge(pair[1], limit=limit) if len(pair) == 2 else pair[0] for pair in pairs]
+        states = [merge(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
     return states[0]
 
 
@@ -344,14 +280,6 @@ def _check(x: Array, values: Array, counts: Array) -> None:
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity; drop or fill them before")
     if not ((counts >= 0) & (counts == numpy.floor(counts))).all():
         raise ValueError("counts: expected whole numbers that are not negative; other weights cannot be compressed")
-
-
-def _add_up_equal(x: Array, columns: Array) -> tuple[Array, Array]:
-    """Sorted samples at distinct x."""
-    first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
-    if len(first) == len(x):
-        return x, columns
-    return x[first], numpy.add.reduceat(columns, first)
 
 
 def _cells(x: Array, width: float) -> tuple[Array, Indices]:
@@ -371,24 +299,20 @@ def _moments(x: Array, columns: Array, width: float, keys: Array, starts: Indice
 
 def _double_cells(keys: Array, moments: Array, width: float) -> tuple[Array, Array]:
     """Cells twice as wide, `width`, from their halves."""
-    parents = numpy.floor(keys / width) * width
-    return _add_up_sorted(parents, _times_halves(moments, keys > parents))
+    parents, in_parents = numpy.floor(keys / width) * width, numpy.empty_like(moments)
+    for matrix, chosen in zip(HALVES, (keys == parents, keys > parents), strict=True):
+        in_parents[chosen] = moments[chosen] @ matrix.T
+    return _add_up_equal(parents, in_parents)
 
 
-def _times_halves(moments: Array, right: Chosen) -> Array:
-    in_parents = numpy.empty_like(moments)
-    for side, chosen in enumerate((~right, right)):
-        in_parents[chosen] = moments[chosen] @ HALVES[side].T
-    return in_parents
-
-
-def _add_up_cells(keys: list[Array], moments: list[Array]) -> tuple[Array, Array]:
-    """The cells of several lists, those with the same key added up."""
-    together = numpy.concatenate(keys)
+def _joined(x: list[Array], columns: list[Array]) -> tuple[Array, Array]:
+    """Those of several lists at distinct x, or cells of distinct keys, sorted; columns at the same x are added up."""
+    together = numpy.concatenate(x)
     order = numpy.argsort(together, kind="stable")
-    return _add_up_sorted(together[order], numpy.concatenate(moments)[order])
+    return _add_up_equal(together[order], numpy.concatenate(columns)[order])
 
 
-def _add_up_sorted(keys: Array, moments: Array) -> tuple[Array, Array]:
-    first = numpy.flatnonzero(numpy.diff(keys, prepend=numpy.nan))
-    return (keys, moments) if len(first) == len(keys) else (keys[first], numpy.add.reduceat(moments, first))
+def _add_up_equal(x: Array, columns: Array) -> tuple[Array, Array]:
+    """The same for one that is sorted."""
+    first = numpy.flatnonzero(numpy.diff(x, prepend=numpy.nan))
+    return (x, columns) if len(first) == len(x) else (x[first], numpy.add.reduceat(columns, first))

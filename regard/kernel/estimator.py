@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import Loss, choose_widths, scan_pyramid
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, scan_pyramid
 from regard.kernel.compressed import Compressed
 from regard.kernel.features import Features, Rows, days_of
-from regard.kernel.merged import MergedSamples
-from regard.kernel.parts import is_distributed
+from regard.kernel.local import Array
+from regard.kernel.parts import MergedSamples, is_distributed
 from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, parts
-from regard.kernel.widths import WITHOUT_SLOPE, largest_shares
 
-__all__ = ["BandwidthWarning", "KernelEstimator", "Window"]
-
-Array = NDArray[numpy.float64]
-
-EMPTY = ("nearest", "mean", "nan", "raise")
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
+CHOICES = {"kernel": tuple(KERNELS), "empty": ("nearest", "mean", "nan", "raise")}
+COUNTS = {  # parameters that are whole numbers: up to which, and what they are
+    "degree": (3, "0 (local average) to 3 (local cubic)"),
+    "robust": (100, "a number of iterations"),
+    "block": (math.inf, "a number of neighbours on each side"),
+}
 QUERIES = 1 << 20  # that are answered at once: what they need in memory stays below 100 MB
 PAIRS = 1e9  # of samples over which `loo_error_` is taken, where errors cost pairs
 NARROWEST = 1e-100  # ranges of the samples
@@ -51,37 +53,23 @@ class Window(NamedTuple):
     high: Array
 
 
+@dataclass(eq=False, repr=False)  # scikit-learn reads the parameters off the constructor that this makes
 class KernelEstimator(BaseEstimator):
     """The parameters, samples and smoothers of KernelRegressor and KernelClassifier."""
 
-    def __init__(
-        self,
-        kernel: str = "gaussian",
-        bandwidth: float | ArrayLike | str = "loo",
-        *,
-        empty: str = "nearest",
-        degree: int = 0,
-        counts: bool = False,
-        product: bool = False,
-        adaptive: bool = False,
-        robust: int = 0,
-        block: int = 0,
-        categorical: str | Sequence[int | str] = "auto",
-        ordered: str | Sequence[int | str] = "auto",
-        periodic: Mapping[int | str, Any] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.empty = empty
-        self.degree = degree
-        self.counts = counts
-        self.product = product
-        self.adaptive = adaptive
-        self.robust = robust
-        self.block = block
-        self.categorical = categorical
-        self.ordered = ordered
-        self.periodic = periodic
+    kernel: str = "gaussian"
+    bandwidth: float | ArrayLike | str = "loo"
+    _: KW_ONLY
+    empty: str = "nearest"
+    degree: int = 0
+    counts: bool = False
+    product: bool = False
+    adaptive: bool = False
+    robust: int = 0
+    block: int = 0
+    categorical: str | Sequence[int | str] = "auto"
+    ordered: str | Sequence[int | str] = "auto"
+    periodic: Mapping[int | str, Any] | None = None
 
     def weights(self, X: ArrayLike) -> Array:
         """How much each sample counts for each row of X, (n, samples of `fit`): predict(X) = weights(X) @ y.
@@ -101,10 +89,8 @@ class KernelEstimator(BaseEstimator):
         effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
         interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
         """
-        queries, smoother = self._queries(X), self._smoother_of_samples("window")
-        if smoother.samples.on_a_line and not self.adaptive:
-            return Window(*smoother.line_windows(queries))
-        effective, ends = smoother.windows(queries)
+        queries = self._queries(X)
+        effective, ends = self._smoother_of_samples("window").windows(queries)
         whole = numpy.full((2, len(effective), len(self.features_.kinds)), numpy.nan)
         whole[:, :, self.features_.continuous] = ends
         low, high = whole[..., 0] if whole.shape[2] == 1 else whole
@@ -119,10 +105,13 @@ class KernelEstimator(BaseEstimator):
 
     # --------------------------------------------------------------------------------------------------------- fitting
 
-    def _validate(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> tuple[Rows, Any, Array]:
-        """Rows, y and weights; sets `features_`."""
-        self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
-        table, y = validate_data(self, self.features_.numbers(X), y, dtype=numpy.float64, **options)
+    def _validate(
+        self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True, **options: Any
+    ) -> tuple[Rows, Any, Array]:
+        """Rows, y and weights; sets `features_`, unless these rows follow others."""
+        if reset:
+            self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
+        table, y = validate_data(self, self.features_.numbers(X), y, reset=reset, dtype=numpy.float64, **options)
         if len(self.features_.kinds) != table.shape[1]:  # X was of a kind that only scikit-learn could read
             self.features_ = Features.of(table, self.categorical, self.ordered, self.periodic)
         weights = _check_sample_weight(sample_weight, table, dtype=numpy.float64, ensure_non_negative=True)
@@ -135,44 +124,42 @@ class KernelEstimator(BaseEstimator):
     def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
         """Choose the bandwidth, one for all outputs together or one each, and keep the smoothers."""
         weighing = Weighing(self.kernel, self.product, self.adaptive, self.block)
-        samples = self.samples_ = Samples(
-            rows, values, weights, self.features_, counts=self.counts, in_order=self.block > 0
-        )
+        samples = self.samples_ = Samples(rows, values, weights, self.features_, weighing, self.counts)
         outputs = values.shape[1]
-        each = isinstance(self.bandwidth, str) and self.bandwidth != "silverman" and outputs > 1 and not together
-        subjects = [samples.with_output(output) for output in range(outputs)] if each else [samples]
-        self.smoothers_ = [self._smoother(subject, weighing) for subject in subjects]
+        apart = isinstance(self.bandwidth, str) and self.bandwidth != "silverman" and outputs > 1 and not together
+        subjects = [samples.with_output(output) for output in range(outputs)] if apart else [samples]
+        self.smoothers_ = [self._smoother(subject) for subject in subjects]
         widths = numpy.stack([smoother.widths for smoother in self.smoothers_])
-        self.bandwidth_ = widths if each and (widths != widths[0]).any() else widths[0]
+        self.bandwidth_ = widths if (widths != widths[0]).any() else widths[0]
         self._measure()
 
-    def _smoother(self, samples: Samples, weighing: Weighing) -> Smoother:
+    def _smoother(self, samples: Samples) -> Smoother:
         """The smoother of these samples; robust iterations choose again after samples far from the curve count less."""
         base = samples
         for iteration in range(self.robust + 1):
-            loss = Loss(samples, weighing, self.degree, self.empty, pairs=PAIRS)
-            smoother = Smoother(samples, weighing, self._widths(loss), self.degree, self.empty)
+            loss = Loss(samples, self.degree, self.empty, pairs=PAIRS)
+            smoother = Smoother(samples, self._widths(loss), self.degree, self.empty)
             if iteration < self.robust:
                 samples = base.reweighed(_bisquare(smoother.predict(base.rows) - base.values))
         return smoother
 
     def _measure(self) -> None:
         """Sets `loo_error_` and `loo_score_`, and warns of what makes them meaningless."""
-        self.loo_error_ = self.loo_score_ = numpy.nan
         if len(self.samples_) < 2 and self.samples_.count < 2:
+            self._set_errors(numpy.nan, numpy.nan)
             return
         errors, variances = [], []
         for smoother in self.smoothers_:
-            loss = Loss(smoother.samples, smoother.weighing, self.degree, self.empty, pairs=PAIRS)
+            loss = smoother.loss(PAIRS)
             errors.append(loss(smoother.widths))
-            variances.append(
-                float(numpy.average((smoother.samples.centred**2).mean(1), weights=smoother.samples.weights))
-            )
+            variances.append(numpy.average((loss.samples.centred**2).mean(1), weights=loss.samples.weights))
             if isinstance(self.bandwidth, str) and self.bandwidth != "silverman":
                 _warn_of_correlation(loss, smoother, errors[-1])
-        self.loo_error_ = float(numpy.mean(errors))
-        variance = float(numpy.mean(variances))
-        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+        self._set_errors(float(numpy.mean(errors)), float(numpy.mean(variances)))
+
+    def _set_errors(self, error: float, variance: float) -> None:
+        self.loo_error_ = error
+        self.loo_score_ = 1 - error / variance if variance > 0 else numpy.nan
 
     def _widths(self, loss: Loss) -> Array:
         if not isinstance(self.bandwidth, str):
@@ -215,16 +202,10 @@ class KernelEstimator(BaseEstimator):
 
     def _needs_samples(self) -> str | None:
         """The parameter, if any, for which sums over cells do not do."""
-        rule = not isinstance(self.bandwidth, str) or self.bandwidth in ("loo", "aicc")
-        right = {
-            "kernel": self.kernel == "gaussian",
-            "adaptive": not self.adaptive,
-            "robust": self.robust == 0,
-            "block": self.block == 0,
-            "periodic": not self.periodic,
-            "bandwidth": rule,
-        }
-        return next((name for name in right if not right[name]), None)
+        plain = {"kernel": "gaussian", "adaptive": False, "robust": 0, "block": 0, "periodic": None}
+        changed = [name for name, value in plain.items() if (getattr(self, name) or value) != value]
+        rule = isinstance(self.bandwidth, str) and self.bandwidth not in ("loo", "aicc")
+        return next(iter([*changed, *(["bandwidth"] if rule else [])]), None)
 
     def _fit_merged(self, state: Compressed) -> None:
         """Choose the bandwidth of samples that came in parts."""
@@ -241,10 +222,9 @@ class KernelEstimator(BaseEstimator):
                 stacklevel=3,
             )
         self.bandwidth_ = widths
-        self.smoothers_ = [Smoother(samples, Weighing(), widths, self.degree, self.empty)]
-        self.loo_error_ = mean_error(samples.pyramid.error(float(widths[0]), self.degree))
-        variance = float(state.variance.mean())
-        self.loo_score_ = 1 - self.loo_error_ / variance if variance > 0 else numpy.nan
+        self.smoothers_ = [Smoother(samples, widths, self.degree, self.empty)]
+        error = samples.pyramid.error(float(widths[0]), self.degree)
+        self._set_errors(mean_error(error), float(state.variance.mean()))
 
     # --------------------------------------------------------------------------------------------------------- queries
 
@@ -258,27 +238,30 @@ class KernelEstimator(BaseEstimator):
         table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
         return self.features_.rows(table)
 
-    def _by_parts(self, X: Any) -> Any:
+    def _by_parts(self, X: Any) -> Iterator[Rows]:
         """The queries, a million at a time; a large memory map is checked part by part, not copied."""
         check_is_fitted(self)
         large = isinstance(X, numpy.memmap) and X.ndim == 2 and len(X) > QUERIES
-        if large:
-            yield from ((part, self._queries(X[part])) for part in parts(len(X), QUERIES))
-            return
-        queries = self._queries(X)
-        yield from ((part, queries.take(part)) for part in parts(len(queries.points), QUERIES))
+        queries = Rows(X, X) if large else self._queries(X)
+        for part in parts(len(queries.points), QUERIES):
+            yield self._queries(X[part]) if large else queries.take(part)
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
     def check_parameters(self) -> None:
         """Raise ValueError or TypeError, naming the parameter, where one of them is wrong; `fit` does it first."""
-        _check_choice("kernel", self.kernel, tuple(KERNELS))
-        _check_choice("empty", self.empty, EMPTY)
-        _check_count("degree", self.degree, 0, 3, "0 (local average) to 3 (local cubic)")
-        _check_count("robust", self.robust, 0, 100, "a number of iterations")
-        _check_count("block", self.block, 0, None, "a number of neighbours on each side")
+        for name, choices in CHOICES.items():
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
+                raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        for name, (highest, words) in COUNTS.items():
+            number = getattr(self, name)
+            whole = isinstance(number, int | numpy.integer) and not isinstance(number, bool)
+            if not whole or not 0 <= number <= highest:
+                raise ValueError(f"{name}: expected {words}, got {number!r}")
+        expected = f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}"
         if isinstance(self.bandwidth, str):
-            _check_choice("bandwidth", self.bandwidth, RULES, "a positive number, one per feature, or ")
+            if self.bandwidth not in RULES:
+                raise ValueError(f"{expected}, got {self.bandwidth!r}")
             if self.bandwidth == "gradient" and self.kernel in WITHOUT_SLOPE:
                 raise ValueError(
                     f"bandwidth: 'gradient' needs a kernel that falls with the distance, which {self.kernel} does not; "
@@ -288,10 +271,7 @@ class KernelEstimator(BaseEstimator):
         try:
             given = _numbers(self.bandwidth)
         except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}, "
-                f"got {self.bandwidth!r}"
-            ) from error
+            raise TypeError(f"{expected}, got {self.bandwidth!r}") from error
         positive = (given > 0) | ((given == 0) & (given.size > 1))  # a category's λ may be 0
         if isinstance(self.bandwidth, bool) or not given.size or not positive.all():
             raise ValueError(f"bandwidth: expected positive numbers, got {self.bandwidth!r}")
@@ -312,13 +292,13 @@ def _warn_of_correlation(loss: Loss, smoother: Smoother, error: float) -> None:
 
     Without noise that would be right, but then the error grows with the fourth power of the distance and not slowly.
     """
-    samples = loss.samples
-    if not samples.on_a_line or loss.weighing != Weighing(loss.weighing.kernel) or len(samples) < FEWEST:
+    samples, kernel = loss.samples, loss.samples.weighing.kernel
+    if not samples.on_a_line or samples.weighing != Weighing(kernel) or len(samples) < FEWEST:
         return
-    effective = float(numpy.median(smoother.line_windows(samples.rows.take(samples.choose(200)))[0]))
+    effective = float(numpy.median(smoother.windows(samples.rows.take(samples.choose(200)))[0]))
     if effective > FEW or error == 0:
         return
-    blocked = Loss(samples, Weighing(loss.weighing.kernel, block=3), loss.degree, loss.empty)
+    blocked = Loss(samples.weighed(Weighing(kernel, block=3)), loss.degree, loss.empty)
     growth = blocked(smoother.widths) / error
     alone = numpy.diff(samples.rows.points[:, 0], prepend=-numpy.inf, append=numpy.inf) > 0
     tied = 1 - float(numpy.mean(alone[1:] & alone[:-1] & ~((samples.weights > 1) & samples.counts)))
@@ -338,14 +318,3 @@ def _numbers(bandwidth: Any) -> Array:
     if numpy.ndim(bandwidth) == 0:
         return numpy.asarray(days_of(bandwidth))
     return numpy.array([days_of(width) for width in bandwidth], dtype=numpy.float64)
-
-
-def _check_choice(name: str, given: object, allowed: tuple[str, ...], before: str = "") -> None:
-    if not isinstance(given, str) or given not in allowed:
-        raise ValueError(f"{name}: expected {before}one of {', '.join(allowed)}, got {given!r}")
-
-
-def _check_count(name: str, given: Any, low: int, high: int | None, words: str) -> None:
-    whole = isinstance(given, int | numpy.integer) and not isinstance(given, bool)
-    if not whole or given < low or (high is not None and given > high):
-        raise ValueError(f"{name}: expected {words}, got {given!r}")

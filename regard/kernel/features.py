@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Features", "Kind", "Rows", "days_of"]
+from regard.kernel.local import Array
 
-Array = NDArray[numpy.float64]
 Kind = Literal["number", "date", "duration", "category", "ordered"]
 
 DAY = numpy.timedelta64(1, "D")
-EPOCH = numpy.datetime64("1970-01-01", "ns")
 LARGEST_SPAN, SMALLEST_SPAN = 1e100, 1e-100  # whose squares are still numbers
 
 
@@ -50,18 +47,18 @@ class Features:
         columns, names = _columns(X)
         kinds = [_kind(column) for column in columns]
         for name, given, kind in (("categorical", categorical, "category"), ("ordered", ordered, "ordered")):
-            for index in _indices(name, given, names, len(kinds)):
+            for index in indices_of(name, given, names, len(kinds)):
                 kinds[index] = kind  # type: ignore[call-overload]
         features = cls(kinds, numpy.full(len(kinds), numpy.inf))
         for key, period in (periodic or {}).items():
-            (index,) = _indices("periodic", [key], names, len(kinds))
+            (index,) = indices_of("periodic", [key], names, len(kinds))
             if kinds[index] in ("category", "ordered"):
                 raise ValueError(f"periodic: feature {key!r} is a category, which has no period")
             features.periods[index] = days_of(period)
             if not 0 < features.periods[index] < numpy.inf:
                 raise ValueError(f"periodic: expected a positive period of feature {key!r}, got {period!r}")
         for index, column in enumerate(columns):
-            if kinds[index] in ("category", "ordered") and not _is_numeric(column):
+            if kinds[index] in ("category", "ordered") and getattr(column.dtype, "kind", "O") not in "iuf":
                 features.categories[index] = _categories(column)
         return features
 
@@ -75,17 +72,12 @@ class Features:
         """The columns of categories, ordered or not."""
         return [index for index, kind in enumerate(self.kinds) if kind in ("category", "ordered")]
 
-    @property
-    def plain(self) -> bool:
-        """Whether all features are numbers, so that X needs no conversion."""
-        return all(kind == "number" for kind in self.kinds)
-
     def numbers(self, X: Any) -> Any:
         """X with numbers alone, as a frame where it was one; what is not what `fit` has seen is refused."""
         columns, names = _columns(X)
         if len(columns) != len(self.kinds):
             return X  # scikit-learn's own words for it follow
-        if self.plain and all(_kind(column) == "number" for column in columns):
+        if {*self.kinds, *map(_kind, columns)} <= {"number"}:
             return X
         table = numpy.column_stack([self._numbers(index, column, names) for index, column in enumerate(columns)])
         if names is None:
@@ -103,12 +95,11 @@ class Features:
             label = {category: number for number, category in enumerate(known)}
             return numpy.array([label.get(_plain(value), -1.0) for value in column], dtype=numpy.float64)
         if now != kind:
-            words = {"number": "numbers", "date": "dates", "duration": "durations"}
-            came = words.get(now, "text")
-            raise TypeError(f"X: feature {name}: expected {words[kind]}, as in fit, got {came}")
-        if kind == "date":
-            return _days_since_epoch(column)
-        return _days(column) if kind == "duration" else _as_floats(column, f"X: feature {name}: expected numbers")
+            came = "text" if now in ("category", "ordered") else f"{now}s"
+            raise TypeError(f"X: feature {name}: expected {kind}s, as in fit, got {came}")
+        if kind == "number":
+            return _as_floats(column, f"X: feature {name}: expected numbers")
+        return _days(column, kind)
 
     def rows(self, table: Array) -> Rows:
         """Rows of numbers as points and labels; the points of periodic features within one period."""
@@ -145,17 +136,11 @@ def _columns(X: Any) -> tuple[list[Any], list[str] | None]:
         return [X.iloc[:, index] for index in range(X.shape[1])], [str(name) for name in X.columns]
     if hasattr(X, "columns") and hasattr(X, "get_columns"):  # polars
         return [column.to_pandas() for column in X.get_columns()], list(X.columns)
-    rows = X if isinstance(X, numpy.ndarray) else _array(X)
-    if rows.ndim != 2 or not len(rows):
-        return [], None
-    return list(rows.T), None
-
-
-def _array(X: ArrayLike) -> NDArray[Any]:
     try:
-        return numpy.asarray(X)
+        rows = numpy.asarray(X)
     except ValueError:  # rows of unequal length: scikit-learn says so
-        return numpy.empty(0)
+        return [], None
+    return list(rows.T) if rows.ndim == 2 and len(rows) else [], None
 
 
 def _kind(column: Any) -> Kind:
@@ -178,10 +163,6 @@ def _kind(column: Any) -> Kind:
     return "category" if isinstance(first, str | bool) and hasattr(column, "iloc") else "number"
 
 
-def _is_numeric(column: Any) -> bool:
-    return getattr(column.dtype, "kind", "O") in "iuf"
-
-
 def _as_floats(column: Any, message: str) -> Array:
     try:
         return numpy.asarray(column, dtype=numpy.float64)
@@ -189,24 +170,18 @@ def _as_floats(column: Any, message: str) -> Array:
         raise type(error)(f"{message}; {error}") from error
 
 
-def _days_since_epoch(column: Any) -> Array:
+def _days(column: Any, kind: Kind) -> Array:
+    """Dates as days since 1970, durations as days."""
     import pandas
 
-    times = pandas.to_datetime(pandas.Series(column), utc=True)
+    column = pandas.Series(column)
+    if kind == "date":
+        times = pandas.to_datetime(column, utc=True) - pandas.Timestamp(0, tz="UTC")
+    else:
+        times = pandas.to_timedelta(column)
     if times.isna().any():
-        raise ValueError("X: contains missing dates (NaT); drop those rows")
-    days: Array = (times.dt.tz_localize(None).to_numpy().astype("datetime64[ns]") - EPOCH) / DAY
-    return days
-
-
-def _days(column: Any) -> Array:
-    import pandas
-
-    durations = pandas.to_timedelta(pandas.Series(column))
-    if durations.isna().any():
-        raise ValueError("X: contains missing durations (NaT); drop those rows")
-    days: Array = durations.to_numpy().astype("timedelta64[ns]") / DAY
-    return days
+        raise ValueError(f"X: contains missing {kind}s (NaT); drop those rows")
+    return numpy.asarray(times.to_numpy().astype("timedelta64[ns]") / DAY)
 
 
 def _categories(column: Any) -> list[Any]:
@@ -220,7 +195,7 @@ def _plain(value: Any) -> Any:
     return None if value is None or value != value else value
 
 
-def _indices(name: str, given: Any, names: list[str] | None, count: int) -> Sequence[int]:
+def indices_of(name: str, given: Any, names: list[str] | None, count: int) -> Sequence[int]:
     """Columns by number or name; "auto" and None are none."""
     if given is None or (isinstance(given, str) and given == "auto"):
         return []

@@ -20,15 +20,9 @@ from typing import NamedTuple
 import numpy
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.polynomial.hermite_e import HermiteE
-from numpy.typing import NDArray
 
 from regard.attention.threads import load_kernels
-from regard.kernel.kernels_nd import exponents
-
-__all__ = ["ENVELOPE", "NOISE", "Scheme", "choose_schemes"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
+from regard.kernel.local import Array, Indices, exponents
 
 SCHEMES = ((8, 0.25), (12, 0.3), (12, 0.25))  # cells of a window, and their size in widths: more and more exact
 ENVELOPE = 3.0  # squared widths: how errors fall with the distance

@@ -24,17 +24,12 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
 from regard.attention.threads import load_kernels, parallel_for
 from regard.kernel.grid_scheme import ENVELOPE, NOISE, Scheme, choose_schemes
-from regard.kernel.kernels_nd import KernelND, exponents
+from regard.kernel.kernels_nd import KernelND
+from regard.kernel.local import Array, Indices, Mask, exponents
 
-__all__ = ["gaussian_sums", "grid_sums"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
-Mask = NDArray[numpy.bool_]
 Chosen = Indices | slice
 
 EDGE = 4.0  # widths from the box of the samples; farther queries are hardly ever exact
@@ -53,40 +48,6 @@ PAIR, CHANNEL = 0.6, 0.25  # of the direct loops, for a pair and each of its pro
 BLOCK = 512  # samples that these take together
 
 
-def grid_sums(
-    points: Array,
-    columns: Array,
-    queries: Array,
-    order: int,
-    *,
-    tolerance: float,
-    value_order: int | None = None,
-    left_out: Array | None = None,
-) -> tuple[Array, Mask] | None:
-    """The sums above (n, rows, c), and which of them are exact (n,); None where a grid does not pay.
-
-    value_order: rows of a higher order are summed for the first column only, and 0 for the others.
-    left_out (n, c): columns of a sample at each query, which are taken out of its sums.
-    """
-    totals, n = abs(columns).sum(0), len(queries)
-    plans = Plans(points, queries, columns.shape[1], order, value_order, tolerance)
-    if plans.pairs_cost(len(points) * n) < SETUP or totals[0] == 0:
-        return None
-    parts = list(plans.parts(slice(None), slice(None)))
-    if not parts:
-        return None
-    rows = exponents(points.shape[1], order)
-    sums, exact = numpy.zeros((n, len(rows), columns.shape[1])), numpy.zeros(n, dtype=bool)
-    for part in parts:
-        grid = Grid(part.scheme, part.lattice, points[part.reached], columns[part.reached], queries[part.asked])
-        some = grid.sums(rows, plans.value_order)
-        indices = numpy.arange(n)[part.asked][grid.queries.order]
-        if left_out is not None:
-            some[:, 0] -= left_out[indices]
-        sums[indices], exact[indices] = some, grid.judge(some, order, totals, part.error)
-    return sums, exact
-
-
 def gaussian_sums(
     kernel: KernelND,
     points: Array,
@@ -99,37 +60,42 @@ def gaussian_sums(
     squared: bool = False,
     tolerance: float,
 ) -> tuple[Array, Mask] | None:
-    """The same for points as they are, with monomials in the kernel's units and ranges of samples left out (n, 2).
+    """The sums above (n, rows, c), with monomials in the kernel's units, and which of them are exact (n,).
 
-    None where it is not a plain Gaussian. A query is not exact if others than a sample at its place are left out.
+    None where the kernel is not a plain Gaussian, or where a grid does not pay. value_order: rows of a higher order are
+    summed for the first column only, and 0 for the others. left_out (n, 2): ranges of samples; a query is not exact if
+    others than a sample at its place are left out.
     """
     narrows = numpy.isfinite(kernel.widths)
-    plain = kernel.name == "gaussian" and not kernel.tables and not numpy.isfinite(_periods(kernel)).any()
-    if (
-        not plain
-        or not len(points)
-        or not len(queries)
-        or not 1 <= narrows.sum() <= 3
-        or (order > 0 and not narrows.all())
-    ):
+    periodic = kernel.periods is not None and numpy.isfinite(kernel.periods).any()
+    fits = 1 <= narrows.sum() <= 3 and (order == 0 or narrows.all())
+    if kernel.name != "gaussian" or kernel.tables or periodic or not (fits and len(points) and len(queries)):
         return None
     widths = kernel.widths[narrows] / (math.sqrt(2) if squared else 1)
-    own, others = _at_queries(points, columns, queries, left_out)
+    at_queries, others = _at_queries(points, columns, queries, left_out)
     if others.sum() > len(queries) / 2:
         return None
     x, t = points[:, narrows], queries[:, narrows]
     x, t = (x - x[:1]) / widths, (t - x[:1]) / widths
-    result = grid_sums(x, columns, t, order, tolerance=tolerance, value_order=value_order, left_out=own)
-    if result is None:
+    totals, n = abs(columns).sum(0), len(queries)
+    plans = Plans(x, t, columns.shape[1], order, value_order, tolerance)
+    if plans.pairs_cost(len(points) * n) < SETUP or totals[0] == 0:
         return None
-    sums, exact = result
+    parts = list(plans.parts(slice(None), slice(None)))
+    if not parts:
+        return None
+    rows = exponents(len(widths), order)
+    sums, exact = numpy.zeros((n, len(rows), columns.shape[1])), numpy.zeros(n, dtype=bool)
+    for part in parts:
+        grid = Grid(part.scheme, part.lattice, x[part.reached], columns[part.reached], t[part.asked])
+        some = grid.sums(rows, plans.value_order)
+        indices = numpy.arange(n)[part.asked][grid.queries.order]
+        if at_queries is not None:
+            some[:, 0] -= at_queries[indices]
+        sums[indices], exact[indices] = some, grid.judge(some, order, totals, part.error)
     if order > 0:
-        sums *= ((widths / kernel.units) ** exponents(len(widths), order)).prod(1)[:, None]
+        sums *= ((widths / kernel.units) ** rows).prod(1)[:, None]
     return sums, exact & ~others
-
-
-def _periods(kernel: KernelND) -> Array:
-    return numpy.full(kernel.features, numpy.inf) if kernel.periods is None else kernel.periods
 
 
 def _at_queries(points: Array, columns: Array, queries: Array, left_out: Indices | None) -> tuple[Array | None, Mask]:
@@ -139,9 +105,9 @@ def _at_queries(points: Array, columns: Array, queries: Array, left_out: Indices
     count = left_out[:, 1] - left_out[:, 0]
     one = numpy.flatnonzero(count == 1)
     one = one[(points[left_out[one, 0]] == queries[one]).all(1)]
-    own, others = numpy.zeros((len(queries), columns.shape[1])), count > 0
-    own[one], others[one] = columns[left_out[one, 0]], False
-    return own, others
+    at_queries, others = numpy.zeros((len(queries), columns.shape[1])), count > 0
+    at_queries[one], others[one] = columns[left_out[one, 0]], False
+    return at_queries, others
 
 
 class Lattice(NamedTuple):

@@ -1,4 +1,4 @@
-"""Kernels over several features: what they are made of, the monomials of a local polynomial, and the coordinates.
+"""Kernels over several features: what they are made of, and the coordinates in which their distances are Euclidean.
 
 Shapes: points (m, features).
 """
@@ -11,15 +11,8 @@ from typing import NamedTuple
 
 import numpy
 from numpy.polynomial import Polynomial
-from numpy.typing import NDArray
 
-from regard.attention.kernels import KERNELS
-from regard.kernel import local
-
-__all__ = ["ROOTS", "Embedding", "KernelND", "category_weights", "exponents", "monomials"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
+from regard.kernel.local import Array
 
 
 class Root(NamedTuple):
@@ -64,36 +57,10 @@ class KernelND:
     tables: tuple[Array, ...] = ()  # a categorical feature's (categories of the query, categories of the sample) factor
     table_slopes: tuple[Array, ...] = ()  # the tables' derivatives, for width_slopes
 
-    def __post_init__(self) -> None:
-        if self.name not in KERNELS:
-            raise ValueError(f"name: expected one of {', '.join(KERNELS)}, got {self.name!r}")
-        for name in ("widths", "units", "periods"):
-            numbers = getattr(self, name)
-            if numbers is not None and not (numpy.shape(numbers) == (self.features,) and (numbers > 0).all()):
-                raise ValueError(f"{name}: expected {self.features} positive numbers, one per feature, got {numbers}")
-        if not numpy.isfinite(self.units).all():
-            raise ValueError(f"units: expected finite numbers, got {self.units}")
-        if self.table_slopes and [t.shape for t in self.table_slopes] != [t.shape for t in self.tables]:
-            raise ValueError("table_slopes: expected one for each table, of the same shape")
-
     @property
     def features(self) -> int:
         """How many are continuous."""
         return len(self.widths)
-
-
-def exponents(features: int, order: int) -> Indices:
-    """The monomials up to a total degree, (rows, features): by degree, then (0, 0), (0, 1), … (1, 1), …"""
-    rows = [[factors.count(a) for a in range(features)] for factors in local.monomials(features, order)]
-    return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), features)
-
-
-def monomials(features: int, order: int) -> tuple[Indices, Indices]:
-    """The same as products: row r is row parents[r] times feature[r]; row 0 is 1."""
-    chosen = local.monomials(features, order)
-    row = {c: r for r, c in enumerate(chosen)}
-    parents = numpy.array([0, *(row[c[:-1]] for c in chosen[1:])], dtype=numpy.int64)
-    return parents, numpy.array([-1, *(c[-1] for c in chosen[1:])], dtype=numpy.int64)
 
 
 class Embedding:
@@ -141,8 +108,7 @@ class Embedding:
         return out
 
     def _angles(self, x: Array, a: int) -> Array:
-        angles: Array = (x[:, a] - self.centre[a]) * (2 * math.pi / self.periods[a])
-        return angles
+        return numpy.asarray((x[:, a] - self.centre[a]) * (2 * math.pi / self.periods[a]))
 
 
 def category_weights(kind: str, of_queries: Array, of_samples: Array, width: float) -> tuple[Array, Array]:

@@ -15,50 +15,40 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["LocalFit", "basis_size", "fit_locally", "monomials"]
-
 Array = NDArray[numpy.float64]
 Indices = NDArray[numpy.int64]
+Mask = NDArray[numpy.bool_]
+Monomial = tuple[int, ...]
 
 FADE = 1e-8  # δ: a variance of this part of the mean square could be a sum of rounding errors
 
 
 @functools.cache
-def monomials(features: int, order: int) -> tuple[tuple[int, ...], ...]:
+def monomials(features: int, order: int) -> tuple[Monomial, ...]:
     """The monomials up to a total degree, each as the features of its factors: (), (0,), …, (0, 0), (0, 1), …"""
     degrees = range(order + 1)
     return tuple(m for degree in degrees for m in itertools.combinations_with_replacement(range(features), degree))
 
 
-def basis_size(features: int, degree: int) -> int:
-    """How many monomials there are up to this degree."""
-    return len(monomials(features, degree))
+def exponents(features: int, order: int) -> Indices:
+    """The same as powers of each feature, (rows, features): by degree, then (0, 0), (0, 1), … (1, 1), …"""
+    rows = [[factors.count(a) for a in range(features)] for factors in monomials(features, order)]
+    return numpy.array(rows, dtype=numpy.int64).reshape(len(rows), features)
 
 
 @functools.cache
-def _products(features: int, degree: int) -> Indices:
-    """(basis, basis): which monomial, up to twice the degree, is the product of two."""
-    index = {monomial: row for row, monomial in enumerate(monomials(features, 2 * degree))}
+def _products(features: int, degree: int, factor: Monomial = ()) -> tuple[Indices, Indices]:
+    """(basis,) and (basis, basis): which monomial is the factor times one, or times two of those up to this degree."""
+    index = {monomial: row for row, monomial in enumerate(monomials(features, 2 * degree + len(factor)))}
     basis = monomials(features, degree)
-    return numpy.array([[index[tuple(sorted(one + other))] for other in basis] for one in basis])
-
-
-@functools.cache
-def _products_with_squares(features: int, degree: int) -> tuple[Indices, Indices]:
-    """(features, basis) and (features, basis, basis): which monomial is v_d² times one, or times two of the basis."""
-    index = {monomial: row for row, monomial in enumerate(monomials(features, 2 * degree + 2))}
-    basis = monomials(features, degree)
-
-    def row(d: int, *factors: tuple[int, ...]) -> int:
-        return index[tuple(sorted((d, d, *itertools.chain(*factors))))]
-
-    one = [[row(d, a) for a in basis] for d in range(features)]
-    two = [[[row(d, a, b) for b in basis] for a in basis] for d in range(features)]
+    one = [index[tuple(sorted(factor + a))] for a in basis]
+    two = [[index[tuple(sorted(factor + a + b))] for b in basis] for a in basis]
     return numpy.array(one), numpy.array(two)
 
 
@@ -66,55 +56,43 @@ def _products_with_squares(features: int, degree: int) -> tuple[Indices, Indices
 class LocalFit:
     """Local polynomials at n queries: coefficients (n, basis, outputs) and duals (n, basis). NaN: nothing in reach."""
 
+    features: int
+    degree: int
     coefficients: Array
     duals: Array
 
     @property
     def heights(self) -> Array:
         """The estimates, (n, outputs)."""
-        heights: Array = self.coefficients[:, 0]
-        return heights
+        return numpy.asarray(self.coefficients[:, 0])
 
-    def changes(self, slope_sums: Array, features: int, degree: int) -> Array:
-        """How the heights change with the log of the width, (n, outputs): Σ_j K′_j (duals · x_j) (y_j − β · x_j).
+    def changes(self, slope_sums: Array, factor: Monomial = ()) -> Array:
+        """How the heights change with the log of a width, (n, outputs): Σ_j K′_j (duals · x_j) (y_j − β · x_j).
 
-        slope_sums: those of K′ = dK / d log(width), of order 2 · degree.
+        slope_sums: those of K′ = dK / d log(width), of order 2 · degree. Where K′ is K times a monomial, the factor,
+        they may be those of K, of as much higher an order: under the Gaussian it is v² of the feature, in widths.
         """
-        basis = self.duals.shape[1]
-        square = slope_sums[:, _products(features, degree), 0]  # (n, basis, basis)
-        misfit = slope_sums[:, :basis, 1:] - square @ self.coefficients  # (n, basis, outputs)
-        changes: Array = numpy.einsum("na,nac->nc", self.duals, misfit)
-        return changes
+        one, two = _products(self.features, self.degree, factor)
+        misfit = slope_sums[:, one, 1:] - slope_sums[:, two, 0] @ self.coefficients  # (n, basis, outputs)
+        return numpy.asarray(numpy.einsum("na,nac->nc", self.duals, misfit))
 
-    def gaussian_changes(self, sums: Array, features: int, degree: int) -> Array:
-        """How the heights change with the log of each feature's width, (n, features, outputs), under the Gaussian.
-
-        There K′ is K v² of the feature in widths, so it takes sums of order 2 · degree + 2; in units of v.
-        """
-        by_values, by_weights = _products_with_squares(features, degree)
-        square = sums[:, by_weights, 0]  # (n, features, basis, basis)
-        misfit = sums[:, by_values, 1:] - square @ self.coefficients[:, None]  # (n, features, basis, outputs)
-        changes: Array = numpy.einsum("na,ndac->ndc", self.duals, misfit)
-        return changes
-
-    def variance_factors(self, squared: Array, features: int, degree: int) -> Array:
+    def variance_factors(self, squared: Array) -> Array:
         """Σ_j l_j² (n,), the variance of estimates per variance of noise; squared: sums of K² of order 2 · degree."""
-        square = squared[:, _products(features, degree), 0]  # (n, basis, basis)
-        factors: Array = numpy.einsum("na,nab,nb->n", self.duals, square, self.duals)
-        return numpy.maximum(factors, 0)
+        square = squared[:, _products(self.features, self.degree)[1], 0]  # (n, basis, basis)
+        return numpy.asarray(numpy.maximum(numpy.einsum("na,nab,nb->n", self.duals, square, self.duals), 0))
 
 
 def fit_locally(sums: Array, features: int, degree: int) -> LocalFit:
     """The local polynomials of this degree from sums (n, rows, 1 + outputs) of order 2 · degree."""
-    basis = basis_size(features, degree)
+    basis, rows = (math.comb(features + order, order) for order in (degree, 2 * degree))
     reached = sums[:, 0, 0] > 0
     total = numpy.where(reached, sums[:, 0, 0], numpy.nan)[:, None]
-    moments = sums[:, : basis_size(features, 2 * degree), 0] / total  # (n, rows)
+    moments = sums[:, :rows, 0] / total  # (n, rows)
     with_values = sums[:, :basis, 1:] / total[:, :, None]  # (n, basis, outputs)
     means = with_values[:, 0]
     if basis == 1:
-        return LocalFit(means[:, None], 1 / total)
-    square = moments[:, _products(features, degree)[1:, 1:]]  # (n, basis − 1, basis − 1)
+        return LocalFit(features, degree, means[:, None], 1 / total)
+    square = moments[:, _products(features, degree)[1][1:, 1:]]  # (n, basis − 1, basis − 1)
     centre = moments[:, 1:basis]
     covariance = square - centre[:, :, None] * centre[:, None, :]
     with_values = with_values[:, 1:] - centre[:, :, None] * means[:, None]
@@ -125,14 +103,13 @@ def fit_locally(sums: Array, features: int, degree: int) -> LocalFit:
     slopes, tilt = solved[:, :, :-1], solved[:, :, -1]  # (n, basis − 1, outputs), (n, basis − 1)
     heights = means - numpy.einsum("nb,nbc->nc", centre, slopes)
     duals = numpy.concatenate([1 + numpy.einsum("nb,nb->n", centre, tilt)[:, None], -tilt], axis=1) / total
-    return LocalFit(numpy.concatenate([heights[:, None], slopes], axis=1), duals)
+    return LocalFit(features, degree, numpy.concatenate([heights[:, None], slopes], axis=1), duals)
 
 
 def _fading_inverse(matrices: Array, right: Array) -> Array:
     """matrices⁺ · right for symmetric matrices (n, k, k), fading where an eigenvalue falls below FADE."""
     if matrices.shape[1] == 1:
-        single: Array = matrices * right / (matrices**2 + FADE**2)
-        return single
+        return matrices * right / (matrices**2 + FADE**2)
     known = numpy.isfinite(matrices).all((1, 2))
     solved = numpy.full(right.shape, numpy.nan)
     values, vectors = numpy.linalg.eigh(matrices[known])

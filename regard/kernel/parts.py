@@ -1,25 +1,86 @@
-"""Samples in parts on several machines: each part is compressed where it is, and only what is kept of it travels.
+"""Samples of one feature that come in parts, as from several machines: a compressed state in the place of samples.
 
-A Dask DataFrame, Series or array is recognised by the module of its type; dask is imported only then. The state of all
-parts (compressed.py, some megabytes) is merged in pairs on the workers, so whoever asks for it never holds the samples,
-and no worker more than a part and two states.
+Each part is compressed where it is (compressed.py), and only what is kept of it travels. A Dask DataFrame, Series or
+array is recognised by the module of its type; dask is imported only then. The state of all parts, some megabytes, is
+merged in pairs on the workers, so whoever asks for it never holds the samples, and no worker more than a part and two
+states.
 
 Any other collection of parts, as a Ray dataset, does the same by `KernelRegressor.partial_fit` on each and `merge`.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
-from regard.kernel.compressed import Compressed
+from regard.attention.sums_1d import Form, Samples1D
+from regard.kernel.compressed import Compressed, merge_all
+from regard.kernel.features import DAY, Features, Rows
+from regard.kernel.local import Array
+from regard.kernel.pyramid import Pyramid
+from regard.kernel.samples import Samples, Weighing
 
-__all__ = ["compress_part", "compress_parts", "is_distributed"]
 
-Array = NDArray[numpy.float64]
-DAY = numpy.timedelta64(1, "D")
+class MergedSamples(Samples):
+    """Samples and pseudo-samples of a state; kernel sums are those of all samples that it was made of."""
+
+    def __init__(self, state: Compressed, features: Features) -> None:
+        self.state, self.features, self.weighing, self.counts = state, features, Weighing(), True
+        self.points = state.points
+        outputs, counts = state.outputs, self.points.columns[:, :1]
+        self.mean = state.mean
+        moved = state.mean - state.shift
+        first = self.points.columns[:, 1 : 1 + outputs]
+        self.squares = self.points.columns[:, 1 + outputs :] - 2 * moved * first + moved**2 * counts  # Σ (y − mean)²
+        self.columns = numpy.hstack([counts, first - moved * counts])
+        self.weights, self.factors = counts[:, 0], numpy.ones(len(counts))
+        self.rows = Rows(self.points.x[:, None] + self.points.origin, numpy.empty((len(counts), 0)))
+        self.values = numpy.empty((0, outputs))  # not kept
+
+    @property
+    def count(self) -> float:
+        """How many samples the parts had."""
+        return self.state.count
+
+    @cached_property
+    def spans(self) -> Array:
+        """The range of the feature, (1,)."""
+        return numpy.array([(self.state.high - self.state.low) or 1.0])
+
+    @property
+    def _x(self) -> Array:
+        return self.points.x
+
+    @property
+    def _origin(self) -> float:
+        return self.points.origin
+
+    def _line_sums(self, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None) -> Array:
+        """Far from all samples those of the cells' means: pseudo-samples, of which some are negative, do not serve."""
+        sums = super()._line_sums(widths, queries, order, form, columns)
+        x, width = queries.points[:, 0], self._width(widths)
+        far = numpy.flatnonzero(self.state.is_far(width, x))
+        if len(far):
+            far = far[numpy.argsort(x[far])]
+            means = self.state.add_up_nodes(self.columns if columns is None else columns)
+            line = Samples1D(self.state.centroids().x, means)
+            sums[far] = line.sums(self.weighing.kernel, width, x[far] - self._origin, order, form)
+        return sums
+
+    @cached_property
+    def pyramid(self) -> Pyramid:
+        """The samples in cells of many widths."""
+        return Pyramid(self.state)
+
+    def noise_columns(self, widths: Array, degree: int) -> tuple[Array, float]:
+        """Counts and squared errors (m, 1 + outputs), less what comes from the curve's variance; degrees of freedom."""
+        fit = self.fit(widths, self.rows, degree)
+        leverage, heights = fit.duals[:, :1], fit.heights
+        squares = self.squares - heights * (2 * self.columns[:, 1:] - heights * self.columns[:, :1])
+        columns = numpy.hstack([self.columns[:, :1], squares / numpy.maximum(1 - leverage, 1e-9)])
+        return columns, float(self.count - (self.weights * leverage[:, 0]).sum())
 
 
 def is_distributed(samples: object) -> bool:
@@ -40,12 +101,8 @@ def compress_parts(X: Any, y: Any) -> Compressed:
         raise ValueError(
             f"y: expected as many parts as X, {len(points)}, got {len(values)}; repartition one like the other"
         )
-    compress, merge = delayed(compress_part), delayed(Compressed.merge)
-    states = [compress(x, value) for x, value in zip(points, values, strict=True)]
-    while len(states) > 1:
-        pairs = [states[i : i + 2] for i in range(0, len(states), 2)]
-        states = [merge(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    state: Compressed = states[0].compute()
+    states = [delayed(compress_part)(x, value) for x, value in zip(points, values, strict=True)]
+    state: Compressed = merge_all(states, delayed(Compressed.merge)).compute()
     return state
 
 
@@ -72,8 +129,8 @@ def _numbers(part: Any, name: str) -> Array:
     table = numpy.asarray(part)
     table = table[:, None] if table.ndim == 1 else table
     if table.dtype.kind == "M":
-        table = (table - numpy.datetime64(0, "D")) / DAY
-    elif table.dtype.kind == "m":
+        table = table - numpy.datetime64(0, "D")
+    if table.dtype.kind == "m":
         table = table / DAY
     if table.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected numbers, datetimes or durations, got dtype {table.dtype}")

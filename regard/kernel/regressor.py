@@ -5,22 +5,17 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from regard.kernel.compressed import Compressed, merge_all
+from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Features, Rows
-from regard.kernel.merged import MergedSamples
-from regard.kernel.parts import compress_part, compress_parts, is_distributed
-from regard.kernel.samples import Samples
+from regard.kernel.features import Features, Rows, indices_of
+from regard.kernel.local import Array
+from regard.kernel.parts import MergedSamples, compress_part, compress_parts, is_distributed
 from regard.kernel.smoother import Smoother
-
-__all__ = ["Interval", "KernelRegressor", "PartialDependence"]
-
-Array = NDArray[numpy.float64]
 
 AVERAGED = 200  # samples over which a partial dependence is averaged
 WEIGHTS = 2e8  # weights that its band may take
@@ -114,11 +109,15 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         self.check_parameters()
         if is_distributed(X) or is_distributed(y):
             return self._fit_distributed(X, y, sample_weight)
-        rows, y, weights = self._validate(X, y, sample_weight, multi_output=True, y_numeric=True)
+        self._fit(*self._numbers(X, y, sample_weight), together=False)
+        return self
+
+    def _numbers(self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True) -> tuple[Rows, Array, Array]:
+        """Rows, values (n, outputs) and weights (n,); sets `one_output_`."""
+        rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True, y_numeric=True)
         values = numpy.asarray(y, dtype=numpy.float64)
         self.one_output_ = values.ndim == 1
-        self._fit(rows, values.reshape(len(values), -1), weights, together=False)
-        return self
+        return rows, values.reshape(len(values), -1), weights
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> KernelRegressor:
         """Go on from the samples before with these.
@@ -130,38 +129,30 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """
         self.check_parameters()
         before = getattr(self, "samples_", None)
-        if before is None:
-            self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
-        table, y = validate_data(
-            self,
-            self.features_.numbers(X),
-            y,
-            reset=before is None,
-            dtype=numpy.float64,
-            multi_output=True,
-            y_numeric=True,
-        )
-        values = numpy.asarray(y, dtype=numpy.float64)
-        self.one_output_ = values.ndim == 1
-        rows, values = self.features_.rows(table), values.reshape(len(values), -1)
+        rows, values, weights = self._numbers(X, y, reset=before is None)
         unweighted = before is None or isinstance(before, MergedSamples) or bool((before.weights == 1).all())
         if self._needs_samples() is None and len(self.features_.kinds) == 1 and unweighted:
             state = compress_part(rows.points, values)
-            self._fit_merged(state if before is None else _state_of(before).merge(state))
+            if isinstance(before, MergedSamples):
+                state = before.state.merge(state)
+            elif before is not None:
+                state = compress_part(before.rows.points, before.values).merge(state)
+            self._fit_merged(state)
         else:
-            kept = rows, values, numpy.ones(len(values))
+            kept = rows, values, weights
             self._fit(*(kept if before is None else before.followed_by(*kept)), together=False)
         return self
 
     def merge(self, *others: KernelRegressor) -> KernelRegressor:
         """Go on from the samples of others that were fitted in parts like this one, as on several machines."""
         check_is_fitted(self)
-        models = (self, *others)
-        if not all(isinstance(model.samples_, MergedSamples) for model in models):
+        samples = [model.samples_ for model in (self, *others)]
+        states = [part.state for part in samples if isinstance(part, MergedSamples)]
+        if len(states) < len(samples):
             raise ValueError(
                 "others: expected regressors that `partial_fit` has fitted to one feature, and so is this one"
             )
-        self._fit_merged(merge_all([_state_of(model.samples_) for model in models]))
+        self._fit_merged(merge_all(states))
         return self
 
     def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
@@ -200,7 +191,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             return predictions
         heights, deviations = [], []
         single = getattr(X, "dtype", None) == numpy.float32  # then its digits are all that is asked for
-        for _, queries in self._by_parts(X):
+        for queries in self._by_parts(X):
             heights.append(numpy.hstack([smoother.predict(queries, single=single) for smoother in self.smoothers_]))
             if return_std:
                 deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
@@ -209,14 +200,15 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
     def _predict_distributed(self, X: Any) -> Any:
         """A Dask Series or array of the predictions, part by part, where the parts are."""
-        if hasattr(X, "map_partitions"):
-            return X.map_partitions(self._predict_part, meta=("predicted", "float64"))
-        return X.map_blocks(self.predict, drop_axis=1, dtype=numpy.float64)
+        if not hasattr(X, "map_partitions"):
+            return X.map_blocks(self.predict, drop_axis=1, dtype=numpy.float64)
 
-    def _predict_part(self, part: Any) -> Any:
-        import pandas
+        def predict(part: Any) -> Any:
+            import pandas
 
-        return pandas.Series(self.predict(part), index=part.index, name="predicted")
+            return pandas.Series(self.predict(part), index=part.index, name="predicted")
+
+        return X.map_partitions(predict, meta=("predicted", "float64"))
 
     def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
         """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
@@ -238,23 +230,21 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
         Per day for dates; NaN for categories, which have no slope.
         """
-        queries = self._queries(X)
-        slopes = numpy.full((len(queries.points), len(self.features_.kinds), len(self.samples_.mean)), numpy.nan)
-        by_output = [smoother.derivative(queries) for smoother in self.smoothers_]
-        slopes[:, self.features_.continuous] = numpy.concatenate(by_output, axis=2)
+        slopes = self._slopes(self._queries(X))
         return slopes[:, :, 0] if self.one_output_ else slopes
 
     def marginal_effects(self, X: ArrayLike | None = None) -> Array:
         """The mean slope by each feature over the rows of X, or the samples: (features,) or (features, outputs)."""
         if X is not None:
             return numpy.asarray(self.derivative(X).mean(0))
-        samples = self.samples_
-        slopes = numpy.full((len(self.features_.kinds), len(samples.mean)), numpy.nan)
-        by_output = [smoother.derivative(samples.rows) for smoother in self.smoothers_]
-        slopes[self.features_.continuous] = numpy.average(
-            numpy.concatenate(by_output, axis=2), axis=0, weights=samples.weights
-        )
+        slopes = numpy.average(self._slopes(self.samples_.rows), axis=0, weights=self.samples_.weights)
         return slopes[:, 0] if self.one_output_ else slopes
+
+    def _slopes(self, queries: Rows) -> Array:
+        slopes = numpy.full((len(queries.points), len(self.features_.kinds), len(self.samples_.mean)), numpy.nan)
+        by_output = [smoother.derivative(queries) for smoother in self.smoothers_]
+        slopes[:, self.features_.continuous] = numpy.concatenate(by_output, axis=2)
+        return slopes
 
     def partial_dependence(
         self, feature: int | str, x: ArrayLike | None = None, level: float | None = None
@@ -331,23 +321,11 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
     def _feature(self, feature: int | str) -> int:
         """The index among the continuous features."""
-        names: list[Any] = list(getattr(self, "feature_names_in_", []))
-        if isinstance(feature, str):
-            if feature not in names:
-                known = f"one of {', '.join(names)}" if names else "a number, as the estimator knows no names"
-                raise ValueError(f"feature: expected {known}, got {feature!r}")
-            feature = names.index(feature)
-        if not 0 <= feature < len(self.features_.kinds):
-            raise ValueError(f"feature: expected a number from 0 to {len(self.features_.kinds) - 1}, got {feature}")
-        if feature in self.features_.categorical:
-            raise ValueError(f"feature: expected one that is not a category, got {feature}")
-        return self.features_.continuous.index(feature)
-
-
-def _state_of(samples: Samples) -> Compressed:
-    if isinstance(samples, MergedSamples):
-        return samples.state
-    return Compressed.from_samples(samples.rows.points[:, 0], samples.values)
+        names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+        (index,) = indices_of("feature", [feature], names or None, len(self.features_.kinds))
+        if index in self.features_.categorical:
+            raise ValueError(f"feature: expected one that is not a category, got {feature!r}")
+        return self.features_.continuous.index(index)
 
 
 def _moved(rows: Rows, index: int, at: Array) -> Rows:

@@ -1,4 +1,4 @@
-"""The samples of a kernel regression, how they are weighed at a query, and their kernel sums.
+"""The samples of a kernel regression, how they are weighed at a query, their kernel sums and local polynomials.
 
 `Weighing` says how, but for the widths: one per feature, in the order of X's columns; of a category its λ, from 0
 (only the same category counts) on; of an adaptive regression one number alone, how many neighbours reach.
@@ -6,25 +6,24 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy
-from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from regard.attention.sorting import sort_numbers
 from regard.attention.sums_1d import Form, Samples1D
 from regard.attention.threads import load_kernels
 from regard.kernel.features import Features, Rows
-from regard.kernel.kernels_nd import category_weights
-from regard.kernel.sums_nd import KernelND, SamplesND, nearest_others, spatial_order
-
-__all__ = ["Samples", "Weighing", "spread"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
+from regard.kernel.kernels_nd import KernelND, category_weights
+from regard.kernel.local import Array, Indices, LocalFit, Mask, fit_locally
+from regard.kernel.sums_nd import SamplesND, Targets, spatial_order
 
 WIDEST = 1e8  # ranges of the samples: a wider width changes no digit of a weight
+CACHED = ("spans", "on_a_line", "on_a_grid", "codes", "labels", "_line", "_cloud")  # by samples
 
 
 @dataclass(frozen=True)
@@ -46,68 +45,62 @@ class Samples:
     of which leaving one out leaves two, and so are copies.
 
     Samples are in the order of their features, so that nothing depends on that of the rows; with several features and
-    `in_order` in that of the rows.
+    blocks in that of the rows.
     """
 
     def __init__(
-        self,
-        rows: Rows,
-        values: Array,
-        weights: Array,
-        features: Features,
-        *,
-        counts: bool = False,
-        in_order: bool = False,
+        self, rows: Rows, values: Array, weights: Array, features: Features, weighing: Weighing, counts: bool = False
     ) -> None:
         if load_kernels("sums_nd") is None:
             raise ImportError("kernel regression needs numba: pip install numba")
-        self.features, self.counts, self.total = features, counts, len(weights)
+        self.features, self.weighing, self.counts, self.total = features, weighing, counts, len(weights)
         given = numpy.flatnonzero(weights > 0)
         rows, values, weights = rows.take(given), values[given], weights[given]
         # Of each row that was given: which sample it is part of, and how much of that it is
-        self.given, self.part_of, first = given, *_samples_of(rows, values, counts, in_order)
-        self.weights: Array = numpy.bincount(self.part_of, weights).astype(numpy.float64)
+        self.given, self.part_of, first = given, *_samples_of(rows, values, counts, weighing.block > 0)
+        together = numpy.bincount(self.part_of, weights).astype(numpy.float64)
+        self._set(rows.take(first), values[first], together, numpy.ones(len(together)))
         self.share = weights / self.weights[self.part_of]
-        self.rows, self.values = rows.take(first), values[first]
-        self.mean = numpy.average(self.values, axis=0, weights=self.weights)
-        self.centred = self.values - self.mean
-        self.columns = numpy.column_stack([self.weights, self.weights[:, None] * self.centred])
+
+    def _set(self, rows: Rows, values: Array, weights: Array, factors: Array) -> None:
+        self.rows, self.values, self.weights, self.factors = rows, values, weights, factors
+        self.mean = numpy.average(values, axis=0, weights=weights)
+        self.centred = values - self.mean
+        self.columns = numpy.column_stack([weights, weights[:, None] * self.centred])
 
     def __len__(self) -> int:
         return len(self.weights)
 
     def with_output(self, output: int) -> Samples:
         """The same samples with one of their values."""
-        return self._changed(self.values[:, output : output + 1], self.weights)
+        return self._changed(self.rows, self.values[:, output : output + 1], self.weights, self.factors)
 
     def reweighed(self, factors: Array) -> Samples:
-        """The same samples, each of so many times its weight."""
-        return self._changed(self.values, self.weights * factors)
-
-    def followed_by(self, rows: Rows, values: Array, weights: Array) -> tuple[Rows, Array, Array]:
-        """The rows of these samples, and after them others."""
-        own = self.rows.take(self.part_of)
-        joined = Rows(*(numpy.concatenate(pair) for pair in zip(own, rows, strict=True)))
-        weighted = numpy.concatenate([self.weights[self.part_of] * self.share, weights])
-        return joined, numpy.concatenate([self.values[self.part_of], values]), weighted
+        """The same samples, each of so many times its weight, for its robustness; a count stays as many samples."""
+        return self._changed(self.rows, self.values, self.weights * factors, factors)
 
     def take(self, chosen: Indices) -> Samples:
         """Some of the samples."""
-        return Samples(
-            self.rows.take(chosen),
-            self.values[chosen],
-            self.weights[chosen],
-            self.features,
-            counts=self.counts,
-            in_order=True,
-        )
+        some = self.values[chosen], self.weights[chosen], self.factors[chosen]
+        return self._changed(self.rows.take(chosen), *some)
 
-    def _changed(self, values: Array, weights: Array) -> Samples:
-        changed = Samples(self.rows, values, weights, self.features, counts=True, in_order=True)
-        changed.counts = self.counts
-        changed.given, changed.part_of, changed.share = self.given, self.part_of, self.share
-        changed.total = self.total
+    def weighed(self, weighing: Weighing) -> Samples:
+        """The same samples, weighed in another way."""
+        changed = copy.copy(self)
+        changed.weighing = weighing
         return changed
+
+    def _changed(self, *arrays: Any) -> Samples:
+        changed = copy.copy(self)  # without what is cached
+        changed._set(*arrays)
+        return changed
+
+    def followed_by(self, rows: Rows, values: Array, weights: Array) -> tuple[Rows, Array, Array]:
+        """The rows of these samples, and after them others."""
+        before = self.rows.take(self.part_of)
+        joined = Rows(*(numpy.concatenate(pair) for pair in zip(before, rows, strict=True)))
+        weighted = numpy.concatenate([self.weights[self.part_of] * self.share, weights])
+        return joined, numpy.concatenate([self.values[self.part_of], values]), weighted
 
     @property
     def count(self) -> float:
@@ -117,13 +110,13 @@ class Samples:
 
     @property
     def squared_weights(self) -> Array:
-        """What a sample adds to Σ l², in squared kernels: its squared weight, or as many ones as it counts."""
-        return self.weights if self.counts else numpy.square(self.weights)
+        """What a sample adds to Σ l², in squared kernels: its squared weight, or as many squares as it counts."""
+        return self.weights * (self.factors if self.counts else self.weights)
 
     @property
     def left_out(self) -> Array:
         """A sample's columns as they are left out: whole, or one of a count."""
-        return self.columns / self.weights[:, None] if self.counts else self.columns
+        return self.columns / (self.weights / self.factors)[:, None] if self.counts else self.columns
 
     @cached_property
     def spans(self) -> Array:
@@ -132,29 +125,50 @@ class Samples:
         spans = points.max(0) - points.min(0) if len(points) else numpy.ones(points.shape[1])
         return numpy.where(spans > 0, spans, 1.0)
 
+    @property
+    def dimensions(self) -> int:
+        """How many features are continuous: local polynomials are of them."""
+        return len(self.features.continuous)
+
     @cached_property
     def on_a_line(self) -> bool:
         """Whether there is one feature alone, a number that is not periodic: then sums need no pairs."""
-        one = len(self.features.kinds) == 1 and not self.features.categorical
-        return one and bool(self.features.periods[0] == numpy.inf)
+        return len(self.features.kinds) == 1 and self._plain and not self.weighing.adaptive
+
+    @cached_property
+    def on_a_grid(self) -> bool:
+        """Whether sums, also those of slopes, cost no pairs but a grid: for the plain Gaussian of two features."""
+        gaussian = self.weighing.kernel == "gaussian" and not self.weighing.adaptive and not self.weighing.block
+        return len(self.features.kinds) == 2 and self._plain and gaussian
+
+    @property
+    def _plain(self) -> bool:
+        """Whether all features are numbers that are not periodic."""
+        return not self.features.categorical and bool(numpy.isinf(self.features.periods).all())
 
     # ------------------------------------------------------------------------------------------------------------ sums
 
-    def units(self, weighing: Weighing, widths: Array) -> Array:
+    def fit(
+        self, widths: Array, queries: Rows, degree: int = 0, columns: Array | None = None, single: bool = False
+    ) -> LocalFit:
+        """The local polynomials of this degree at the queries; see `sums`."""
+        sums = self.sums(widths, queries, 2 * degree, columns=columns, single=single)
+        return fit_locally(sums, self.dimensions, degree)
+
+    def units(self, widths: Array) -> Array:
         """What monomials are measured in, (continuous,): the widths, or the ranges where those are less."""
-        if weighing.adaptive:
+        if self.weighing.adaptive:
             return spread(self)
-        if self._fast(weighing):
+        if self.on_a_line:
             return numpy.minimum(widths, WIDEST * self.spans)
         return numpy.minimum(widths[self.features.continuous], self.spans)
 
     def sums(
         self,
-        weighing: Weighing,
         widths: Array,
         queries: Rows,
         order: int = 0,
-        form: Form = "kernel",
+        form: Literal["kernel", "squared"] = "kernel",
         columns: Array | None = None,
         single: bool = False,
     ) -> Array:
@@ -162,157 +176,116 @@ class Samples:
 
         single: float32 will do, where that is faster.
         """
-        if self._fast(weighing):
-            return self._line_sums(weighing, widths, queries, order, form, columns)
+        if self.on_a_line:
+            return self._line_sums(widths, queries, order, form, columns)
         cloud = self._cloud if columns is None else SamplesND(self.rows.points, columns, self.codes)
-        kernel, codes = self.kernel(weighing, widths, queries)
-        scales = self.reaches(widths, queries, None) if weighing.adaptive else None
-        if form == "slope":
-            raise ValueError("form: expected kernel or squared for several features; width_slopes has the slopes")
-        return cloud.sums(
-            kernel,
-            queries.points,
-            codes,
-            order=order,
-            value_order=order // 2,
-            form=form,
-            scales=scales,
-            precision="single" if single else "double",
-        )
+        return cloud.sums(*self.around(widths, queries), order=order, value_order=order // 2, form=form, single=single)
 
-    def sums_of_others(
-        self, weighing: Weighing, widths: Array, chosen: Indices, order: int = 0, tolerance: float = 1e-12
-    ) -> Array:
+    def sums_of_others(self, widths: Array, chosen: Indices, order: int = 0, tolerance: float = 1e-12) -> Array:
         """The same around the chosen samples, each left out of its own sums."""
-        if self._fast(weighing):
-            return self._line_sums_of_others(weighing, widths, order, "kernel")[chosen]
-        queries = self.rows.take(chosen)
-        kernel, codes = self.kernel(weighing, widths, queries)
-        scales = self.reaches(widths, queries, chosen) if weighing.adaptive else None
-        sums = self._cloud.sums(
-            kernel,
-            queries.points,
-            codes,
-            order=order,
-            value_order=min(order, order // 2 + 1),  # one more for slopes by the width
-            left_out=self.ranges(weighing, chosen),
-            scales=scales,
-            tolerance=tolerance,
-        )
-        counted = self._counted(weighing, chosen)
+        if self.on_a_line:
+            return self.line_sums_of_others(widths, order)[chosen]
+        kernel, targets = self.around(widths, self.rows.take(chosen), chosen)
+        value_order = min(order, order // 2 + 1)  # one more for slopes by the width
+        sums = self._cloud.sums(kernel, targets, order=order, value_order=value_order, tolerance=tolerance)
+        counted = self._counted(chosen)
         sums[counted, 0] -= self.left_out[chosen[counted]]  # K(0) = 1
         return sums
 
-    def line_windows(self, weighing: Weighing, widths: Array, queries: Rows) -> tuple[Array, Array, Array]:
-        """Of one feature: the effective samples and the ends of the middle 90 % of their weight, (n,) each."""
-        return self._line.window(weighing.kernel, self._width(widths), queries.points[:, 0])
-
-    def slopes_of_others(self, weighing: Weighing, widths: Array, order: int) -> Array:
-        """Of one feature, the sums of dK / d log(width) around every sample; itself it has no slope."""
-        return self._line_sums_of_others(weighing, widths, order, "slope")
-
-    def _line_sums_of_others(self, weighing: Weighing, widths: Array, order: int, form: Form) -> Array:
-        left_out = self.columns if weighing.block else self.left_out  # of a block counts are left out whole
+    def line_sums_of_others(self, widths: Array, order: int, form: Form = "kernel") -> Array:
+        """Of one feature, around every sample; as "slope" those of dK / d log(width): itself a sample has none."""
+        left_out = self.columns if self.weighing.block else self.left_out  # of a block counts are left out whole
         width = self._width(widths)
-        return self._line.sums_of_others(weighing.kernel, width, order, form, left_out, weighing.block)
+        return self._line.sums_of_others(self.weighing.kernel, width, order, form, left_out, self.weighing.block)
 
-    def _line_sums(
-        self, weighing: Weighing, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None
-    ) -> Array:
+    def width_slopes(self, widths: Array, chosen: Indices, fit: LocalFit, tolerance: float) -> Array:
+        """How the chosen samples' estimates from the others change with each log width, (n, features, outputs)."""
+        kernel, targets = self.around(widths, self.rows.take(chosen), chosen)
+        slopes = self._cloud.width_slopes(kernel, targets, fit.duals, fit.coefficients, tolerance)
+        in_order = numpy.argsort(self.features.continuous + self.features.categorical)
+        return numpy.asarray(slopes[:, in_order])
+
+    def line_windows(self, widths: Array, queries: Rows) -> tuple[Array, Array, Array]:
+        """Of one feature: the effective samples and the ends of the middle 90 % of their weight, (n,) each."""
+        return self._line.window(self.weighing.kernel, self._width(widths), queries.points[:, 0])
+
+    def around(self, widths: Array, queries: Rows, chosen: Indices | None = None) -> tuple[KernelND, Targets]:
+        """The kernel of several features at these widths, and the queries as it wants them.
+
+        chosen: the samples that the queries are; then they are left out of their sums.
+        """
+        features = self.features
+        periods = features.periods[features.continuous]
+        tables, slopes = [], []
+        codes = numpy.empty((len(queries.points), len(features.categorical)), dtype=numpy.int64)
+        for index, feature in enumerate(features.categorical):
+            width = 0.0 if self.weighing.adaptive else float(widths[feature])
+            known, codes[:, index] = numpy.unique(queries.labels[:, index], return_inverse=True)
+            table, slope = category_weights(features.kinds[feature], known, self.labels[index], width)
+            tables.append(table)
+            slopes.append(slope)
+        kernel = KernelND(
+            self.weighing.kernel,
+            spread(self) if self.weighing.adaptive else widths[features.continuous],
+            self.units(widths),
+            product=self.weighing.product,
+            periods=periods if numpy.isfinite(periods).any() else None,
+            tables=tuple(tables),
+            table_slopes=tuple(slopes),
+        )
+        left_out = None if chosen is None else self._ranges(chosen)
+        scales = self._reaches(widths, queries, chosen) if self.weighing.adaptive else None
+        return kernel, Targets(queries.points, codes, left_out, scales)
+
+    def _reaches(self, widths: Array, queries: Rows, chosen: Indices | None) -> Array:
+        """How far, in spreads, the k-th nearest sample is from each query; a chosen sample itself does not count."""
+        scale, itself = spread(self), int(chosen is not None)
+        nth = int(min(widths[0], len(self) - itself)) + itself
+        distances = cKDTree(self.rows.points / scale).query(queries.points / scale, k=[nth], workers=-1)[0][:, 0]
+        least = 1e-9 * float((self.spans / scale).max())  # as many may be at the query itself
+        return numpy.asarray(numpy.maximum(distances, least))
+
+    def _line_sums(self, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None) -> Array:
         line = self._line if columns is None else Samples1D(self._x, columns)
         at = queries.points[:, 0] - self._origin if self._origin else queries.points[:, 0]
-        return line.sums(weighing.kernel, self._width(widths), at, order, form)
+        return line.sums(self.weighing.kernel, self._width(widths), at, order, form)
 
     @property
     def _x(self) -> Array:
         """The samples of one feature, counted from `_origin`."""
-        x: Array = self.rows.points[:, 0]
-        return x
+        return numpy.asarray(self.rows.points[:, 0])
 
     @property
     def _origin(self) -> float:
         return 0.0
 
-    def _counted(self, weighing: Weighing, chosen: Indices) -> NDArray[numpy.bool_]:
+    def _counted(self, chosen: Indices) -> Mask:
         """Which of the chosen samples are counts above 1: leaving one of them out leaves the others at its place."""
-        counted: NDArray[numpy.bool_] = (self.weights[chosen] > 1) & (self.counts and not weighing.block)
-        return counted
+        counts = (self.weights / self.factors)[chosen]  # whole numbers, up to rounding
+        return numpy.asarray((counts > 1.5) & (self.counts and not self.weighing.block))
 
-    def ranges(self, weighing: Weighing, chosen: Indices) -> Indices:
+    def _ranges(self, chosen: Indices) -> Indices:
         """(n, 2): the samples that are left out with each of the chosen: itself and its block, half-open."""
-        low, high = chosen - weighing.block, chosen + weighing.block + 1
-        high = numpy.where(self._counted(weighing, chosen), low, high)
+        low, high = chosen - self.weighing.block, chosen + self.weighing.block + 1
+        high = numpy.where(self._counted(chosen), low, high)
         return numpy.column_stack([numpy.maximum(low, 0), numpy.minimum(high, len(self))])
-
-    def kernel(self, weighing: Weighing, widths: Array, queries: Rows) -> tuple[KernelND, Indices]:
-        """The kernel of several features at these widths, and the codes of the queries' categories."""
-        features = self.features
-        continuous = spread(self) if weighing.adaptive else widths[features.continuous]
-        periods = features.periods[features.continuous]
-        tables, slopes, codes = [], [], []
-        for index, feature in enumerate(features.categorical):
-            width = 0.0 if weighing.adaptive else float(widths[feature])
-            known, code = numpy.unique(queries.labels[:, index], return_inverse=True)
-            table, slope = category_weights(features.kinds[feature], known, self._labels[index], width)
-            tables.append(table)
-            slopes.append(slope)
-            codes.append(code)
-        kernel = KernelND(
-            weighing.kernel,
-            continuous,
-            self.units(weighing, widths),
-            product=weighing.product,
-            periods=periods if numpy.isfinite(periods).any() else None,
-            tables=tuple(tables),
-            table_slopes=tuple(slopes),
-        )
-        empty = numpy.empty((len(queries.points), 0), dtype=numpy.int64)
-        return kernel, numpy.column_stack(codes).astype(numpy.int64) if codes else empty
-
-    def width_slopes(
-        self, weighing: Weighing, widths: Array, chosen: Indices, duals: Array, fits: Array, tolerance: float
-    ) -> Array:
-        """How the chosen samples' estimates from the others change with each log width, (n, features, outputs)."""
-        queries = self.rows.take(chosen)
-        kernel, codes = self.kernel(weighing, widths, queries)
-        slopes = self._cloud.width_slopes(
-            kernel, queries.points, codes, self.ranges(weighing, chosen), duals, fits, tolerance=tolerance
-        )
-        in_order = numpy.argsort(self.features.continuous + self.features.categorical)
-        ordered: Array = slopes[:, in_order]
-        return ordered
 
     def choose(self, count: int) -> Indices:
         """So many of the samples, evenly along a curve through them: a choice that does not depend on their order."""
         if count >= len(self):
             return numpy.arange(len(self))
-        if self.on_a_line:
-            along = numpy.arange(len(self))
-        else:
-            along = spatial_order(numpy.column_stack([self.rows.points / self.spans * 2.0**14, self.rows.labels]))
+        scaled = numpy.column_stack([self.rows.points / self.spans * 2.0**14, self.rows.labels])
+        along = numpy.arange(len(self)) if self.on_a_line else spatial_order(scaled)
         return numpy.sort(along[((numpy.arange(count) + 0.5) * (len(self) / count)).astype(numpy.int64)])
 
     def nearest_others(self, chosen: Indices) -> Indices:
         """Of each chosen sample the nearest other, in spreads."""
         scaled = numpy.column_stack([self.rows.points / self.spans, self.rows.labels])
-        return nearest_others(scaled, scaled[chosen], chosen)[1]
-
-    def _fast(self, weighing: Weighing) -> bool:
-        return self.on_a_line and not weighing.adaptive
+        first, second = cKDTree(scaled).query(scaled[chosen], k=[1, 2])[1].T
+        return numpy.asarray(numpy.where(first == chosen, second, first))
 
     def _width(self, widths: Array) -> float:
         return float(min(widths[0], WIDEST * self.spans[0]))
-
-    def reaches(self, widths: Array, queries: Rows, chosen: Indices | None) -> Array:
-        """How far, in spreads, the k-th nearest sample is from each query; a chosen sample itself does not count."""
-        from scipy.spatial import cKDTree
-
-        scale = spread(self)
-        neighbours = int(min(widths[0], len(self) - (chosen is not None)))
-        nth = neighbours + (chosen is not None)
-        distances = cKDTree(self.rows.points / scale).query(queries.points / scale, k=[nth], workers=-1)[0][:, 0]
-        least = 1e-9 * float((self.spans / scale).max())  # as many may be at the query itself
-        return numpy.asarray(numpy.maximum(distances, least))
 
     @cached_property
     def _line(self) -> Samples1D:
@@ -323,25 +296,21 @@ class Samples:
         return SamplesND(self.rows.points, self.columns, self.codes)
 
     @cached_property
-    def _labels(self) -> list[Array]:
+    def labels(self) -> list[Array]:
         """The distinct labels of each categorical feature."""
         return [numpy.unique(column) for column in self.rows.labels.T]
 
     @cached_property
     def codes(self) -> Indices:
         """Which of its feature's labels each label is, (m, categorical)."""
-        columns = [
-            numpy.searchsorted(known, column) for known, column in zip(self._labels, self.rows.labels.T, strict=True)
-        ]
-        return numpy.column_stack(columns) if columns else numpy.empty((len(self), 0), dtype=numpy.int64)
-
-    @property
-    def levels(self) -> list[int]:
-        """How many categories each categorical feature has."""
-        return [len(known) for known in self._labels]
+        codes = numpy.empty(self.rows.labels.shape, dtype=numpy.int64)
+        for index, known in enumerate(self.labels):
+            codes[:, index] = numpy.searchsorted(known, self.rows.labels[:, index])
+        return codes
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_line", "_cloud")}
+        """What copies and pickles hold: not what can be computed again."""
+        return {name: value for name, value in self.__dict__.items() if name not in CACHED}
 
 
 def spread(samples: Samples) -> Array:

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy
 import torch
-from numpy.typing import NDArray
 from scipy import sparse, stats
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from regard.attention import Kernel, bias
@@ -22,15 +22,9 @@ from regard.attention import weights as attention_weights
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import Loss
 from regard.kernel.features import Rows
-from regard.kernel.local import LocalFit, basis_size, fit_locally, monomials
-from regard.kernel.merged import MergedSamples
-from regard.kernel.samples import Samples, Weighing
-from regard.kernel.widths import constant_features
-
-__all__ = ["Smoother", "parts"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
+from regard.kernel.local import Array, Indices, fit_locally, monomials
+from regard.kernel.parts import MergedSamples
+from regard.kernel.samples import Samples
 
 WEIGHTS = 1 << 22  # weights that are looked at together
 NOISE_SAMPLES = 20_000  # whose leave-one-out errors tell the variance of the noise, where errors cost pairs
@@ -39,31 +33,24 @@ STEP = 1e-4  # of a central difference, in widths
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """Samples, how they are weighed, and the widths (features,)."""
+    """Samples and the widths (features,)."""
 
     samples: Samples
-    weighing: Weighing
     widths: Array
     degree: int
     empty: str
 
-    @property
-    def features(self) -> int:
-        """How many features the local polynomials are of."""
-        return len(self.samples.features.continuous)
-
-    def fit(self, queries: Rows, degree: int | None = None, single: bool = False) -> LocalFit:
-        """The local polynomials at the queries, of values about their mean."""
-        degree = self.degree if degree is None else degree
-        sums = self.samples.sums(self.weighing, self.widths, queries, 2 * degree, single=single)
-        return fit_locally(sums, self.features, degree)
+    def loss(self, pairs: float) -> Loss:
+        """The leave-one-out error of the same regression, over as many samples as make so many pairs."""
+        return Loss(self.samples, self.degree, self.empty, pairs=pairs)
 
     def predict(self, queries: Rows, degree: int | None = None, single: bool = False) -> Array:
         """The curve's heights (n, outputs); `empty` says what those with nothing in reach get.
 
         single: float32 will do.
         """
-        heights = self.fit(queries, degree, single).heights + self.samples.mean
+        degree = self.degree if degree is None else degree
+        heights = self.samples.fit(self.widths, queries, degree, single=single).heights + self.samples.mean
         missing = numpy.flatnonzero(numpy.isnan(heights[:, 0]))
         if len(missing):
             self._refuse_empty(missing[0])
@@ -78,17 +65,15 @@ class Smoother:
     @cached_property
     def noise(self) -> Noise:
         """The leave-one-out errors, and what they tell of the noise."""
-        return Noise.of(self)
+        return Noise(self)
 
     def deviations(self, queries: Rows, degree: int | None = None) -> Array:
         """The standard error of the curve at the queries, (n, outputs); infinite with nothing in reach."""
         degree = self.degree if degree is None else degree
-        fit = self.fit(queries, degree)
-        squares = self.samples.sums(
-            self.weighing, self.widths, queries, 2 * degree, "squared", columns=self.samples.squared_weights[:, None]
-        )
-        factors = fit.variance_factors(squares, self.features, degree)
-        deviations = numpy.sqrt(factors)[:, None] * self.noise.deviation(queries)
+        fit = self.samples.fit(self.widths, queries, degree)
+        squared = self.samples.squared_weights[:, None]
+        squares = self.samples.sums(self.widths, queries, 2 * degree, "squared", columns=squared)
+        deviations = numpy.sqrt(fit.variance_factors(squares))[:, None] * self.noise.deviation(queries)
         deviations[numpy.isnan(fit.duals[:, 0])] = numpy.inf
         return deviations
 
@@ -103,7 +88,7 @@ class Smoother:
             centre = self.predict(queries)
             total = numpy.hypot(self.deviations(queries), self.noise.deviation(queries))
             return centre + self.noise.quantiles(tail) * total, centre + self.noise.quantiles(1 - tail) * total
-        degree = self.degree + 2 - self.degree % 2 if self.features <= 2 else self.degree + 1
+        degree = self.degree + 2 - self.degree % 2 if self.samples.dimensions <= 2 else self.degree + 1
         centre = self.predict(queries, degree)
         reach = stats.t.ppf(1 - tail, max(self.noise.freedom, 1.0)) * self.deviations(queries, degree)
         return centre - reach, centre + reach
@@ -112,25 +97,24 @@ class Smoother:
 
     def derivative(self, queries: Rows) -> Array:
         """By each continuous feature, (n, continuous, outputs): of the local polynomial, or of the local average."""
-        features, constant = self.features, constant_features(self.samples)
+        features, points = self.samples.dimensions, self.samples.rows.points
         if self.degree:
-            slopes = self.fit(queries).coefficients[:, 1 : 1 + features]
-            slopes = slopes / self.samples.units(self.weighing, self.widths)[:, None]
+            fit = self.samples.fit(self.widths, queries, self.degree)
+            slopes = fit.coefficients[:, 1 : 1 + features] / self.samples.units(self.widths)[:, None]
         else:
             slopes = numpy.stack([self._difference(queries, d) for d in range(features)], axis=1)
-        slopes[:, [self.samples.features.continuous.index(index) for index in constant]] = 0.0
+        slopes[:, points.max(0) == points.min(0)] = 0.0
         return slopes
 
     def _difference(self, queries: Rows, feature: int) -> Array:
-        step = STEP * float(self.samples.units(self.weighing, self.widths)[feature])
+        step = STEP * float(self.samples.units(self.widths)[feature])
         ends = []
         for sign in (1, -1):
             points = queries.points.copy()
             points[:, feature] += sign * step
             ends.append((points[:, feature], self.predict(Rows(points, queries.labels))))
         (after, high), (before, low) = ends
-        difference: Array = (high - low) / (after - before)[:, None]
-        return difference
+        return numpy.asarray((high - low) / (after - before)[:, None])
 
     # --------------------------------------------------------------------------------------------------------- weights
 
@@ -145,9 +129,8 @@ class Smoother:
             if self.empty == "nearest":
                 weights[missing] = self._nearest_weights(queries.take(missing)).toarray()
             else:
-                weights[missing] = (
-                    self.samples.weights / self.samples.weights.sum() if self.empty == "mean" else numpy.nan
-                )
+                equal = self.samples.weights / self.samples.weights.sum()
+                weights[missing] = equal if self.empty == "mean" else numpy.nan
         if degree:
             known = numpy.setdiff1d(numpy.arange(len(weights)), missing)
             weights[known] = self._polynomial_weights(queries.take(known), weights[known], degree)
@@ -158,12 +141,11 @@ class Smoother:
         for part in parts(len(queries.points), max(1, WEIGHTS // max(1, len(self.samples)))):
             yield part, self.weights(queries.take(part), degree=0)
 
-    def line_windows(self, queries: Rows) -> tuple[Array, Array, Array]:
-        """Of one feature: the effective samples and the ends of the middle 90 % of their weight, (n,) each."""
-        return self.samples.line_windows(self.weighing, self.widths, queries)
-
     def windows(self, queries: Rows) -> tuple[Array, Array]:
         """The effective number of samples (n,), and the ends (2, n, continuous) of the middle 90 % of their weight."""
+        if self.samples.on_a_line:
+            effective, *line_ends = self.samples.line_windows(self.widths, queries)
+            return effective, numpy.stack(line_ends)[:, :, None]
         points = self.samples.rows.points
         effective = numpy.empty(len(queries.points))
         ends = numpy.empty((2, *queries.points.shape))
@@ -182,10 +164,7 @@ class Smoother:
     def _log_kernel(self, queries: Rows) -> Tensor:
         """log K, (n, samples)."""
         samples = self.samples
-        kernel, codes = samples.kernel(self.weighing, self.widths, queries)
-        scales = (
-            samples.reaches(self.widths, queries, None) if self.weighing.adaptive else numpy.ones(len(queries.points))
-        )
+        kernel, (_, codes, _, scales) = samples.around(self.widths, queries)
         row, logs = KERNELS[kernel.name], torch.zeros(len(queries.points), len(samples), dtype=torch.float64)
 
         def add(distances: Array) -> None:
@@ -194,9 +173,9 @@ class Smoother:
             logs.add_(row.log(apart.masked_fill(outside, 0)).masked_fill(outside, -torch.inf))
 
         squares = numpy.zeros(logs.shape)
-        for d in range(self.features):
+        for d in range(samples.dimensions):
             away = _differences(samples.rows.points, queries.points, kernel.periods, d, chord=True)  # (n, m)
-            away /= kernel.widths[d] * scales[:, None]
+            away /= kernel.widths[d] * (1 if scales is None else scales[:, None])
             if kernel.product:
                 add(numpy.abs(away))
             else:
@@ -204,38 +183,34 @@ class Smoother:
         if not kernel.product:
             add(numpy.sqrt(squares))
         for index, table in enumerate(kernel.tables):
-            by_code = torch.from_numpy(table).log()[torch.from_numpy(codes[:, index])]
+            by_code = torch.from_numpy(table).log()[torch.from_numpy(codes)[:, index]]
             logs = logs + by_code[:, torch.from_numpy(samples.codes[:, index])]
         return logs
 
     def _polynomial_weights(self, queries: Rows, weights: Array, degree: int) -> Array:
         """Weights of the local polynomial: w_j (duals · x_j)."""
-        kernel, _ = self.samples.kernel(self.weighing, self.widths, queries)
-        for part in parts(len(weights), max(1, WEIGHTS // max(1, 10 * len(self.samples)))):
-            points, at = self.samples.rows.points, queries.points[part]
-            v = [
-                _differences(points, at, kernel.periods, d, chord=False) / kernel.units[d] for d in range(self.features)
-            ]
+        kernel, _ = self.samples.around(self.widths, queries)
+        points, features = self.samples.rows.points, self.samples.dimensions
+        for part in parts(len(weights), max(1, WEIGHTS // max(1, 10 * len(points)))):
+            at = queries.points[part]
+            v = [_differences(points, at, kernel.periods, d, chord=False) / kernel.units[d] for d in range(features)]
             one = numpy.ones((len(at), len(points)))
-            powers = [math.prod((v[d] for d in m), start=one) for m in monomials(self.features, 2 * degree)]
+            powers = [math.prod((v[d] for d in m), start=one) for m in monomials(features, 2 * degree)]
             sums = numpy.stack([(weights[part] * power).sum(1) for power in powers], axis=1)[:, :, None]
-            duals = fit_locally(sums, self.features, degree).duals  # (n, basis)
-            basis = basis_size(self.features, degree)
-            weights[part] *= sum(duals[:, b, None] * powers[b] for b in range(basis))
+            duals = fit_locally(sums, features, degree).duals  # (n, basis)
+            weights[part] *= sum(duals[:, b, None] * powers[b] for b in range(duals.shape[1]))
         return weights
 
     def _refuse_empty(self, row: int) -> None:
         if self.empty == "raise":
             raise ValueError(
-                f"X: row {row} has no sample within the {self.weighing.kernel} kernel's bandwidth "
+                f"X: row {row} has no sample within the {self.samples.weighing.kernel} kernel's bandwidth "
                 f"{self.widths.tolist()}; fit with a larger one, or with empty='nearest'"
             )
 
     def _nearest_weights(self, queries: Rows) -> sparse.csr_array:
         """Sparse weights (n, samples): the nearest sample, or those that are equally near, by their weights."""
-        from scipy.spatial import cKDTree
-
-        scale = self.samples.units(self.weighing, self.widths)
+        scale = self.samples.units(self.widths)
         points, at = (numpy.column_stack([rows.points / scale, rows.labels]) for rows in (self.samples.rows, queries))
         tree = cKDTree(points)
         distances, _ = tree.query(at)
@@ -247,59 +222,50 @@ class Smoother:
         return sparse.diags_array(1 / weights.sum(1)) @ weights
 
 
-@dataclass(frozen=True, eq=False)
 class Noise:
-    """The noise of a regression, from leave-one-out errors.
+    """The noise of a regression, from the leave-one-out errors of all samples, or of as many as make it cheap.
 
     columns (m, 1 + outputs): the weight of each sample that tells of the noise, and times it the squared error, less
-    what comes from the curve's own variance · freedom: samples less the curve's degrees of freedom · chosen, errors
-    (n, outputs): the samples and their errors, where they are known one by one.
+    what comes from the curve's own variance · freedom: samples less the curve's degrees of freedom · errors: the
+    samples and their errors (n, outputs), where they are known one by one.
     """
 
-    smoother: Smoother
-    columns: Array
-    freedom: float
-    chosen: Indices | None = None
-    errors: Array | None = None
-
-    @classmethod
-    def of(cls, smoother: Smoother) -> Noise:
-        """From the errors of all samples, or where those cost pairs of as many as make it cheap."""
-        samples = smoother.samples
+    def __init__(self, smoother: Smoother) -> None:
+        self.smoother, samples, widths = smoother, smoother.samples, smoother.widths
+        self.errors: tuple[Indices, Array] | None = None
         if isinstance(samples, MergedSamples):
-            return cls(smoother, *samples.noise_columns(smoother.weighing, smoother.widths, smoother.degree))
-        loss = Loss(samples, smoother.weighing, smoother.degree, smoother.empty, pairs=NOISE_SAMPLES * len(samples))
-        errors, (_, leverage) = loss.errors(smoother.widths), loss.fitted(smoother.widths)
-        weights = samples.weights[loss.chosen, None]
-        columns = numpy.zeros((len(samples), 1 + errors.shape[1]))
-        columns[loss.chosen] = weights * numpy.hstack(
-            [numpy.ones_like(weights), errors**2 * (1 - numpy.clip(leverage, 0, 1)[:, None])]
-        )
-        share = float(numpy.average(leverage, weights=weights[:, 0]))
-        return cls(smoother, columns, samples.count * (1 - share), loss.chosen, errors)
+            self.columns, self.freedom = samples.noise_columns(widths, smoother.degree)
+            return
+        loss = smoother.loss(NOISE_SAMPLES * len(samples))
+        errors, (_, leverage) = loss.errors(widths), loss.fitted(widths)
+        self.errors, weights = (loss.chosen, errors), samples.weights[loss.chosen]
+        self.columns = numpy.zeros((len(samples), 1 + errors.shape[1]))
+        self.columns[loss.chosen, 0] = weights
+        self.columns[loss.chosen, 1:] = weights[:, None] * (errors**2 * (1 - numpy.clip(leverage, 0, 1)[:, None]))
+        self.freedom = samples.count * (1 - float(numpy.average(leverage, weights=weights)))
 
     def deviation(self, queries: Rows) -> Array:
         """The standard deviation of a value about the curve at the queries, (n, outputs)."""
         # Twice as wide as the curve: a variance is harder to tell than a mean, and changes less.
         widths = self.smoother.widths.copy()
         widths[self.smoother.samples.features.continuous[: len(widths)]] *= 2
-        sums = self.smoother.samples.sums(self.smoother.weighing, widths, queries, columns=self.columns)
-        variances = fit_locally(sums, self.smoother.features, 0).heights
+        variances = self.smoother.samples.fit(widths, queries, columns=self.columns).heights
         overall = self.columns[:, 1:].sum(0) / self.columns[:, 0].sum()
         return numpy.sqrt(numpy.maximum(numpy.where(numpy.isnan(variances), overall, variances), 0))
 
     def quantiles(self, share: float) -> Array:
         """Of the errors in deviations, (outputs,): as they are, or where they are not known one by one of a normal."""
-        if self.errors is None:
+        if self._relative is None:
             return numpy.full(self.columns.shape[1] - 1, stats.norm.ppf(share))
         return numpy.asarray(numpy.quantile(self._relative, share, axis=0))
 
     @cached_property
-    def _relative(self) -> Array:
-        assert self.errors is not None
-        assert self.chosen is not None
-        deviation = self.deviation(self.smoother.samples.rows.take(self.chosen))
-        return self.errors / numpy.where(deviation > 0, deviation, 1.0)
+    def _relative(self) -> Array | None:
+        if self.errors is None:
+            return None
+        chosen, errors = self.errors
+        deviation = self.deviation(self.smoother.samples.rows.take(chosen))
+        return numpy.asarray(errors / numpy.where(deviation > 0, deviation, 1.0))
 
 
 def parts(count: int, step: int) -> Iterator[slice]:

@@ -18,33 +18,39 @@ negative · codes (m, categorical) and (n, categorical).
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import numpy
-from numpy.typing import NDArray
+from numpy.polynomial import Polynomial
 
+from regard.attention.threads import load_kernels, parallel_for
 from regard.kernel.grid_sums import gaussian_sums
-from regard.kernel.kernels_nd import Embedding, KernelND, exponents, monomials
-from regard.kernel.passes_nd import Blocks, Call, Form, Queries, spatial_order
+from regard.kernel.kernels_nd import ROOTS, Embedding, KernelND
+from regard.kernel.local import Array, Indices, monomials
 
-__all__ = ["KernelND", "SamplesND", "exponents", "monomials", "nearest_others", "spatial_order"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
-Precision = Literal["double", "single"]
+Form = Literal["kernel", "squared"]
 
 TOLERANCE = 1e-12
 LARGE, SMALL = 512, 256  # samples of a block: what is computed of it for one or for many rows stays in cache
+# −log of the weight of a query's nearest sample: if it is more, the sums are taken relative to that sample.
+LOST, LOST_SINGLE = 230.0, 40.0
+NEGLIGIBLE = 80.0  # exp(−80) of the largest weight does not count, whatever it is multiplied by
 
 
-class Wanted(NamedTuple):
-    """What is asked of the samples: see SamplesND.sums."""
+class Targets(NamedTuple):
+    """Queries about which sums are taken."""
 
-    order: int
-    value_order: int | None
-    form: Form
-    tolerance: float
-    precision: Precision
+    points: Array  # (n, features)
+    codes: Indices | None = None  # (n, categorical)
+    left_out: Indices | None = None  # (n, 2): samples from one index up to another take no part in a query's sums
+    scales: Array | None = None  # (n,) what all widths are multiplied by for a query
+
+    def take(self, chosen: Indices) -> Targets:
+        """Some of the queries."""
+        some: list[Any] = [None if of_queries is None else of_queries[chosen] for of_queries in self]
+        return Targets(*some)
 
 
 class SamplesND:
@@ -63,71 +69,47 @@ class SamplesND:
     def sums(
         self,
         kernel: KernelND,
-        queries: Array,
-        codes: Indices | None = None,
+        targets: Targets,
         *,
         order: int = 0,
         value_order: int | None = None,
         form: Form = "kernel",
-        left_out: Indices | None = None,
-        scales: Array | None = None,
         tolerance: float = TOLERANCE,
-        precision: Precision = "double",
+        single: bool = False,
     ) -> Array:
         """The sums above, (n, rows, c), of K, or of K² ("squared").
 
         order: the highest total degree of the monomials. value_order: from which on only weights are summed, and the
-        other columns are 0. left_out (n, 2): samples from one index up to another take no part in a query's sums.
-        scales (n,): what all widths are multiplied by for a query. tolerance: what may be left out of the sums,
-        relative to them. precision "single": float32 for a Gaussian's weights and one value.
+        other columns are 0. tolerance: what may be left out of the sums, relative to them. single: in float32, for a
+        Gaussian's weights and one value.
         """
-        queries = numpy.asarray(queries, dtype=numpy.float64)
-        self._check(kernel, queries, _as_codes(codes, len(queries)))
-        wanted = Wanted(order, value_order, form, tolerance, precision)
+        self._check(kernel, targets)
+        value_order = order if value_order is None else value_order
+        rows, c = math.comb(kernel.features + order, order), self.columns.shape[1]
+        single = single and kernel.name == "gaussian" and order == 0 and c == 2 and not kernel.tables
+
+        def direct(targets: Targets) -> Array:
+            """Every pair in reach."""
+            blocks, queries = self._prepare(kernel, targets, LARGE if order == 0 else SMALL)
+            call = Call(kernel, blocks, form, tolerance, order=order, value_order=value_order, single=single)
+            return queries.restore(call.run(queries, numpy.zeros((len(targets.points), rows, c))))
+
         grid = None
-        if scales is None:
+        if targets.scales is None:
             grid = gaussian_sums(
-                kernel, self.points, self.columns, queries, left_out,
+                kernel, self.points, self.columns, targets.points, targets.left_out,
                 order=order, value_order=value_order, squared=form == "squared", tolerance=tolerance,
             )  # fmt: skip
         if grid is None:
-            return self._direct_sums(kernel, wanted, queries, codes, left_out, scales)
+            return direct(targets)
         sums, exact = grid
         rest = numpy.flatnonzero(~exact)
         if len(rest):
-            left = None if left_out is None else left_out[rest]
-            sums[rest] = self._direct_sums(kernel, wanted, queries[rest], None, left, None)
+            sums[rest] = direct(targets.take(rest))
         return sums
 
-    def _direct_sums(
-        self,
-        kernel: KernelND,
-        wanted: Wanted,
-        queries: Array,
-        codes: Indices | None,
-        left_out: Indices | None,
-        scales: Array | None,
-    ) -> Array:
-        """Every pair in reach."""
-        order, value_order, form, tolerance, precision = wanted
-        rows, c = math.comb(kernel.features + order, order), self.columns.shape[1]
-        blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales, LARGE if order == 0 else SMALL)
-        single = precision == "single" and kernel.name == "gaussian" and order == 0 and c == 2 and not kernel.tables
-        value_order = order if value_order is None else value_order
-        call = Call(kernel, blocks, form, tolerance, order=order, value_order=value_order, single=single)
-        return prepared.restore(call.run(prepared, numpy.zeros((len(queries), rows, c))))
-
     def width_slopes(
-        self,
-        kernel: KernelND,
-        queries: Array,
-        codes: Indices | None,
-        left_out: Indices | None,
-        duals: Array,
-        fits: Array,
-        scales: Array | None = None,
-        *,
-        tolerance: float = TOLERANCE,
+        self, kernel: KernelND, targets: Targets, duals: Array, fits: Array, tolerance: float = TOLERANCE
     ) -> Array:
         """The derivative of local averages or lines by each feature's log width, (n, features + categorical, outputs).
 
@@ -136,39 +118,30 @@ class SamplesND:
         x_ij = (1,) or (1, v_ij), as duals (n, basis) and fits (n, basis, outputs) say. For a categorical feature, ∂K is
         that of its table, by `table_slopes`. The factor per query is that of `sums`.
         """
-        if len(kernel.table_slopes) != len(kernel.tables):
-            raise ValueError("table_slopes: expected one for each table, got none")
-        blocks, prepared = self._prepare(kernel, queries, codes, left_out, scales, SMALL)
-        prepared.duals, prepared.fits = duals[prepared.order], fits[prepared.order]
+        self._check(kernel, targets)
+        blocks, queries = self._prepare(kernel, targets, SMALL)
+        queries.duals, queries.fits = duals[queries.order], fits[queries.order]
         # K · log width's slope is of second order in v, and a line's residual times its dual of second order again
         call = Call(kernel, blocks, "kernel", tolerance, order=2 * min(duals.shape[1], 2), slopes=True)
-        shape = (len(queries), kernel.features + len(kernel.tables), fits.shape[2])
-        return prepared.restore(call.run(prepared, numpy.zeros(shape)))
+        shape = (len(targets.points), kernel.features + len(kernel.tables), fits.shape[2])
+        return queries.restore(call.run(queries, numpy.zeros(shape)))
 
-    def _prepare(
-        self,
-        kernel: KernelND,
-        queries: Array,
-        codes: Indices | None,
-        left_out: Indices | None,
-        scales: Array | None,
-        size: int,
-    ) -> tuple[Blocks, Queries]:
-        queries, codes = numpy.asarray(queries, dtype=numpy.float64), _as_codes(codes, len(queries))
-        self._check(kernel, queries, codes)
+    def _prepare(self, kernel: KernelND, targets: Targets, size: int) -> tuple[Blocks, Queries]:
+        """Samples in blocks of this size, and the queries, both in the coordinates of the kernel."""
         embedding = Embedding(kernel, self._centre)
         if size not in self._last or self._last[size].embedding.key != embedding.key:
-            self._last[size] = Blocks(embedding, self.points, self.columns, self.codes, size)
-        left_out = numpy.zeros((len(queries), 2), dtype=numpy.int64) if left_out is None else left_out
-        scales = numpy.ones(len(queries)) if scales is None else scales
-        return self._last[size], Queries(embedding, kernel, queries, codes, left_out, scales)
+            self._last[size] = Blocks(embedding, self, size)
+        return self._last[size], Queries(embedding, kernel, targets)
 
-    def _check(self, kernel: KernelND, queries: Array, codes: Indices) -> None:
-        if not queries.ndim == 2 == self.points.ndim or not queries.shape[1] == kernel.features == self.points.shape[1]:
+    def _check(self, kernel: KernelND, targets: Targets) -> None:
+        """Refuse what does not fit together: the loops would not notice."""
+        shape, features = targets.points.shape, self.points.shape[1]
+        if len(shape) != 2 or not shape[1] == kernel.features == features:
             raise ValueError(
                 f"queries: expected as many features as the kernel and the samples have ({kernel.features} and "
-                f"{self.points.shape[1]}), got shape {queries.shape}"
+                f"{features}), got shape {shape}"
             )
+        codes = _as_codes(targets.codes, len(targets.points))
         for name, these, axis in (("codes", codes, 0), ("codes of the samples", self.codes, 1)):
             if these.shape[1] != len(kernel.tables):
                 raise ValueError(f"{name}: expected {len(kernel.tables)} columns, one per table, got {these.shape[1]}")
@@ -181,10 +154,222 @@ def _as_codes(codes: Indices | None, rows: int) -> Indices:
     return numpy.zeros((rows, 0), dtype=numpy.int64) if codes is None else numpy.asarray(codes, dtype=numpy.int64)
 
 
-def nearest_others(points: Array, queries: Array, left_out: Indices) -> tuple[Array, Indices]:
-    """The distance and the index of each query's nearest sample, but for the one that is left out."""
-    from scipy.spatial import cKDTree
+class Blocks:
+    """Samples in order, in blocks with their boxes; `arrays` are what the loops want."""
 
-    distances, indices = cKDTree(points).query(queries, k=[1, 2])  # infinitely far where there is no second
-    second = indices[:, 0] == left_out
-    return numpy.where(second, *distances.T[::-1]), numpy.where(second, *indices.T[::-1])
+    def __init__(self, embedding: Embedding, samples: SamplesND, size: int) -> None:
+        self.loops, self.embedding, self.size = load_kernels("sums_nd"), embedding, size
+        points, columns = embedding.embed(samples.points), samples.columns
+        self.m, self.columns = columns.shape
+        self.total = float(columns[:, 0].sum())
+        order, m = spatial_order(points[:, : embedding.starts[-1]]), self.m
+        ranks = numpy.empty(m, dtype=numpy.int64)
+        ranks[order] = numpy.arange(m)
+        starts, lanes = numpy.arange(0, m, size), self.loops.LANES
+        ordered = points[order]
+        lows, highs = (f.reduceat(ordered, starts) if m else ordered for f in (numpy.minimum, numpy.maximum))
+        # How much a sample can add to a column at most, as a weight: relative to the column's mean size
+        totals = numpy.abs(columns).sum(0)
+        most = (numpy.abs(columns) * (totals[0] / numpy.where(totals > 0, totals, 1))).max(1, initial=0)
+        sizes = numpy.add.reduceat(most[order], starts) if m else numpy.zeros(0)
+        counts = -(-numpy.minimum(size, m - starts) // lanes) * lanes
+        # Filled up with the last sample, but without its weight
+        padded = order[numpy.minimum(numpy.arange(len(starts) * size), m - 1)]
+        real = numpy.arange(len(padded)) < m
+        weights = columns[:, :1]
+        values = numpy.divide(columns[:, 1:], weights, out=numpy.zeros_like(columns[:, 1:]), where=weights > 0)
+        weighted = numpy.hstack([weights, values])[padded]
+        weighted[m:, 0] = 0
+        arrays = points[padded], weighted, samples.codes[padded]
+        in_blocks = (a.reshape(len(starts), size, a.shape[1]).transpose(0, 2, 1) for a in arrays)
+        indices = numpy.where(real, padded, -1).reshape(len(starts), size)
+        none = numpy.empty((1, 0, 0), numpy.float32)
+        self.arrays = self.loops.Blocks(
+            *(numpy.ascontiguousarray(a) for a in in_blocks), indices, ranks, counts, lows, highs, sizes, none, none
+        )
+
+    @cached_property
+    def single(self) -> Any:
+        """The same with float32 beside it."""
+        points, columns = (a.astype(numpy.float32) for a in (self.arrays.points, self.arrays.columns))
+        return self.arrays._replace(single_points=points, single_columns=columns)
+
+
+class Queries:
+    """Queries in an order in which neighbours lie near each other, and equal codes stand together."""
+
+    def __init__(self, embedding: Embedding, kernel: KernelND, targets: Targets) -> None:
+        x, n = targets.points, len(targets.points)
+        points, codes = embedding.embed(x), _as_codes(targets.codes, n)
+        left_out = numpy.zeros((n, 2), dtype=numpy.int64) if targets.left_out is None else targets.left_out
+        scales = numpy.ones(n) if targets.scales is None else targets.scales
+        order = spatial_order(points[:, : embedding.starts[-1]])
+        if codes.shape[1]:
+            order = order[numpy.lexsort(codes[order].T)]  # stable
+        self.order, self.points, self.codes = order, points[order], codes[order]
+        self.basis, self.left_out = embedding.basis(x[order]), numpy.ascontiguousarray(left_out[order])
+        self.inverses = 1 / scales[order]
+        self.nearest, self.duals, self.fits = numpy.zeros(n), numpy.zeros((n, 1)), numpy.zeros((n, 1, 1))
+        self.ceilings = numpy.zeros(n)
+        for k, table in enumerate(kernel.tables):
+            with numpy.errstate(divide="ignore"):
+                self.ceilings += numpy.log(table.max(1))[self.codes[:, k]]
+
+    def choose(self, chosen: Indices) -> Queries:
+        """Some of them, in order."""
+        some = object.__new__(Queries)
+        some.__dict__.update({name: values[chosen] for name, values in self.__dict__.items()})
+        return some
+
+    def restore(self, sums: Array) -> Array:
+        """Sums of queries in this order → in the order in which they were given."""
+        restored = numpy.empty_like(sums)
+        restored[self.order] = sums
+        return restored
+
+    def tiles(self, size: int) -> Indices:
+        """Where tiles start: at most `size` queries, of equal codes; and one more entry for the end."""
+        n = len(self.order)
+        changes = numpy.flatnonzero((self.codes[1:] != self.codes[:-1]).any(1)) + 1
+        runs = [0, *changes.tolist(), n] if n else [0]
+        starts = [numpy.arange(low, high, size) for low, high in pairwise(runs)]
+        return numpy.concatenate([*starts, [n]]).astype(numpy.int64)
+
+
+class Call:
+    """One pass of the loops over queries, and another for those whose nearest sample is too far away for it."""
+
+    def __init__(
+        self,
+        kernel: KernelND,
+        blocks: Blocks,
+        form: Form,
+        tolerance: float,
+        *,
+        order: int,
+        value_order: int = 0,
+        slopes: bool = False,
+        single: bool = False,
+    ) -> None:
+        self.blocks, self.tolerance, self.slopes, self.single = blocks, tolerance, slopes, single
+        self.loops = loops = blocks.loops
+        self.times = 2 if form == "squared" else 1
+        self.lost = LOST_SINGLE if single else LOST
+        self.kernel = _kernel(kernel, blocks.embedding, self.times)
+        self.wanted = loops.SLOPES if slopes else loops.SUMS
+        if self.kernel.kind != loops.COMPACT and order == 0 and blocks.columns == 2 and not slopes:
+            self.wanted = loops.SINGLE if single else loops.AVERAGES
+        parents, factors = monomial_parents(kernel.features, 0 if slopes else order)
+        below, valued = (math.comb(kernel.features + k, k) for k in (max(order - 1, 0), value_order))
+        # Rows of the highest degree are nobody's parents.
+        coordinates = blocks.embedding.coordinates
+        self.monomials = loops.Monomials(parents, factors, valued, max(below, valued), order, coordinates)
+        self.tables = loops.Tables(_stack(kernel.tables), _stack(kernel.table_slopes), form == "squared")
+
+    def run(self, queries: Queries, out: Array) -> Array:
+        """Add to out, a query at each place of its first axis."""
+        totals = self._pass(queries, out)
+        if self.kernel.kind == self.loops.COMPACT:
+            return out
+        faint = numpy.flatnonzero(totals <= self.blocks.total * math.exp(-self.times * self.lost) * 1.001)
+        if len(faint):
+            nearest = self._nearest(queries.choose(faint))
+            out[faint[nearest > self.lost]] = 0
+            far = (nearest > self.lost) & (nearest < numpy.inf)
+            some, sums = queries.choose(faint[far]), numpy.zeros((far.sum(), *out.shape[1:]))
+            some.nearest = self.times * nearest[far]
+            self._pass(some, sums)
+            out[faint[far]] = sums
+        return out
+
+    def _pass(self, queries: Queries, out: Array) -> Array:
+        """Add to out and return the sums of weights (n,)."""
+        totals, arrays = numpy.zeros(len(out)), self.blocks.single if self.single else self.blocks.arrays
+        slopes = out if self.slopes else numpy.zeros((0, 0, 0))
+        fits = self.loops.Fits(queries.duals, queries.fits, slopes, self.blocks.embedding.features)
+        inputs = self._inputs(queries)
+
+        def loop(start: int, stop: int) -> None:
+            self.loops.sums_nd(
+                self.wanted, self.kernel, self.monomials, self.tables, fits, inputs, arrays, self.tolerance,
+                self._work(), totals, out, start, stop,
+            )  # fmt: skip
+
+        parallel_for(loop, len(inputs.tiles) - 1, len(out) * self.blocks.m)
+        return totals
+
+    def _nearest(self, queries: Queries) -> Array:
+        """−log of each query's largest weight under K; infinite where no sample counts."""
+        nearest, inputs = numpy.empty(len(queries.order)), self._inputs(queries)
+        kernel = self.kernel._replace(rate=self.kernel.rate / self.times)
+        tables = self.tables._replace(squared=False)
+
+        def loop(start: int, stop: int) -> None:
+            self.loops.nearest_weights(kernel, tables, inputs, self.blocks.arrays, self._work(), nearest, start, stop)
+
+        parallel_for(loop, len(nearest), len(nearest) * self.blocks.m)
+        return nearest
+
+    def _inputs(self, queries: Queries) -> Any:
+        """The queries as the loops want them."""
+        ceilings = self.times * queries.ceilings
+        ends = numpy.maximum(queries.nearest, self.times * self.lost) + numpy.maximum(ceilings, 0) + NEGLIGIBLE
+        if self.kernel.kind == self.loops.COMPACT:
+            ends = numpy.full(len(ends), self.loops.EDGE)
+        return self.loops.Queries(
+            queries.points, queries.points.astype(numpy.float32), queries.basis, queries.codes, queries.left_out,
+            queries.inverses, queries.nearest, ceilings, ends, queries.tiles(self.loops.TILE),
+        )  # fmt: skip
+
+    def _work(self) -> Any:
+        """Room for the loops of one thread."""
+        block, arrays = self.blocks.size, self.blocks.arrays
+        features, categorical = len(self.monomials.coordinates), arrays.codes.shape[1]
+        shapes = (), (1 + categorical,), (features,), (len(self.monomials.parents),), (4,), (3,)
+        return self.loops.Work(*(numpy.ones((*s, block)) for s in shapes), numpy.empty(block, numpy.float32))
+
+
+def _kernel(kernel: KernelND, embedding: Embedding, times: int) -> Any:
+    """K or K² as the loops want it; where no feature narrows the window it is 1, as is a Gaussian of no coordinates."""
+    loops = load_kernels("sums_nd")
+    kind = {"laplace": loops.LAPLACE}.get(kernel.name, loops.COMPACT if kernel.name in ROOTS else loops.GAUSSIAN)
+    kind = kind if len(embedding.features) else loops.GAUSSIAN
+    root = ROOTS.get(kernel.name, ROOTS["boxcar"])
+    # −u d/du = (1 − margin) d/d margin, or twice that
+    slope = Polynomial([1, -1]) * Polynomial(root.coefficients).deriv() * (2 if root.even else 1)
+    rate = times * (0.5 if kind == loops.GAUSSIAN else 1.0)
+    product = kernel.product and kind != loops.GAUSSIAN
+    coefficients = numpy.array(root.coefficients), numpy.resize(slope.coef, max(2, len(slope.coef)))
+    return loops.Kernel(kind, product, rate, root.even, *coefficients, times * root.power, embedding.starts)
+
+
+def _stack(tables: tuple[Array, ...]) -> Array:
+    """Tables of different sizes as one array."""
+    sizes = numpy.array([table.shape for table in tables], dtype=int).reshape(-1, 2).max(0, initial=0)
+    stacked = numpy.zeros((len(tables), *sizes))
+    for k, table in enumerate(tables):
+        stacked[k, : table.shape[0], : table.shape[1]] = table
+    return stacked
+
+
+def monomial_parents(features: int, order: int) -> tuple[Indices, Indices]:
+    """Monomials as products: row r is row parents[r] times feature factors[r]; row 0 is 1."""
+    rows = monomials(features, order)
+    index = {monomial: row for row, monomial in enumerate(rows)}
+    parents = numpy.array([0, *(index[monomial[:-1]] for monomial in rows[1:])], dtype=numpy.int64)
+    return parents, numpy.array([-1, *(monomial[-1] for monomial in rows[1:])], dtype=numpy.int64)
+
+
+def spatial_order(points: Array) -> Indices:
+    """An order in which neighbours lie near each other: along Morton's curve through the most spread features."""
+    spreads = points.max(0) - points.min(0) if len(points) else numpy.zeros(points.shape[1])
+    features = numpy.argsort(-spreads, kind="stable")[:4]
+    code = numpy.zeros(len(points), dtype=numpy.int64)
+    bits = 62 // max(1, len(features))
+    for offset, feature in enumerate(features):
+        # Cells half a width wide, unless the data are too spread for as many.
+        per_width = min(2.0, (2**bits - 1) / max(spreads[feature], 1))
+        cells = ((points[:, feature] - points[:, feature].min(initial=0)) * per_width).astype(numpy.int64)
+        for bit in range(bits):
+            code |= ((cells >> bit) & 1) << (bit * len(features) + offset)
+    return numpy.argsort(code, kind="stable")

@@ -10,9 +10,7 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
 from regard.kernel import BandwidthWarning
-from regard.kernel.bandwidth import Loss
-from regard.kernel.samples import Weighing
-from regard.kernel.widths import DEVIATION, WITHOUT_SLOPE, round_widths
+from regard.kernel.bandwidth import DEVIATION, WITHOUT_SLOPE, Loss, round_widths
 from tests.kernel.test_regressor import curve, peer_warns
 
 
@@ -22,7 +20,7 @@ from tests.kernel.test_regressor import curve, peer_warns
 def test_the_gradient_of_the_error_is_its_slope(name, features, degree):
     X, y = curve(151, features, outputs=2)
     model = KernelRegressor(name, 1.9, degree=degree).fit(X, y)
-    loss = Loss(model.samples_, Weighing(name), degree, "mean")
+    loss = Loss(model.samples_, degree, "mean")
     widths, step = numpy.full(features, 1.9), 1e-5
     error, gradient = loss.error_and_gradient(widths)
     assert error == pytest.approx(model.loo_error_)
@@ -167,7 +165,7 @@ def test_aicc_is_its_formula(features):
     hat = model.weights(X)
     trace = numpy.trace(hat)
     expected = numpy.log(numpy.mean((y - hat @ y) ** 2)) + (1 + trace / 83) / (1 - (trace + 2) / 83)
-    loss = Loss(model.samples_, Weighing(), 1, "nearest", criterion="aicc")
+    loss = Loss(model.samples_, 1, "nearest", criterion="aicc")
     assert loss(numpy.full(features, 0.7)) == pytest.approx(expected, rel=1e-9)
 
 
@@ -175,7 +173,7 @@ def test_aicc_is_its_formula(features):
 def test_the_least_aicc_is_found(features):
     X, y = curve(151, features)
     model = KernelRegressor(bandwidth="aicc").fit(X, y)
-    loss = Loss(model.samples_, Weighing(), 0, "nearest", criterion="aicc")
+    loss = Loss(model.samples_, 0, "nearest", criterion="aicc")
     for factor in (0.5, 0.9, 1.1, 2):
         assert loss(model.bandwidth_) <= loss(model.bandwidth_ * factor) + 1e-4
 
@@ -184,7 +182,7 @@ def test_the_least_aicc_is_found(features):
 def test_one_standard_error_is_smoother_and_hardly_worse(features):
     X, y = curve(151, features)
     least, smooth = (KernelRegressor(bandwidth=rule).fit(X, y) for rule in ("loo", "one_se"))
-    squares = Loss(least.samples_, Weighing(), 0, "nearest").errors(least.bandwidth_)[:, 0] ** 2
+    squares = Loss(least.samples_, 0, "nearest").errors(least.bandwidth_)[:, 0] ** 2
     bound = least.loo_error_ + squares.std() / numpy.sqrt(len(X))
     assert (smooth.bandwidth_ > least.bandwidth_).all()
     assert smooth.loo_error_ <= bound
@@ -222,6 +220,15 @@ def test_a_block_leaves_out_its_neighbours(features):
         others = numpy.abs(numpy.arange(len(X)) - i) > 3
         errors.append(y[i] - KernelRegressor(bandwidth=0.8).fit(X[others], y[others]).predict(X[i : i + 1])[0])
     assert model.loo_error_ == pytest.approx(numpy.mean(numpy.square(errors)), rel=1e-7)
+
+
+def test_the_nearest_other_sample():
+    X, y = curve(61, features=3)
+    samples, chosen = KernelRegressor(bandwidth=1.0).fit(X, y).samples_, numpy.arange(0, 61, 7)
+    scaled = samples.rows.points / samples.spans
+    apart = numpy.linalg.norm(scaled - scaled[chosen, None], axis=-1)
+    apart[numpy.arange(len(chosen)), chosen] = numpy.inf
+    assert (samples.nearest_others(chosen) == apart.argmin(1)).all()
 
 
 def test_good_data_raise_no_warning():

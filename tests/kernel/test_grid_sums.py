@@ -5,15 +5,22 @@ import pytest
 import torch
 
 from regard.kernel.grid_scheme import ENVELOPE, NOISE, SCHEMES, make_scheme
-from regard.kernel.grid_sums import gaussian_sums, grid_sums
-from regard.kernel.kernels_nd import KernelND, exponents
-from regard.kernel.sums_nd import SamplesND
+from regard.kernel.grid_sums import gaussian_sums
+from regard.kernel.kernels_nd import KernelND
+from regard.kernel.local import exponents
+from regard.kernel.sums_nd import SamplesND, Targets
 
 
 @pytest.fixture(autouse=True)
 def _pairs_cost_more(monkeypatch):
     """A grid pays for the few points of a test."""
     monkeypatch.setattr("regard.kernel.grid_sums.PAIR", 1e9)
+
+
+def grid_sums(points, columns, queries, order, **options):
+    """Of points in widths."""
+    kernel = KernelND("gaussian", *numpy.ones((2, points.shape[1])))
+    return gaussian_sums(kernel, points, columns, queries, order=order, **options)
 
 
 def plain_sums(points, columns, queries, order=0):
@@ -118,7 +125,8 @@ def test_rows_above_value_order_are_of_weights_alone():
 def test_a_sample_that_is_left_out_decides_nothing(features):
     """Of samples almost alone, so that little or nothing is left of the sums."""
     points, columns, _ = case(features, m=61, size={1: 400.0, 2: 50.0, 3: 25.0}[features])
-    sums, exact = grid_sums(points, columns, points, 0, tolerance=1e-12, left_out=columns)
+    one = numpy.arange(61)[:, None] + [0, 1]
+    sums, exact = grid_sums(points, columns, points, 0, tolerance=1e-12, left_out=one)
     assert 0 < exact.sum() < len(exact)
     assert errors(sums[exact], points, columns, points[exact], left_out=columns[exact]).max() < 1e-9
 
@@ -165,7 +173,7 @@ def test_one_value_among_zeros_is_exact_nowhere_else():
 def test_a_grid_that_is_too_large_is_one_for_each_part(monkeypatch):
     points, columns, queries = case(2, n=601, m=2003, size=70.0)
     monkeypatch.setattr("regard.kernel.grid_sums.MEMORY", 4e6)
-    sums, exact = grid_sums(points, columns, queries, 1, tolerance=1e-12, left_out=0 * queries[:, :1])
+    sums, exact = grid_sums(points, columns, queries, 1, tolerance=1e-12, left_out=numpy.zeros((601, 2), int))
     assert exact.mean() > 0.8
     assert errors(sums, points, columns, queries, 1)[exact].max() < 1e-9
     monkeypatch.setattr("regard.kernel.grid_sums.SIDE", 100.0)
@@ -189,12 +197,13 @@ def test_samples_take_the_grid_and_sum_the_rest_directly(monkeypatch, features, 
     left_out[50:60, 1] += 7
     asked = []
     original = SamplesND._prepare
-    monkeypatch.setattr(SamplesND, "_prepare", lambda self, *a: asked.append(len(a[1])) or original(self, *a))
+    monkeypatch.setattr(SamplesND, "_prepare", lambda self, *a: asked.append(len(a[1].points)) or original(self, *a))
     samples, kernel = SamplesND(points, columns), kernels(features)
-    sums = samples.sums(kernel, queries, order=order, form=form, left_out=left_out)
+    targets = Targets(queries, left_out=left_out)
+    sums = samples.sums(kernel, targets, order=order, form=form)
     assert 12 + 10 + 18 <= asked[0] < 100  # far away, ranges, and others than the query itself
     monkeypatch.setattr("regard.kernel.grid_sums.MEMORY", 0)
-    direct = samples.sums(kernel, queries, order=order, form=form, left_out=left_out)
+    direct = samples.sums(kernel, targets, order=order, form=form)
     near = numpy.flatnonzero(direct[:, 0, 0] > 1e-6)
     sizes = (kernel.widths / kernel.units / (2**0.5 if form == "squared" else 1)) ** exponents(features, order)
     allowed = direct[:, :1, :1] * sizes.prod(1)[:, None]

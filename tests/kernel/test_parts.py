@@ -14,9 +14,9 @@ from dask.distributed import Client, LocalCluster
 from regard import KernelRegressor
 from regard.attention.sums_1d import Samples1D
 from regard.kernel.compressed import LIMIT, Compressed, merge_all
-from regard.kernel.layers import local_fit
 from regard.kernel.parts import compress_part, compress_parts, is_distributed
-from regard.kernel.pyramid import Pyramid, loo_error, scan
+from regard.kernel.pyramid import Pyramid, scan
+from tests.kernel.test_compressed import heights_of, local_fit
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_every_collection_of_dask_is_recognised(cluster):
         state = compress_parts(points, values)
         numpy.testing.assert_array_equal(state.x, whole.x)
         numpy.testing.assert_allclose(state.mean, whole.mean, rtol=1e-12)
-        numpy.testing.assert_allclose(loo_error(state, 0.2).loo, loo_error(whole, 0.2).loo, rtol=1e-10)
+        numpy.testing.assert_allclose(Pyramid(state).error(0.2).loo, Pyramid(whole).error(0.2).loo, rtol=1e-10)
     for other in (table, table["x"], table["x"].to_numpy(), [[1.0]], None):
         assert not is_distributed(other)
 
@@ -81,8 +81,8 @@ def test_parts_may_be_empty(cluster):
     numpy.testing.assert_array_equal(state.x, numpy.sort(table["x"][table["x"] > 3]))
 
 
-def test_two_million_rows_say_the_same_as_in_one_place(cluster):
-    X, y = waves(2_000_003, 300_007)
+def test_more_rows_than_a_state_keeps_say_the_same_as_in_one_place(cluster):
+    X, y = waves(600_011, 100_003)
     state = compress_parts(X, y)
     assert len(pickle.dumps(state)) < 10e6
     x, values = dask.compute(X[:, 0], y)
@@ -90,13 +90,13 @@ def test_two_million_rows_say_the_same_as_in_one_place(cluster):
     assert LIMIT / 2 < state.size <= LIMIT
     width = scan(Pyramid(state))
     order = numpy.argsort(x)
-    exact = Samples1D(x[order], numpy.column_stack([numpy.ones(len(x)), values - state.shift])[order])
+    exact = Samples1D(x[order], numpy.column_stack([numpy.ones(len(x)), values - state.mean])[order])
     queries = numpy.linspace(0, 1, 1009)
-    heights = local_fit(state.sums(width, queries), 0)[0]
+    heights = heights_of(state, width, queries)
     numpy.testing.assert_allclose(heights, local_fit(exact.sums("gaussian", width, queries), 0)[0], atol=1e-10)
     assert width == pytest.approx(scan(Pyramid.from_samples(x, values)), rel=1e-4)
-    left_out = values[order] - state.shift - local_fit(exact.sums_of_others("gaussian", width), 0)[0][:, 0]
-    assert loo_error(state, width).loo[0] == pytest.approx(numpy.square(left_out).mean(), rel=1e-10)
+    left_out = values[order] - state.mean - local_fit(exact.sums_of_others("gaussian", width), 0)[0][:, 0]
+    assert Pyramid(state).error(width).loo[0] == pytest.approx(numpy.square(left_out).mean(), rel=1e-10)
 
 
 @pytest.mark.faults
@@ -110,7 +110,7 @@ def test_fifty_million_rows_do_not_pass_through_the_caller(cluster):
     assert grown < 100
     width = scan(Pyramid(state))
     queries = numpy.linspace(0.05, 0.95, 101)
-    heights = local_fit(state.sums(width, queries), 0)[0][:, 0] + state.shift[0]
+    heights = heights_of(state, width, queries)[:, 0] + state.mean[0]
     numpy.testing.assert_allclose(heights, numpy.sin(20 * queries), atol=0.02)
 
 

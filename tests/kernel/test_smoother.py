@@ -106,6 +106,17 @@ def test_robust_iterations_forget_outliers():
     assert numpy.abs(robust - truth).max() < 0.3 < numpy.abs(plain - truth).max()
 
 
+@pytest.mark.parametrize(("features", "n"), [(1, 211), (2, 101), (1, 20_011)])
+def test_counts_of_one_are_samples_also_when_they_count_less(features, n):
+    """A robust iteration takes weight from a count, not samples; of many, too, whose search would be in cells."""
+    X, y = curve(n, features)
+    y[::20] += 30
+    counted, plain = (KernelRegressor(counts=counts, robust=1).fit(X, y) for counts in (True, False))
+    numpy.testing.assert_allclose(counted.bandwidth_, plain.bandwidth_, rtol=1e-3)
+    assert counted.loo_error_ == pytest.approx(plain.loo_error_, rel=1e-6)
+    numpy.testing.assert_allclose(counted.interval(X[:7]), plain.interval(X[:7]), rtol=1e-2, atol=1e-2)
+
+
 def test_neighbours_are_those_of_lowess():
     """A local line under a tricube kernel that reaches the k-th neighbour is Cleveland's lowess without iterations."""
     X, y = curve(211)

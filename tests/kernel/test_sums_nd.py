@@ -8,7 +8,9 @@ import torch
 
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import WITHOUT_SLOPE
-from regard.kernel.sums_nd import KernelND, SamplesND, exponents, monomials, nearest_others, spatial_order
+from regard.kernel.kernels_nd import KernelND
+from regard.kernel.local import exponents
+from regard.kernel.sums_nd import SamplesND, Targets, monomial_parents, spatial_order
 from tests.attention.kernel_sums import SMOOTH, kernel_and_slope
 
 # ---------------------------------------------------------------------------------------------------- plain formulas
@@ -96,6 +98,10 @@ def make_case(name, features, categorical, random, *, product=False, n=23, m=211
     return kernel, points, columns, queries, codes, query_codes
 
 
+def sums_of(samples, kernel, queries, codes=None, left_out=None, scales=None, **options):
+    return samples.sums(kernel, Targets(queries, codes, left_out, scales), **options)
+
+
 def random_ranges(random, n, m):
     """Ranges of samples: none, the sample that is the query, and up to 40."""
     low = random.integers(0, m, n)
@@ -111,7 +117,7 @@ def random_ranges(random, n, m):
 def test_monomials_are_graded_and_products_of_earlier_ones():
     assert exponents(2, 2).tolist() == [[0, 0], [1, 0], [0, 1], [2, 0], [1, 1], [0, 2]]
     for features, order in itertools.product(range(5), range(5)):
-        rows, (parents, factors) = exponents(features, order), monomials(features, order)
+        rows, (parents, factors) = exponents(features, order), monomial_parents(features, order)
         for r in range(1, len(rows)):
             assert (rows[r] - rows[parents[r]] == numpy.eye(features)[factors[r]]).all()
         assert len({tuple(row) for row in rows}) == len(rows) == len(parents)
@@ -133,7 +139,7 @@ def test_sums_are_the_plain_sums(name, product, order):
             "left_out": [None, random_ranges(random, n, m)][random.integers(2)],
             "scales": [numpy.ones(n), random.uniform(0.3, 2, n)][random.integers(2)],
         }
-        sums = SamplesND(points, columns, codes).sums(kernel, queries, query_codes, **options)
+        sums = sums_of(SamplesND(points, columns, codes), kernel, queries, query_codes, **options)
         assert_same(sums, *plain_sums(kernel, points, columns, queries, codes, query_codes, **options))
 
 
@@ -148,9 +154,9 @@ def test_blocks_out_of_reach_are_skipped_and_nothing_else(name, order):
     none, ones = numpy.zeros((5003, 0), int), numpy.ones(211)
     options = {"order": order, "form": "kernel", "left_out": random_ranges(random, 211, 5003), "scales": ones}
     samples, plain = SamplesND(points, columns), plain_sums(kernel, points, columns, queries, none, none, **options)
-    assert_same(samples.sums(kernel, queries, **options), *plain)
-    assert_same(samples.sums(kernel, queries, tolerance=1e-6, **options), *plain, tolerance=2e-6)
-    lines = samples.sums(kernel, queries, value_order=order // 2, **options)
+    assert_same(sums_of(samples, kernel, queries, **options), *plain)
+    assert_same(sums_of(samples, kernel, queries, tolerance=1e-6, **options), *plain, tolerance=2e-6)
+    lines = sums_of(samples, kernel, queries, value_order=order // 2, **options)
     half = len(exponents(2, order // 2))
     assert_same(lines[:, :half], plain[0][:, :half], plain[1][:, :half])
     assert_same(lines[..., :1], plain[0][..., :1], plain[1][..., :1])
@@ -170,7 +176,7 @@ def test_where_every_weight_underflows_the_largest_decides(name, product, form):
         kernel = KernelND(name, kernel.widths * 1e-3, kernel.units * 1e-3, product, None, tables)
         queries[::2] += 1e2
         options = {"order": 1, "form": form, "left_out": random_ranges(random, 23, 1201), "scales": numpy.ones(23)}
-        sums = SamplesND(points, columns, codes).sums(kernel, queries, query_codes, **options)
+        sums = sums_of(SamplesND(points, columns, codes), kernel, queries, query_codes, **options)
         truth, allowed = plain_sums(kernel, points, columns, queries, codes, query_codes, **options)
         assert_same(sums, truth, allowed, tolerance=1e-6)
 
@@ -180,7 +186,7 @@ def test_forms_are_relative_to_the_same_sample():
     random = numpy.random.default_rng(4)
     points, queries = random.normal(size=(61, 2)), random.normal(size=(97, 2)) * numpy.logspace(0, 3, 97)[:, None]
     samples, kernel = SamplesND(points, numpy.ones((61, 1))), KernelND("gaussian", numpy.ones(2), numpy.ones(2))
-    sums, squares = (samples.sums(kernel, queries, form=form)[:, 0, 0] for form in ("kernel", "squared"))
+    sums, squares = (sums_of(samples, kernel, queries, form=form)[:, 0, 0] for form in ("kernel", "squared"))
     assert (squares <= sums**2 * (1 + 1e-9)).all()
     assert (squares >= sums**2 / 61 * (1 - 1e-9)).all()
 
@@ -190,9 +196,9 @@ def test_none_in_reach_and_no_queries():
     queries, samples = numpy.array([[0.0, 0.0], [300.0, 0.0]]), SamplesND(one, columns)
     for name, far in (("epanechnikov", 0), ("gaussian", 1)):  # relative to the nearest
         kernel = KernelND(name, numpy.ones(2), numpy.ones(2))
-        numpy.testing.assert_allclose(samples.sums(kernel, queries)[:, 0, 0], [1, far], rtol=1e-9)
-        assert (samples.sums(kernel, queries, left_out=numpy.array([[0, 1], [0, 1]])) == 0).all()
-        assert samples.sums(kernel, numpy.zeros((0, 2)), order=2).shape == (0, 6, 2)
+        numpy.testing.assert_allclose(sums_of(samples, kernel, queries)[:, 0, 0], [1, far], rtol=1e-9)
+        assert (sums_of(samples, kernel, queries, left_out=numpy.array([[0, 1], [0, 1]])) == 0).all()
+        assert sums_of(samples, kernel, numpy.zeros((0, 2)), order=2).shape == (0, 6, 2)
 
 
 @pytest.mark.parametrize("features", [1, 3, 7])
@@ -202,9 +208,7 @@ def test_float32_is_as_exact_as_its_digits(features):
     samples = SamplesND(points, numpy.column_stack([numpy.ones(1201), random.normal(size=1201)]))
     kernel = KernelND("gaussian", numpy.full(features, 0.5), numpy.ones(features))
     ranges = random_ranges(random, 83, 1201)
-    exact, short = (
-        samples.sums(kernel, queries, left_out=ranges, precision=precision)[:, 0] for precision in ("double", "single")
-    )
+    exact, short = (sums_of(samples, kernel, queries, left_out=ranges, single=single)[:, 0] for single in (False, True))
     averages = exact[:, 1] / exact[:, 0], short[:, 1] / short[:, 0]
     numpy.testing.assert_allclose(*averages, atol=2e-5)
     assert (averages[0] != averages[1]).any()
@@ -243,9 +247,9 @@ def test_width_slopes_are_those_of_the_leave_one_out_error(name, product, basis)
 
     kernel = kernel_at(logs)
     duals, fits = fit_at(kernel)
-    factor = samples.sums(kernel, points, codes, left_out=one_out, scales=scales)[:, 0, 0]
+    factor = sums_of(samples, kernel, points, codes, left_out=one_out, scales=scales)[:, 0, 0]
     assert (factor > 0).all()
-    slopes = samples.width_slopes(kernel, points, codes, one_out, duals, fits, scales)
+    slopes = samples.width_slopes(kernel, Targets(points, codes, one_out, scales), duals, fits)
     gradient = (-2 * (values - fits[:, 0])[:, None] * slopes).sum((0, 2)) / values.size
     step = 1e-5 * numpy.eye(len(logs))
     numeric = [(error_at(logs + h) - error_at(logs - h)) / 2e-5 for h in step]
@@ -257,9 +261,9 @@ def test_width_slopes_far_away_have_the_factor_of_the_sums():
     points, columns = numpy.array([[0.0, 0.0], [0.001, 0.0]]), numpy.array([[1.0, 1.0], [1.0, 3.0]])
     query, samples = numpy.array([[1e3, 0.0]]), SamplesND(points, columns)
     kernel = KernelND("gaussian", numpy.ones(2), numpy.ones(2))
-    sums = samples.sums(kernel, query)[:, 0]
+    sums = sums_of(samples, kernel, query)[:, 0]
     average = sums[:, 1] / sums[:, 0]
-    slopes = samples.width_slopes(kernel, query, None, None, 1 / sums[:, :1], average[:, None, None])
+    slopes = samples.width_slopes(kernel, Targets(query), 1 / sums[:, :1], average[:, None, None])
     share = (average - 1) / 2
     ratio_slope = (1e3 - 0.001) ** 2 - 1e6  # of log K_1 − log K_0
     numpy.testing.assert_allclose(slopes[0, 0, 0], 2 * share[0] * (1 - share[0]) * ratio_slope, rtol=1e-6)
@@ -267,23 +271,17 @@ def test_width_slopes_far_away_have_the_factor_of_the_sums():
 
 def test_errors_name_the_argument():
     one = numpy.ones(2)
-    with pytest.raises(ValueError, match="name: expected one of"):
-        KernelND("cubic", one, one)
-    with pytest.raises(ValueError, match="widths: expected 2 positive numbers"):
-        KernelND("gaussian", numpy.array([1.0, 0.0]), one)
-    with pytest.raises(ValueError, match="units: expected finite"):
-        KernelND("gaussian", one, one * numpy.inf)
     for columns in ([[-1.0, 0.0]], [[0.0, 1.0]]):
         with pytest.raises(ValueError, match="columns: expected weights ≥ 0"):
             SamplesND(numpy.zeros((1, 2)), numpy.array(columns))
     samples = SamplesND(numpy.zeros((3, 2)), numpy.ones((3, 1)), numpy.zeros((3, 1), int))
     kernel = KernelND("gaussian", one, one, tables=(numpy.eye(2),))
     with pytest.raises(ValueError, match="queries: expected as many features"):
-        samples.sums(kernel, numpy.zeros((1, 3)), numpy.zeros((1, 1), int))
+        sums_of(samples, kernel, numpy.zeros((1, 3)), numpy.zeros((1, 1), int))
     with pytest.raises(ValueError, match="codes: expected 0 … 1 in column 0"):
-        samples.sums(kernel, numpy.zeros((1, 2)), numpy.full((1, 1), 2))
+        sums_of(samples, kernel, numpy.zeros((1, 2)), numpy.full((1, 1), 2))
     with pytest.raises(ValueError, match="codes: expected 1 columns"):
-        samples.sums(kernel, numpy.zeros((1, 2)))
+        sums_of(samples, kernel, numpy.zeros((1, 2)))
 
 
 def test_neighbours_in_the_order_are_near_each_other():
@@ -294,17 +292,6 @@ def test_neighbours_in_the_order_are_near_each_other():
     assert steps < numpy.linalg.norm(numpy.diff(points, axis=0), axis=1).mean() / 4
 
 
-def test_the_nearest_other_sample():
-    random = numpy.random.default_rng(8)
-    points = random.normal(size=(61, 3))
-    queries, left_out = points[:7], numpy.array([0, 1, 2, 3, -1, -1, -1])
-    distances, indices = nearest_others(points, queries, left_out)
-    apart = numpy.linalg.norm(points - queries[:, None], axis=-1)
-    apart[numpy.arange(4), left_out[:4]] = numpy.inf
-    assert (indices == apart.argmin(1)).all()
-    numpy.testing.assert_allclose(distances, apart.min(1))
-
-
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
     random = numpy.random.default_rng(0)
     kernel, points, columns, queries, codes, query_codes = make_case("gaussian", 3, 1, random, n=307, m=1201)
@@ -313,7 +300,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     duals, fits = numpy.ones((307, 1)), numpy.zeros((307, 1, columns.shape[1] - 1))
     for workers in (1, 2, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda workers=workers: workers)
-        sums = samples.sums(kernel, queries, query_codes)
-        results.append((sums, samples.width_slopes(kernel, queries, query_codes, None, duals, fits)))
+        sums = sums_of(samples, kernel, queries, query_codes)
+        results.append((sums, samples.width_slopes(kernel, Targets(queries, query_codes), duals, fits)))
     for other in results[1:]:
         assert all(numpy.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
