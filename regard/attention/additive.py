@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,8 +25,6 @@ from regard.arguments import check_size
 from regard.attention.scores import Score, check_features, check_parameter, linear
 from regard.attention.threads import load_kernels, parallel_for
 from regard.attention.tracing import is_traced
-
-__all__ = ["LIMIT", "Additive", "additive_scores", "loop_limit", "scores_from_exp", "slopes_from_exp"]
 
 TILE = 1 << 19  # numbers in a tile: 2 MB of float32
 SMALL = 1 << 16  # numbers that PyTorch's own operations are done with before the loops have begun
@@ -352,11 +349,8 @@ def scores_from_exp(a: Tensor, b: Tensor, w: Tensor, limit: float = math.inf) ->
 def slopes_from_exp(a: Tensor, b: Tensor, grad: Tensor, by_key: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_j grad r (1 − r) and Σ_j grad r, like a; Σ_i grad r (1 − r) is added to by_key, like b (loops/additive.py)."""
     by_query, by_w = torch.empty_like(a), torch.empty_like(a)
-    arrays = [x.numpy() for x in (a, b, grad, by_query, by_key, by_w)]
-
-    def loop(start: int, stop: int) -> None:
-        part = numpy.empty(b.shape[-1], arrays[0].dtype)
-        load_kernels("additive").slopes(*arrays, part, start, stop)
-
+    loop = functools.partial(
+        load_kernels("additive").slopes, *(x.numpy() for x in (a, b, grad, by_query, by_key, by_w))
+    )
     parallel_for(loop, a.shape[-1], work=grad.numel() * a.shape[-1])
     return by_query, by_w

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from regard.attention.tracing import is_traced
 
-__all__ = ["dropout"]
-
 ROUNDING = 1e-3  # how far off a probability may be by rounding, as a share of it and of what it leaves
 
 

@@ -18,8 +18,6 @@ from regard.attention.scores import LogPositive, Score, check_features
 from regard.attention.sums_1d import average_1d
 from regard.attention.tracing import in_transform, is_traced
 
-__all__ = ["KERNELS", "Kernel"]
-
 
 @dataclass(frozen=True)
 class LogKernel:

@@ -12,7 +12,6 @@ all of it can be compiled, exported and mapped.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +19,6 @@ from torch import softmax as softmax_over  # bound here: view/intercept.py must 
 
 from regard.arguments import check_positive, shape_text
 from regard.attention.tracing import is_traced
-
-__all__ = ["Entmax", "Normalizer", "Sigmoid", "Softmax", "Sparsemax", "require_normalizer"]
 
 
 class Normalizer(nn.Module):
@@ -62,7 +59,7 @@ class Normalizer(nn.Module):
 def require_normalizer(normalizer: nn.Module | None) -> Normalizer:
     """The normaliser itself; None is Softmax()."""
     if normalizer is None:
-        return Softmax()
+        return SOFTMAX
     if isinstance(normalizer, Normalizer):
         return normalizer
     raise TypeError(
@@ -128,6 +125,9 @@ class Softmax(Normalizer):
         # One more key, whose weight is then left out. Beyond the dtype's range it would be inf − inf.
         column = sink.clamp(max=torch.finfo(scores.dtype).max).expand(*scores.shape[:-1], 1)
         return softmax_over(torch.cat([scores, column], -1), -1)[..., :-1]
+
+
+SOFTMAX = Softmax()  # it holds nothing that could be changed by a call
 
 
 class Sigmoid(Normalizer):
@@ -236,14 +236,13 @@ def entmax_top(gap: Tensor, alpha: float) -> Tensor:
     return low.contiguous()
 
 
-def _map_entmax_top(info: Any, in_dims: tuple[int, None], gap: Tensor, alpha: float) -> tuple[Tensor, int]:
-    return torch.ops.regard.entmax_top(gap.movedim(in_dims[0], 0), alpha), 0
-
-
 torch.library.define("regard::entmax_top", "(Tensor gap, float alpha) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 torch.library.impl("regard::entmax_top", "default")(entmax_top)
 torch.library.register_fake("regard::entmax_top", lambda gap, alpha: gap.new_empty(*gap.shape[:-1], 1))
-torch.library.register_vmap("regard::entmax_top", _map_entmax_top)
+torch.library.register_vmap(
+    "regard::entmax_top",
+    lambda info, dims, gap, alpha: (torch.ops.regard.entmax_top(gap.movedim(dims[0], 0), alpha), 0),
+)
 
 
 class Sparsemax(Entmax):

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["distance", "entropy", "interval", "mean_of_rows", "rollout", "similarity", "sink", "width"]
-
 
 def entropy(weights: Tensor) -> Tensor:
     """−Σ w log w of each row, (…, n): 0 where one key has all the weight, log m where all have the same."""

@@ -19,8 +19,6 @@ from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
 from regard.attention.tracing import is_traced
 
-__all__ = ["Align", "Offset", "causal", "lengths", "segments", "window"]
-
 
 def _check_counts(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) -> Tensor:
     """Whole numbers of 0 or more; `shapes` says, by the number of dimensions, which ones there may be."""
@@ -46,12 +44,6 @@ def _counts_on(name: str, counts: Tensor, device: torch.device) -> Tensor:
     if counts.is_meta and device.type != "meta":
         raise ValueError(f"{name}: expected numbers on a device that holds them, got device meta")
     return counts.to(device)
-
-
-def _clip(keys: slice, start: int, stop: int) -> slice:
-    """The part of the keys from `start` up to `stop`; empty where there is none."""
-    start = max(keys.start, min(start, keys.stop))
-    return slice(start, max(start, min(keys.stop, stop)))
 
 
 def _arange(keys: slice, device: torch.device) -> Tensor:
@@ -116,7 +108,7 @@ class _BoundLengths(BoundMask):
         return shortest.tolist(), longest.tolist()
 
     def visible_keys(self, tile: Tile) -> slice:
-        return _clip(tile.keys, tile.keys.start, max(self._ranges[1][tile.batch], default=0))
+        return tile.clip(tile.keys.start, max(self._ranges[1][tile.batch], default=0))
 
     def allows_all(self, tile: Tile) -> bool:
         return bool(tile.keys.stop <= min(self._ranges[0][tile.batch], default=0))
@@ -243,7 +235,7 @@ class _BoundSegments(BoundMask):
         visible = [keys for _, _, _, keys in self._blocks(tile) if keys.start < keys.stop]
         if not visible:
             return slice(tile.keys.start, tile.keys.start)
-        return _clip(tile.keys, min(keys.start for keys in visible), max(keys.stop for keys in visible))
+        return tile.clip(min(keys.start for keys in visible), max(keys.stop for keys in visible))
 
     def allows_all(self, tile: Tile) -> bool:
         return all(
@@ -378,7 +370,7 @@ class _BoundBand(BoundMask):
 
     def visible_keys(self, tile: Tile) -> slice:
         first, last = _ends_of(self.layout, tile)
-        return _clip(tile.keys, first + self.low, last + self.high + 1)
+        return tile.clip(first + self.low, last + self.high + 1)
 
     def allows_all(self, tile: Tile) -> bool:
         first, last = _ends_of(self.layout, tile)

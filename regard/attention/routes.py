@@ -12,23 +12,19 @@ from torch import Tensor
 
 from regard.attention import fused
 from regard.attention.engine import solve_tiles
-from regard.attention.formula import Call, TileInput, solve
+from regard.attention.formula import Call, TileInput, solve, zero_hidden
 from regard.attention.layout import Tile
-from regard.attention.masks import additive_mask, zero_hidden
+from regard.attention.masks import additive_mask
 from regard.attention.normalizers import Softmax
-from regard.attention.operators import dot_attention
 from regard.attention.tiling import fused_tiles, size, streamed_tiles
 from regard.attention.tracing import is_traced
-
-__all__ = ["with_weights", "without_weights"]
 
 
 def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """By the score's own average, by the fused kernel or by the formula: no (n × m) tensor is kept."""
     if is_traced(query):
         return _traced(call, query, key, value)
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
-    needs_grad = call.needs_grad(query, key, value)
+    whole, needs_grad = call.layout.whole, call.needs_grad(query, key, value)
     if not (call.score.is_dot and call.score.dot_is_exact):
         key, value = call.without_hidden(key, value)
     plain = not call.dropout and type(call.normalizer) is Softmax
@@ -124,7 +120,7 @@ def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     Keys that no query sees are blanked. A NaN that some rows see is kept from others only on the eager way.
     """
-    whole = Tile.whole(query.shape[0], query.shape[2], key.shape[2])
+    whole = call.layout.whole
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)
@@ -133,7 +129,7 @@ def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
         mask = None if causal else additive_mask(allowed, bias, rows.dtype)
         sink = None if call.per_head is None else call.per_head.to(rows.dtype)
-        output = dot_attention(rows * scale, keys, value, mask, sink, causal)
+        output = fused.dot_attention(rows * scale, keys, value, mask, sink, causal)
         if output is not None:
             return output
     return _traced_solve(call, query, key, value, whole)[0]
@@ -147,7 +143,7 @@ def _traced_solve(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: 
 def with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output and weights: in one tile where gradients keep the weights anyway, else tile by tile."""
     (batch, sharing, n, _), m = query.shape, key.shape[2]
-    whole = Tile.whole(batch, n, m)
+    whole = call.layout.whole
     if is_traced(query):
         return _traced_solve(call, query, key, value, whole)
     key, value = call.without_hidden(key, value)
@@ -155,25 +151,19 @@ def with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple
         guarded = not fused.are_finite(query, key, value)
         return solve(call, whole, TileInput(query, key, value), guarded=guarded)
     output, weights = query.new_empty(batch, sharing, n, value.shape[-1]), query.new_empty(batch, sharing, n, m)
-    tensors = [query, key, value, output, weights]
+    guarded, parts = not fused.are_finite(query, key, value), [query, key, value, output, weights]
     # Where nothing keeps heads together, a tile of whole heads is contiguous in memory.
     if call.mask is None and call.per_head is None and not call.score.has_positions:
-        tensors = [tensor.flatten(0, 1).unsqueeze(1) for tensor in tensors]
-    _fill(call, *tensors)
-    return output, weights
-
-
-def _fill(call: Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, weights: Tensor) -> None:
-    """Compute output and weights in place, tile by tile."""
-    batch, sharing, n, m = weights.shape
-    guarded = not fused.are_finite(query, key, value)
-    for tile in (tile for row in streamed_tiles(Tile.whole(batch, n, m), sharing, call.mask) for tile in row):
-        rows, keys = (tile.batch, slice(None), tile.rows), (tile.batch, slice(None), tile.keys)
-        rows_of_weights = weights[rows]
+        parts = [tensor.flatten(0, 1).unsqueeze(1) for tensor in parts]
+        whole, sharing = Tile.whole(batch * sharing, n, m), 1
+    rows, keys, values, outputs, all_weights = parts
+    for tile in (tile for row in streamed_tiles(whole, sharing, call.mask) for tile in row):
+        rows_of_weights = all_weights[tile.at_rows]
         out = rows_of_weights[..., tile.keys]
-        given = TileInput(query[rows], key[keys], value[keys])
-        output[rows], solved = solve(call, tile, given, guarded=guarded, out=out)
+        given = TileInput(rows[tile.at_rows], keys[tile.at_keys], values[tile.at_keys])
+        outputs[tile.at_rows], solved = solve(call, tile, given, guarded=guarded, out=out)
         if solved is not out:
             out.copy_(solved)
         rows_of_weights[..., : tile.keys.start] = 0
         rows_of_weights[..., tile.keys.stop :] = 0
+    return output, weights

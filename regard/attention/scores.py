@@ -8,7 +8,7 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, other modules as scores in custom.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, other modules as scores in mods.py.
 """
 
 from __future__ import annotations
@@ -24,23 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.layout import HALVES, Layout, Tile, check_layout
+from regard.attention.layout import HALVES, Layout, check_layout
 from regard.attention.tracing import is_traced
-
-__all__ = [
-    "DEFAULT",
-    "Bilinear",
-    "Cosine",
-    "Dot",
-    "Indices",
-    "LogPositive",
-    "Score",
-    "check_features",
-    "check_parameter",
-    "in_dtype_of",
-    "linear",
-]
-
 
 Indices = tuple[Tensor, Tensor, Tensor, Tensor]  # b and h (B, R), q_idx (n,), kv_idx (m,)
 
@@ -145,7 +130,7 @@ class Score(nn.Module):
         rows, keys = self.project_query(query.to(dtype)), self.project_key(key.to(dtype))
         scores = self.pairs(layout.spread(rows), layout.spread(keys))
         if self.has_positions:
-            scores = self.modify(scores, layout.indices(Tile.whole(layout.folded[0], layout.n, layout.m)))
+            scores = self.modify(scores, layout.indices(layout.whole))
         return layout.unfold(scores).to(query.dtype)
 
     @property

@@ -20,8 +20,6 @@ from regard.arguments import shape_text
 from regard.attention.scores import Score, check_features, in_dtype_of
 from regard.attention.tracing import is_traced
 
-__all__ = ["Separable"]
-
 
 def elu_plus_one(rows: Tensor) -> Tensor:
     """elu(x) + 1, which is never negative (Katharopoulos et al. 2020)."""

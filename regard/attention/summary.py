@@ -14,24 +14,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.arguments import check_size
 from regard.attention import fused, numbers, tiling
-from regard.attention.api import open_call
-from regard.attention.layout import Tile
-from regard.attention.masks import Mask, zero_hidden
+from regard.attention.formula import Call, normalize, restrict, zero_hidden
+from regard.attention.layout import Tile, check_layout
+from regard.attention.masks import Mask
 from regard.attention.normalizers import Softmax
 from regard.attention.tiling import full_precision, size, streamed_tiles
 from regard.attention.tracing import is_traced
-
-if TYPE_CHECKING:
-    from regard.attention.formula import Call
-
-__all__ = ["Summary", "summarize"]
 
 # Tiles are so many times as large as those of `attend`: a product of 16 rows with 32,768 keys takes 1.5 times as long
 # per row as one of 64 rows, which is more than is lost where the scores do not fit into the cache of a processor.
@@ -107,7 +102,8 @@ def summarize(
     """
     top = check_size("top", top)
     with torch.no_grad():
-        call, rows, keys = open_call(query, key, score, mask, normalizer)
+        call = Call.of(check_layout(query, key), score, mask, normalizer)
+        rows, keys = call.project(query, key)
         top = min(top, keys.shape[2])
         with full_precision(call.layout.device):
             parts = (
@@ -132,10 +128,9 @@ class _Parts(NamedTuple):
 
 def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     """While traced: no number is looked at, and all scores are made at once."""
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
-    allowed, bias = call.restrictions(whole)
+    allowed, bias = call.restrictions(call.layout.whole)
     (key,) = zero_hidden(allowed, key)
-    scores = call.restricted(whole, query, key, allowed, bias)
+    scores = restrict(call.scores(query, key, call.layout.whole), allowed, bias)
     return _of_scores(call, scores, call.per_head, top, None)
 
 
@@ -152,7 +147,7 @@ def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     scratch = _Scratch()
     # Scores that know positions are computed for all heads at once, others for as many as fit into a tile.
     together = sharing if call.score.has_positions else 1
-    for tile in (t for row in streamed_tiles(Tile.whole(batch, n, m), together, call.mask, TIMES) for t in row):
+    for tile in (t for row in streamed_tiles(call.layout.whole, together, call.mask, TIMES) for t in row):
         pairs = size(tile.batch) * size(tile.rows) * size(tile.keys)
         if not pairs:
             continue
@@ -162,7 +157,7 @@ def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
             rows, keys = query[tile.batch, heads, tile.rows], key[tile.batch, heads, tile.keys]
             allowed, bias = (None if x is None else x[:, heads] for x in limits)
             if dot is None:
-                scores = call.restricted(tile, rows, keys, allowed, bias)
+                scores = restrict(call.scores(rows, keys, tile), allowed, bias)
             else:
                 scores = _restricted_products(rows, keys, allowed, bias, scratch)
             numbers = None if per_head is None else per_head[tile.batch, heads]
@@ -254,7 +249,7 @@ def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, sc
     """The summary of restricted scores (B, R, n, m), of one key at least."""
     if type(call.normalizer) is Softmax:
         return _of_softmax(call, scores, per_head, top, scratch)
-    weights = call.normalize(scores, per_head, True, None)
+    weights = normalize(call.normalizer, scores, per_head)
     entropy = torch.special.entr(weights).sum(-1, keepdim=True)
     width = entropy.exp() * (weights.sum(-1, keepdim=True) > 0)
     top_weights, top_keys = _largest(weights, top)
@@ -271,7 +266,7 @@ def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scrat
     empty = best == -torch.inf
     below = torch.sub(scores, best.masked_fill(empty, 0), out=out[0])  # s − b
     below = torch.clamp(below, min=LOWEST, out=out[0])
-    weights = call.normalize(below, None, False, out[1])  # without the sink
+    weights = normalize(call.normalizer, below, None, False, out[1])  # without the sink
     rest = -weights.gather(-1, top_keys[..., :1]).log()  # −log w_b = log Σ e^{s − b}
     log_sum_exp, entropy = best + rest, rest - below.mul_(weights).sum(-1, keepdim=True)
     share = (~empty).to(scores.dtype)

@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["load_kernels", "parallel_for", "run_in_openmp", "run_in_pool", "shares_openmp"]
-
 SHARE = 1 << 19  # how much work, in steps of a nanosecond or less, is worth waking a thread for
 
 

@@ -17,8 +17,6 @@ from torch import Tensor
 from regard.attention.layout import Tile
 from regard.attention.masks import BoundMask
 
-__all__ = ["Tiles", "full_precision", "fused_tiles", "reached_keys", "size", "streamed_tiles"]
-
 # Scores of a streamed tile: 2 MB of float32, so that softmax and the product with the values find them in cache.
 STREAMED = 1 << 19
 # Below this many scores a sequence is not worth a call of its own, and its padding is masked instead of skipped.

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map
 
-__all__ = ["captured_tensors", "in_transform", "is_traced", "recorded", "substituted"]
-
 
 def is_traced(*tensors: Tensor) -> bool:
     """Whether the values of these tensors must not be looked at: compiling, in a transform, fake, or not on the CPU."""

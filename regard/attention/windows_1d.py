@@ -8,17 +8,13 @@ rest. The cost of a query grows with the cells in reach, of which there are as m
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from regard.attention.sorting import Array, Indices, cell_starts
 from regard.attention.threads import load_kernels, parallel_for
-
-__all__ = ["KINDS", "Place", "WindowCells", "WindowKernel", "WindowWork", "Windows1D"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
 
 KINDS = {"gaussian": 0, "laplace": 1}  # all others, 2, are polynomials
 CELLS = (8, 4, 32)  # of each kind, cells to a width: an edge or a kink needs narrow ones
@@ -41,14 +37,6 @@ class WindowCells(NamedTuple):
     nodes: Array  # in [−1, 1]
 
 
-class WindowWork(NamedTuple):
-    """Where the loops put what they need for one query."""
-
-    masses: Array  # (cells,)
-    points: Array  # (nodes,)
-    weights: Array  # (2, samples of a cell)
-
-
 class Place(NamedTuple):
     """Where a query is: the index of the first sample not to its left, and in widths the distances of that and the one
     before it, and by how much the log of their K falls short of that of the nearer."""
@@ -68,25 +56,15 @@ class Windows1D:
         logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
         self._columns = numpy.stack([weights, weights * logs], 1)
         self._most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
-        starts = numpy.empty(len(x) + 1, dtype=numpy.int64)
-        count = self._loops.group_few(x, kernel.width / CELLS[kernel.kind], self._most, starts)
+        starts = cell_starts(x, kernel.width / CELLS[kernel.kind], self._most)
         nodes = numpy.cos(numpy.pi * (numpy.arange(self._loops.NODES) + 0.5) / self._loops.NODES)
-        self._cells = WindowCells(starts[: count + 1].copy(), numpy.empty((count, 2, len(nodes))), nodes)
-        parallel_for(self._share_out, count, 24 * len(x))
-
-    def _share_out(self, start: int, stop: int) -> None:
-        work = numpy.empty((2, self._loops.NODES))
-        self._loops.share_out(self._x, self._columns, self._cells, work, start, stop)
+        self._cells = WindowCells(starts, numpy.empty((len(starts) - 1, 2, len(nodes))), nodes)
+        parallel_for(partial(self._loops.share_out, x, self._columns, self._cells), len(starts) - 1, 24 * len(x))
 
     def __call__(self, queries: Array, share: float) -> tuple[Array, Array, Array]:
         """(effective, low, high), (n,) each; NaN where no sample is within reach."""
-        result, count = numpy.empty((3, len(queries))), len(self._cells.shares)
-
-        def loop(start: int, stop: int) -> None:
-            work = WindowWork(numpy.empty(count), numpy.empty(self._loops.NODES), numpy.empty((2, self._most)))
-            cells = self._cells
-            self._loops.windows(queries, self._x, self._columns, self._kernel, cells, share, result, work, start, stop)
-
+        result, x, cells = numpy.empty((3, len(queries))), self._x, self._cells
+        loop = partial(self._loops.windows, queries, x, self._columns, self._kernel, cells, self._most, share, result)
         parallel_for(loop, len(queries), len(queries) << 14)
         effective, low, high = result
         return effective, low, high

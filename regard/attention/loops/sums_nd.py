@@ -204,14 +204,7 @@ def sums_nd(
 
 @compiled("contract")
 def nearest_weights(
-    kernel: Kernel,
-    tables: Tables,
-    queries: Queries,
-    blocks: Blocks,
-    work: Work,
-    nearest: Array,
-    start: int,
-    stop: int,
+    kernel: Kernel, tables: Tables, queries: Queries, blocks: Blocks, work: Work, nearest: Array, start: int, stop: int
 ) -> None:
     """nearest = the least −log of any weight, for a Gaussian or Laplace; infinite where no sample counts."""
     falls, exponents, factors = numpy.empty(len(blocks.counts)), work.room[1], work.factors

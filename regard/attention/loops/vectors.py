@@ -11,8 +11,6 @@ from numba.extending import intrinsic, models, register_model
 
 from regard.attention.loops import Loop
 
-__all__ = ["LANES", "combine", "load", "store", "total"]
-
 LANES = 4
 CONTRACT = ("contract",)  # a product and a sum may be rounded once
 Builder = Any
