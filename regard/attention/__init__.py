@@ -11,37 +11,3 @@ from regard.attention.position_masks import causal, lengths, segments, window
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
 from regard.attention.separable import Separable
 from regard.attention.summary import Summary, summarize
-
-__all__ = [
-    "Additive",
-    "Bilinear",
-    "Cosine",
-    "Dot",
-    "Entmax",
-    "Kernel",
-    "Mask",
-    "Normalizer",
-    "Score",
-    "Separable",
-    "Sigmoid",
-    "Softmax",
-    "Sparsemax",
-    "Summary",
-    "alibi",
-    "attend",
-    "average_pool",
-    "bias",
-    "causal",
-    "drop",
-    "keep",
-    "lengths",
-    "masked_softmax",
-    "max_pool",
-    "relative",
-    "segments",
-    "summarize",
-    "t5_buckets",
-    "visible",
-    "weights",
-    "window",
-]

@@ -1,7 +1,5 @@
 """The calls that users make: `attend`, `weights`, `masked_softmax`, pooling; and `attend_in` for the layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, overload

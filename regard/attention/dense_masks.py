@@ -7,8 +7,6 @@ n queries and m keys have n + m − 1 relative positions, so nothing (n × m) is
 the vector, and its gradient is summed along diagonals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ PyTorch's own draws a float for each number, which on a CPU takes longer than th
 random word are enough to decide, but for probabilities near 0 and 1, which take 32.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

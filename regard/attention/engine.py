@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import fused
-from regard.attention.formula import Call, TileInput, is_foreign, of_batch, solve, zero_hidden
+from regard.attention.formula import Call, TileInput, of_batch, solve, zero_hidden
 from regard.attention.layout import Tile
 from regard.attention.masks import additive_mask
-from regard.attention.tiling import Tiles, full_precision, streamed_tiles
+from regard.attention.tiling import Tiles, full_precision, in_blocks, join_blocks, simplest, streamed_tiles
 from regard.attention.tracing import recorded, substituted
 
 
@@ -36,11 +36,11 @@ def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Ten
     run = _Run(call, flat, seed, needs_grad)
     with torch.no_grad():
         output, lse = run.forward(query, key, value)
-    if run.state is None:
+    if not needs_grad:
         return output
     # What the run has read beside its inputs, once each, those of the mask first.
-    tensors = (*(() if call.mask is None else call.mask.tensors), *call.tensors(), *run.state.captured)
-    run.tensors = list({id(tensor): tensor for tensor in tensors}.values())
+    of_mask, captured = () if call.mask is None else call.mask.tensors, [] if run.state is None else run.state.captured
+    run.tensors = list({id(tensor): tensor for tensor in (*of_mask, *call.tensors(), *captured)}.values())
     inputs = (query, key, value, call.per_head, *run.tensors)
     if not any(x is not None and x.requires_grad for x in inputs):
         return output
@@ -80,14 +80,15 @@ class _Run:
     seed: int | None
     remember: bool  # whether a backward pass may follow
     tensors: Sequence[Tensor] = ()  # what is read beside the inputs, those of the mask first
-    state: _State | None = None
+    state: _State | None = None  # of a score or a normaliser that is not regard's
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """(output, lse); lse only where the fused kernel was used."""
         output, lse = _empty_output(query, value), query.new_empty(query.shape[:-1])
         self.by_kernel: list[bool] = []
         self.guarded = self.remember and not fused.are_finite(query, key, value)
-        self.state = _State(self.call.score, self.call.normalizer) if self.remember else None
+        if self.remember and self.call.is_foreign:
+            self.state = _State(self.call.score, self.call.normalizer)
         pending, self.tiles = self.tiles[::-1], []
         while pending:
             tile = pending.pop()
@@ -119,7 +120,7 @@ class _Run:
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
         sink = _for_blocks(of_batch(self.call.per_head, tile), query)
         solved = fused.forward(query, key, value, mask, causal, self.call.scale, sink)
-        return None if solved is None else (_joined(solved[0], given.query), _joined(solved[1], given.query))
+        return None if solved is None else (join_blocks(solved[0], given.query), join_blocks(solved[1], given.query))
 
     def _solve(self, number: int, given: TileInput, live: Tensor | None = None) -> Tensor:
         tile, seed = self.tiles[number], None if self.seed is None else self.seed + number
@@ -183,15 +184,16 @@ class _Run:
         assert self.call.scale is not None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
         # Contiguous, because the strides of what comes from the caller would change the last bits of a product.
-        output, lse, grad = (_blocked(part, query) for part in (output, lse, grad.to(output.dtype).contiguous()))
+        parts = (output, lse, grad.to(output.dtype).contiguous())
+        output, lse, grad = (in_blocks(part, len(query) // max(1, len(part))) for part in parts)
         by_head = None
         if given.per_head is not None:
             sink = _for_blocks(given.per_head, query)
-            by_head = _joined(fused.sink_gradient(grad, output, lse, sink), given.query)
+            by_head = join_blocks(fused.sink_gradient(grad, output, lse, sink), given.query)
         by_bias = None if given.bias is None else torch.zeros_like(given.bias, dtype=query.dtype)
         parts = fused.backward(grad, query, key, value, output, lse, mask, causal, self.call.scale, by_bias)
         by_query, by_key, by_value = (
-            _joined(part, whole) for part, whole in zip(parts, (given.query, given.key, given.value), strict=True)
+            join_blocks(part, whole) for part, whole in zip(parts, (given.query, given.key, given.value), strict=True)
         )
         return by_query, by_key, by_value, by_bias, by_head
 
@@ -238,8 +240,7 @@ class _Run:
 
     def _as_before(self, number: int) -> AbstractContextManager[Any]:
         """With the random numbers and modes that the score had when the tile was solved."""
-        assert self.state is not None
-        return self.state.restored(number - sum(self.by_kernel[:number]))
+        return nullcontext() if self.state is None else self.state.restored(number - sum(self.by_kernel[:number]))
 
 
 # ---------------------------------------------------------------------------------------------- parts of the whole
@@ -254,35 +255,16 @@ def _empty_output(query: Tensor, value: Tensor) -> Tensor:
 
 
 def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-    """Query, key and value, what is added to the scores, and whether they are causal.
-
-    A tile that is made of blocks of one shape, each of which attends to itself, is a batch of these without a mask.
-    """
-    query, key, value = given.query, given.key, given.value
-    mask = None if call.mask is None or call.mask.allows_all(tile) else call.mask
+    """Query, key and value, in blocks if the tile is made of these, what is added to the scores, and whether they are
+    causal."""
+    mask, causal, blocks = simplest(call.mask, tile)
+    query, key, value = (in_blocks(part, blocks) for part in (given.query, given.key, given.value))
     if mask is None:
-        return query, key, value, None, False
-    if mask.is_causal(tile):  # a flag, for which the kernel needs no mask tensor
-        return query, key, value, None, True
-    if (blocks := mask.equal_blocks(tile)) > 1:
-        query, key, value = (part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for part in given[:3])
-        return query, key, value, None, False
+        return query, key, value, None, causal
     allowed = mask.allowed(tile)
     added = additive_mask(allowed, mask.bias(tile), query.dtype)
     key, value = zero_hidden(allowed, key, value)
     return query, key, value, added, False
-
-
-def _joined(part: Tensor, whole: Tensor) -> Tensor:
-    """A batch of blocks (B · blocks, R, n, …) as part of the whole (B, R, blocks · n, …) again."""
-    blocks = len(part) // max(1, len(whole))
-    return part if blocks <= 1 else part.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
-
-
-def _blocked(part: Tensor, query: Tensor) -> Tensor:
-    """The reverse of it: in as many blocks as the query."""
-    blocks = len(query) // max(1, len(part))
-    return part if blocks <= 1 else part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _for_blocks(per_head: Tensor | None, query: Tensor) -> Any:
@@ -299,17 +281,13 @@ class _State:
     """What modules that are not regard's may depend on: other tensors, random numbers, train() or eval()."""
 
     def __init__(self, *modules: nn.Module) -> None:
-        self.foreign = any(is_foreign(module) for module in modules)
-        self.training = {part: part.training for module in modules for part in module.modules()} if self.foreign else {}
+        self.training = {part: part.training for module in modules for part in module.modules()}
         self.random: list[Tensor] = []  # states of the generator before each tile
         self.captured: list[Tensor] = []
 
     @contextmanager
     def noted(self, given: TileInput) -> Iterator[None]:
         """Solve a tile in this block."""
-        if not self.foreign:
-            yield
-            return
         first = not self.random
         self.random.append(torch.get_rng_state())
         recording: AbstractContextManager[dict[int, Tensor]] = recorded(given) if first else nullcontext({})
@@ -320,9 +298,6 @@ class _State:
     @contextmanager
     def restored(self, number: int) -> Iterator[None]:
         """As it was when the tile of this number was solved, counted among those that noted() was called for."""
-        if not self.foreign:
-            yield
-            return
         modes = {module: module.training for module in self.training}
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.random[number])

@@ -33,7 +33,7 @@ from regard.attention.mods import require_score
 from regard.attention.normalizers import SOFTMAX, Normalizer, Softmax, require_normalizer
 from regard.attention.scores import Score
 from regard.attention.tiling import full_precision, reached_keys
-from regard.attention.tracing import is_traced
+from regard.attention.tracing import is_traced, needs_grad
 
 
 class TileInput(NamedTuple):
@@ -97,8 +97,8 @@ class Call:
         if not torch.is_grad_enabled():
             return False
         given = tensors if self.per_head is None else (*tensors, self.per_head)
-        learned = self.learns_bias or any(tensor.requires_grad for tensor in (*given, *self.tensors()))
-        return learned or self.is_foreign  # who knows what a module reads that is not regard's
+        # Who knows what a module reads that is not regard's?
+        return self.learns_bias or needs_grad(*given, *self.tensors()) or self.is_foreign
 
     @property
     def learns_bias(self) -> bool:
@@ -106,7 +106,9 @@ class Call:
 
     @property
     def is_foreign(self) -> bool:
-        return is_foreign(self.score) or is_foreign(self.normalizer)
+        """Whether a module takes part that regard does not know."""
+        modules = (*self.score.modules(), *self.normalizer.modules())
+        return any(not type(module).__module__.startswith("regard.") for module in modules)
 
     def tensors(self) -> list[Tensor]:
         """What scores and normaliser are known to read beside their arguments."""
@@ -144,11 +146,6 @@ def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         return projected
     broken = ~rows.detach().isfinite().all(-1, keepdim=True)
     return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
-
-
-def is_foreign(score: nn.Module) -> bool:
-    """Whether a module takes part that regard does not know."""
-    return any(not type(module).__module__.startswith("regard.") for module in score.modules())
 
 
 # ------------------------------------------------------------------------------------------------- the formula itself

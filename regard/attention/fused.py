@@ -8,8 +8,6 @@ Shapes: query (B, R, n, size) · key, value (B, R, m, size), all of one size · 
 to the scores · lse (B, R, n).
 """
 
-from __future__ import annotations
-
 from itertools import product
 from math import isfinite
 from typing import Any

@@ -4,8 +4,6 @@ Many queries in any order are grouped by a grid; what remains of them, or few, o
 are sorted, so that groups lie where queries are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -8,8 +8,6 @@ These are written for one pair, whose indices are tensors without dimensions. to
 tile at once, so that nothing (n × m) is made for the whole; whatever tensors they capture get gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any

@@ -9,8 +9,6 @@ A score of −inf is a key that may not be attended: its weight is exactly 0. No
 all of it can be compiled, exported and mapped.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

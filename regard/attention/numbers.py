@@ -1,7 +1,5 @@
 """Numbers that describe weights (…, n, m), in which the row of a query adds up to 1, or to 0 where it is padding."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

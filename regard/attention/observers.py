@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask
+from regard.attention.position_masks import differences
 
 if TYPE_CHECKING:
     from regard.attention.summary import Summary
@@ -76,7 +76,7 @@ class AttentionCall:
         sequences = self._sequences
         if self.known is not None:
             return int(self.known.shape[2])
-        return int(self.query.shape[-2]) if sequences is None else max(_counts(sequences[0]), default=0)
+        return int(self.query.shape[-2]) if sequences is None else max(differences(sequences[0]), default=0)
 
     def weights(self, queries: Indices = None, heads: Indices = None) -> Tensor:
         """The weights (batch, heads, n, m), of all or some queries and heads, computed now and without gradients.
@@ -160,7 +160,7 @@ class AttentionCall:
         return _with_heads(weights(self.query, self.key, **options))
 
     def _unpacked(self, ends: list[int], key_ends: list[int], queries: Sequence[int], heads: Indices) -> Tensor:
-        counts, key_counts = _counts(ends), _counts(key_ends)
+        counts, key_counts = differences(ends), differences(key_ends)
         batch = []
         for end, count, key_end, key_count in zip(ends, counts, key_ends, key_counts, strict=True):
             rows = [row for row, query in enumerate(queries) if query < count]
@@ -180,11 +180,6 @@ def pick(tensor: Tensor, queries: Indices, heads: Indices) -> Tensor:
 def _with_heads(tensor: Tensor) -> Tensor:
     """(…, heads, rows, size) → (batch, heads, rows, size); tensors of up to three dimensions have one head."""
     return tensor.flatten(0, -4) if tensor.dim() > 3 else tensor.reshape(-1, 1, *tensor.shape[-2:])
-
-
-def _counts(ends: list[int]) -> list[int]:
-    """How long sequences with these ends are."""
-    return [end - start for start, end in pairwise([0, *ends])]
 
 
 Observer = Callable[[AttentionCall], object]

@@ -3,8 +3,6 @@
 They know which keys a tile can see at all, so that whole tiles are skipped and padding is never computed.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
@@ -113,14 +111,14 @@ class _BoundLengths(BoundMask):
     def allows_all(self, tile: Tile) -> bool:
         return bool(tile.keys.stop <= min(self._ranges[0][tile.batch], default=0))
 
+    def _of(self, tile: Tile) -> Tensor:
+        return self.counts[tile.batch, :, tile.rows if self.by_row else slice(None)]
+
     def allowed(self, tile: Tile) -> Tensor:
-        rows = tile.rows if self.by_row else slice(None)
-        return _arange(tile.keys, self.counts.device) < self.counts[tile.batch, :, rows]
+        return _arange(tile.keys, self.counts.device) < self._of(tile)
 
     def reached(self, tile: Tile) -> Tensor:
-        rows = tile.rows if self.by_row else slice(None)
-        longest = self.counts[tile.batch, :, rows].amax(-2, keepdim=True)
-        return _arange(tile.keys, self.counts.device) < longest
+        return _arange(tile.keys, self.counts.device) < self._of(tile).amax(-2, keepdim=True)
 
 
 # ------------------------------------------------------------------------------------------------------- segments
@@ -208,7 +206,7 @@ class _BoundSegments(BoundMask):
         if not self.breaks:
             return ()
         (((row_ends,),), ((key_ends,),)) = self._ends
-        shapes = list(zip(_differences(row_ends), _differences(key_ends), strict=True))
+        shapes = list(zip(differences(row_ends), differences(key_ends), strict=True))
         return [end for end, shape, after in zip(row_ends, shapes, shapes[1:], strict=False) if shape != after]
 
     def _blocks(self, tile: Tile) -> list[tuple[int, int, slice, slice]]:
@@ -264,7 +262,8 @@ def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
     return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
 
 
-def _differences(ends: Sequence[int]) -> list[int]:
+def differences(ends: Sequence[int]) -> list[int]:
+    """How long sequences with these ends are."""
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 

@@ -3,8 +3,6 @@
 While a call is traced (compiled, exported, mapped …), it is one tile, and no tensor is asked for its value.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -16,7 +14,7 @@ from regard.attention.formula import Call, TileInput, solve, zero_hidden
 from regard.attention.layout import Tile
 from regard.attention.masks import additive_mask
 from regard.attention.normalizers import Softmax
-from regard.attention.tiling import fused_tiles, size, streamed_tiles
+from regard.attention.tiling import fused_tiles, in_blocks, join_blocks, simplest, size, streamed_tiles
 from regard.attention.tracing import is_traced
 
 
@@ -30,7 +28,7 @@ def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Te
     plain = not call.dropout and type(call.normalizer) is Softmax
     if plain and query.numel() and key.numel() and value.numel():
         if call.score.has_average and call.per_head is None and not call.learns_bias:
-            output = _averaged(call, query, key, value, whole, needs_grad)
+            output = _averaged(call, query, key, value, whole)
             if output is not None:
                 return output
         if call.score.is_dot and call.uses_dot:
@@ -77,7 +75,7 @@ def _by_dot(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, 
     return (output if width == inner else output[..., :width]).to(value.dtype)
 
 
-def _averaged(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:
+def _averaged(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> Tensor | None:
     """By the score's own `average`, which visits no pairs; None where it has none."""
     outputs = []
     for row in fused_tiles(whole, call.layout.sharing, call.mask):
@@ -86,33 +84,17 @@ def _averaged(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile
         parts = query[batch].split([size(tile.rows) for tile in row], -2)
         solved = []
         for tile, rows in zip(row, parts, strict=True):
-            output = _average_of_tile(
-                call, tile, rows, key[batch, :, tile.keys], value[batch, :, tile.keys], needs_grad
-            )
+            mask, causal, blocks = simplest(call.mask, tile)
+            if mask is not None and (mask.by_row or mask.bias(tile) is not None):
+                return None
+            parts_of_tile = (in_blocks(part, blocks) for part in (rows, key[tile.at_keys], value[tile.at_keys]))
+            visible = None if mask is None else mask.allowed(tile)
+            output = call.score.average(*parts_of_tile, causal=causal, visible=visible)
             if output is None:
                 return None
-            solved.append(output)
+            solved.append(join_blocks(output, rows))
         outputs.append(torch.cat(solved, -2) if len(solved) > 1 else solved[0])
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
-
-
-def _average_of_tile(
-    call: Call, tile: Tile, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool
-) -> Tensor | None:
-    mask = None if call.mask is None or call.mask.allows_all(tile) else call.mask
-    if mask is None:
-        return call.score.average(query, key, value, needs_grad=needs_grad)
-    if mask.is_causal(tile):
-        return call.score.average(query, key, value, causal=True, needs_grad=needs_grad)
-    if (blocks := mask.equal_blocks(tile)) > 1:  # of one shape, each of which attends to itself: as a batch
-        rows, keys, values = (
-            tensor.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
-        )  # (B, R, blocks · n, size) → (B · blocks, R, n, size)
-        output = call.score.average(rows, keys, values, needs_grad=needs_grad)
-        return None if output is None else output.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
-    if mask.by_row or mask.bias(tile) is not None:
-        return None
-    return call.score.average(query, key, value, visible=mask.allowed(tile), needs_grad=needs_grad)
 
 
 def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -106,20 +106,12 @@ class Score(nn.Module):
         return None
 
     def average(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        causal: bool = False,
-        visible: Tensor | None = None,
-        needs_grad: bool = False,
+        self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, visible: Tensor | None = None
     ) -> Tensor | None:
         """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; never while traced.
 
         causal: key j is visible to rows i ≥ j. visible: which keys may be attended, boolean (B or 1, R or 1, 1, m).
-        needs_grad: whether it will be differentiated. None where that cannot be done, does not pay, or the numbers do
-        not allow it: then the scores are computed.
+        None where that cannot be done, does not pay, or the numbers do not allow it: then the scores are computed.
         """
         return None
 

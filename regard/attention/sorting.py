@@ -3,8 +3,6 @@
 Sorting by where numbers lie between the least and the greatest is several times faster than by comparing them.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

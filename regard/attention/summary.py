@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -106,27 +105,19 @@ def summarize(
         rows, keys = call.project(query, key)
         top = min(top, keys.shape[2])
         with full_precision(call.layout.device):
-            parts = (
-                _in_one_tile(call, rows, keys, top) if is_traced(query) and top else _by_tiles(call, rows, keys, top)
-            )
-    log_sum_exp, entropy, width, received, top_keys, top_weights = (call.layout.unfold(part) for part in parts)
-    return Summary(
-        log_sum_exp.squeeze(-1), entropy.squeeze(-1), width.squeeze(-1), received.squeeze(-2), top_keys, top_weights
-    )
+            summarized = _in_one_tile if is_traced(query) and top else _by_tiles
+            parts = summarized(call, rows, keys, top)
+    unfold = call.layout.unfold
+    per_query = (unfold(getattr(parts, name)).squeeze(-1) for name in PER_QUERY)
+    return Summary(*per_query, unfold(parts.received).squeeze(-2), unfold(parts.top_keys), unfold(parts.top_weights))
 
 
-class _Parts(NamedTuple):
-    """The summary of folded scores (B, R, n, m)."""
-
-    log_sum_exp: Tensor  # (B, R, n, 1)
-    entropy: Tensor  # (B, R, n, 1)
-    width: Tensor  # (B, R, n, 1)
-    received: Tensor  # (B, R, 1, m)
-    top_keys: Tensor  # (B, R, n, top)
-    top_weights: Tensor  # (B, R, n, top)
+# Below, a summary is one of folded scores (B, R, n, m): what there is one of per query (B, R, n, 1), `received`
+# (B, R, 1, m), and the top (B, R, n, top).
+PER_QUERY = ("log_sum_exp", "entropy", "width")
 
 
-def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> Summary:
     """While traced: no number is looked at, and all scores are made at once."""
     allowed, bias = call.restrictions(call.layout.whole)
     (key,) = zero_hidden(allowed, key)
@@ -134,7 +125,7 @@ def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     return _of_scores(call, scores, call.per_head, top, None)
 
 
-def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> Summary:
     (batch, sharing, n, _), m = query.shape, key.shape[2]
     parts = _of_no_keys(call, (batch, sharing, n, m), top, query.dtype)
     (key,) = call.without_hidden(key)
@@ -165,10 +156,10 @@ def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
             _put(parts, part, tile, heads)
     if constant is not None:
         parts.log_sum_exp.add_(constant)
-    return parts._replace(received=parts.received.to(parts.entropy.dtype))
+    return replace(parts, received=parts.received.to(parts.entropy.dtype))
 
 
-def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> _Parts:
+def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> Summary:
     """The summary before any key is seen; in float64 where n weights will add up."""
     batch, sharing, n, m = shape
     zeros = partial(torch.zeros, dtype=dtype, device=call.layout.device)
@@ -177,14 +168,14 @@ def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: t
     log_sum_exp[:] = -torch.inf if sink is None else sink
     received = zeros(batch, sharing, 1, m, dtype=torch.float64)
     top_keys = torch.arange(top, device=call.layout.device).repeat(batch, sharing, n, 1)
-    return _Parts(log_sum_exp, entropy, width, received, top_keys, zeros(batch, sharing, n, top))
+    return Summary(log_sum_exp, entropy, width, received, top_keys, zeros(batch, sharing, n, top))
 
 
-def _put(parts: _Parts, part: _Parts, tile: Tile, heads: slice) -> None:
+def _put(parts: Summary, part: Summary, tile: Tile, heads: slice) -> None:
     """Put what some heads of a tile give in its place."""
     place, count = (tile.batch, heads, tile.rows), part.top_keys.shape[-1]
-    for whole, rows in zip(parts[:3], part[:3], strict=True):
-        whole[place] = rows
+    for name in PER_QUERY:
+        getattr(parts, name)[place] = getattr(part, name)
     parts.received[tile.batch, heads, :, tile.keys] += part.received
     parts.top_weights[place][..., :count] = part.top_weights
     parts.top_keys[place][..., :count] = part.top_keys + tile.keys.start
@@ -245,7 +236,7 @@ def _restricted_products(
 # --------------------------------------------------------------------------------------------- what they amount to
 
 
-def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> Summary:
     """The summary of restricted scores (B, R, n, m), of one key at least."""
     if type(call.normalizer) is Softmax:
         return _of_softmax(call, scores, per_head, top, scratch)
@@ -254,10 +245,10 @@ def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, sc
     width = entropy.exp() * (weights.sum(-1, keepdim=True) > 0)
     top_weights, top_keys = _largest(weights, top)
     received = weights.sum(-2, keepdim=True)
-    return _Parts(scores.logsumexp(-1, keepdim=True), entropy, width, received, top_keys, top_weights)
+    return Summary(scores.logsumexp(-1, keepdim=True), entropy, width, received, top_keys, top_weights)
 
 
-def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> Summary:
     out = [
         None if scratch is None else scratch.take(name, scores.shape, scores.dtype) for name in ("scores", "weights")
     ]
@@ -279,7 +270,7 @@ def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scrat
         weights = weights.mul_(share)
     width = entropy.exp() * (share > 0)
     received = weights.sum(-2, keepdim=True)
-    return _Parts(log_sum_exp, entropy, width, received, top_keys, weights.gather(-1, top_keys))
+    return Summary(log_sum_exp, entropy, width, received, top_keys, weights.gather(-1, top_keys))
 
 
 def _largest(numbers: Tensor, top: int) -> tuple[Tensor, Tensor]:

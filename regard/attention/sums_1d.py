@@ -14,8 +14,6 @@ In the loops queries are sorted, and each comes with its neighbours: samples up 
 samples from index `right` on are not to its left, and those between the two are left out of its sums.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Literal, NamedTuple
@@ -184,27 +182,16 @@ def _kernel_polynomial(kernel: str, form: Form) -> Polynomial:
         coefficients = [1.0, *powers[1:]]
     elif form == "squared":
         coefficients = list(numpy.convolve(coefficients, coefficients))
-    elif form == "slope":
-        coefficients = slope_coefficients(coefficients)
-    by_margin = in_powers_of_margin(coefficients)
+    elif form == "slope":  # −|v| K′(|v|)
+        coefficients = [-p * coefficient for p, coefficient in enumerate(coefficients)]
+    # Near the edge, where K is tiny, its powers of |v| would cancel.
+    powers = range(len(coefficients))
+    by_margin = numpy.array([(-1) ** k * sum(coefficients[p] * math.comb(p, k) for p in powers) for k in powers], float)
     if kernel == "cosine" and form != "slope":
         by_margin[0] = 0.0  # up to a rounding error; and beside it so is what is near the edge
         by_margin[1] = 0.0 if form == "squared" else by_margin[1]
     lowest = next((p for p, coefficient in enumerate(coefficients) if coefficient), 0)
     return Polynomial(numpy.array(coefficients, dtype=numpy.float64), by_margin, lowest)
-
-
-def slope_coefficients(coefficients: list[float]) -> list[float]:
-    """−|v| K′(|v|) of a polynomial K."""
-    return [-p * coefficient for p, coefficient in enumerate(coefficients)]
-
-
-def in_powers_of_margin(coefficients: list[float]) -> Array:
-    """The same polynomial in powers of 1 − |v|: near the edge, where K is tiny, its powers of |v| would cancel."""
-    powers = range(len(coefficients))
-    return numpy.array(
-        [(-1) ** k * sum(coefficients[p] * math.comb(p, k) for p in powers) for k in powers], dtype=float
-    )
 
 
 def _laplace(points: Points, queries: Queries, order: int, form: Form) -> Array:

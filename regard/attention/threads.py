@@ -3,8 +3,6 @@
 The loops are serial and hold no lock; they run in the threads of PyTorch's own operations, after a fork in Python's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib

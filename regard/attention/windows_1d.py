@@ -5,8 +5,6 @@ exp(−Σ p_j log p_j), and the window's ends are the first samples up to which 
 rest. The cost of a query grows with the cells in reach, of which there are as many as widths need, or √m.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import NamedTuple
