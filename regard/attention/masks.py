@@ -4,8 +4,8 @@
 
 A mask has two forms. A `Mask` is what the caller writes: it knows no sizes. `bind` ties it to the layout of one call,
 where a wrong shape, device or length is refused, and gives a `BoundMask`, which answers for one tile of the scores at a
-time. Here are the two bases and the joins. The masks: dense_masks.py, position_masks.py (lengths, segments, causal,
-window), relative.py (ALiBi, T5's bias).
+time. Here are the two bases and the joins. The masks: dense_masks.py (and ALiBi, T5's bias), position_masks.py
+(lengths, segments, causal, window), mods.py (FlexAttention's).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from regard.arguments import shape_text
 from regard.attention import tiling
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
+from regard.attention.position_masks import RangeMask
 from regard.attention.scores import DEFAULT, Indices, Score, in_dtype_of
 from regard.attention.tracing import captured_tensors, is_traced
 
@@ -109,7 +110,7 @@ class _Visible(Mask):
         return _BoundVisible(self.function, layout)
 
 
-class _BoundVisible(BoundMask):
+class _BoundVisible(RangeMask):
     by_row = True
 
     def __init__(self, function: Function, layout: Layout) -> None:
@@ -122,7 +123,9 @@ class _BoundVisible(BoundMask):
         if not all(part.numel() for part in indices):
             return torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self.layout.device)
         if not is_traced(indices[0]):
-            indices = self._without_copies(indices)
+            batch, heads, rows, keys = indices
+            part = tuple(slice(None if depends else 1) for depends in self._dependence)  # without copies
+            indices = batch[part], heads[part], rows, keys
         with torch.no_grad():
             allowed = _over_pairs(self.function, indices)
         if allowed.dtype != torch.bool or allowed.dim() != 4:
@@ -130,25 +133,17 @@ class _BoundVisible(BoundMask):
             raise TypeError(f"visible: expected mask_mod to return a boolean without dimensions, got {came}")
         return allowed
 
-    def visible_keys(self, tile: Tile) -> slice:
-        first, last, _, _ = self._ends(tile)
-        return tile.clip(first, last + 1)
-
-    def allows_all(self, tile: Tile) -> bool:
+    def ranges(self, tile: Tile) -> tuple[slice, slice]:
         if _has_no_numbers(self.layout):
-            return False
-        _, _, first, last = self._ends(tile)
-        return bool(first <= tile.keys.start and tile.keys.stop <= last + 1)
-
-    def _ends(self, tile: Tile) -> tuple[int, int, int, int]:
-        """The first and the last key that any row of the tile sees; the same of those that all of them see."""
+            return tile.keys, slice(0, -1)
         grain, ends = self._ends_by_group
         groups = slice(tile.rows.start // grain, -(-tile.rows.stop // grain))
         ends = ends[tile.batch if len(ends) > 1 else slice(None), groups]
         if not ends.numel():
-            return tile.keys.stop, -1, 0, tile.keys.stop
+            return slice(tile.keys.stop, 0), slice(0, tile.keys.stop)
         first, last, all_first, all_last = ends.unbind(-1)
-        return int(first.min()), int(last.max()), int(all_first.max()), int(all_last.min())
+        of_all = slice(int(all_first.max()), int(all_last.min()) + 1)
+        return slice(int(first.min()), int(last.max()) + 1), of_all
 
     @cached_property
     def _ends_by_group(self) -> tuple[int, Tensor]:
@@ -183,12 +178,6 @@ class _BoundVisible(BoundMask):
         with torch.no_grad():
             allowed = _over_pairs(self.function, indices)
         return allowed.stride(0) != 0, allowed.stride(1) != 0
-
-    def _without_copies(self, indices: Indices) -> Indices:
-        batch, heads, rows, keys = indices
-        by_batch, by_head = self._dependence
-        part = slice(None if by_batch else 1), slice(None if by_head else 1)
-        return batch[part], heads[part], rows, keys
 
 
 def _first_and_last(seen: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,18 +38,11 @@ def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Te
     small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
     # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
     if (small and not needs_grad) or (needs_grad and call.is_foreign and any(True for _ in call.score.buffers())):
-        return _in_one_tile(call, query, key, value, whole, needs_grad)
+        given, guarded = TileInput(query, key, value), needs_grad and not fused.are_finite(query, key, value)
+        output = solve(call, whole, given, guarded=guarded)[0]  # by the formula as it stands, with PyTorch's own graph
+        return output if needs_grad or fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
     tiles = streamed_tiles(whole, call.layout.sharing, call.mask)
     return solve_tiles(call, tiles, query, key, value, needs_grad)
-
-
-def _in_one_tile(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor:
-    """By the formula as it stands, with PyTorch's own graph."""
-    given = TileInput(query, key, value)
-    if needs_grad:
-        return solve(call, whole, given, guarded=not fused.are_finite(query, key, value))[0]
-    output = solve(call, whole, given)[0]
-    return output if fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
 
 
 def _by_dot(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:

@@ -242,7 +242,11 @@ def average_1d(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: fl
     pays = value.shape[-1] <= NARROW and n * m >= 64 * (n + m) and query.numel() * m >= WORTH_SORTING
     if not fits or not pays or load_kernels("sums_1d_gaussian") is None:
         return None
-    if not all(bool(tensor.isfinite().all()) for tensor in (query, key, value)) or _is_wild(value):
+    if not all(bool(tensor.isfinite().all()) for tensor in (query, key, value)):
+        return None
+    sizes = value.abs()
+    sizes = sizes[sizes > 0]
+    if sizes.numel() and float(sizes.max()) > WILD * float(sizes.median()):
         return None
     output = value.new_empty(*query.shape[:-1], value.shape[-1])
     for head in numpy.ndindex(*query.shape[:2]):
@@ -252,10 +256,3 @@ def average_1d(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: fl
         sums = Samples1D(x, columns).sums(kernel, width, rows[:, 0])[:, 0]
         output[head] = torch.from_numpy(sums[:, 1:] / sums[:, :1])
     return output
-
-
-def _is_wild(value: Tensor) -> bool:
-    """Whether some values are so much larger than most that what is left out would show."""
-    sizes = value.abs()
-    sizes = sizes[sizes > 0]
-    return bool(sizes.numel()) and float(sizes.max()) > WILD * float(sizes.median())

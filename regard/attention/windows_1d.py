@@ -28,8 +28,11 @@ class WindowKernel(NamedTuple):
 
 
 class WindowCells(NamedTuple):
-    """Neighbouring samples as weights of Chebyshev's points (loops/windows_1d.py)."""
+    """Samples, and neighbouring ones as weights of Chebyshev's points (loops/windows_1d.py)."""
 
+    x: Array
+    columns: Array  # (m, 2) weights, and weights times their logs
+    most: int  # samples of a cell
     starts: Indices
     shares: Array  # (cells, 2, nodes)
     nodes: Array  # in [−1, 1]
@@ -50,19 +53,19 @@ class Windows1D:
     """The windows of one kernel over sorted samples x (m,) of these weights (m,)."""
 
     def __init__(self, x: Array, weights: Array, kernel: WindowKernel) -> None:
-        self._loops, self._x, self._kernel = load_kernels("windows_1d"), x, kernel
+        self._loops, self._kernel = load_kernels("windows_1d"), kernel
         logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
-        self._columns = numpy.stack([weights, weights * logs], 1)
-        self._most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
-        starts = cell_starts(x, kernel.width / CELLS[kernel.kind], self._most)
+        most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
+        starts = cell_starts(x, kernel.width / CELLS[kernel.kind], most)
         nodes = numpy.cos(numpy.pi * (numpy.arange(self._loops.NODES) + 0.5) / self._loops.NODES)
-        self._cells = WindowCells(starts, numpy.empty((len(starts) - 1, 2, len(nodes))), nodes)
-        parallel_for(partial(self._loops.share_out, x, self._columns, self._cells), len(starts) - 1, 24 * len(x))
+        shares = numpy.empty((len(starts) - 1, 2, len(nodes)))
+        self._cells = WindowCells(x, numpy.stack([weights, weights * logs], 1), most, starts, shares, nodes)
+        parallel_for(partial(self._loops.share_out, self._cells), len(shares), 24 * len(x))
 
     def __call__(self, queries: Array, share: float) -> tuple[Array, Array, Array]:
         """(effective, low, high), (n,) each; NaN where no sample is within reach."""
-        result, x, cells = numpy.empty((3, len(queries))), self._x, self._cells
-        loop = partial(self._loops.windows, queries, x, self._columns, self._kernel, cells, self._most, share, result)
+        result = numpy.empty((3, len(queries)))
+        loop = partial(self._loops.windows, queries, self._kernel, self._cells, share, result)
         parallel_for(loop, len(queries), len(queries) << 14)
         effective, low, high = result
         return effective, low, high

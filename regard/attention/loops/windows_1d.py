@@ -22,12 +22,12 @@ GAUSSIAN, LAPLACE, POLYNOMIAL = KINDS["gaussian"], KINDS["laplace"], 2
 
 
 @compiled("contract")
-def share_out(x: Array, columns: Array, cells: WindowCells, start: int, stop: int) -> None:
+def share_out(cells: WindowCells, start: int, stop: int) -> None:
     """The columns (m, 2) of the cells [start, stop) as shares (cells, 2, NODES) of Chebyshev's points.
 
     Lagrange's polynomials for these are ℓ_node(s) = Σ_p T_p(node) T_p(s) (2 − [p = 0]) / NODES.
     """
-    work = numpy.empty((2, NODES))
+    x, columns, work = cells.x, cells.columns, numpy.empty((2, NODES))
     for cell in range(start, stop):
         first, last = cells.starts[cell], cells.starts[cell + 1]
         centre, half = (x[first] + x[last - 1]) / 2, (x[last - 1] - x[first]) / 2
@@ -147,24 +147,11 @@ def reached(
 
 @compiled("contract")
 def windows(
-    queries: Array,
-    x: Array,
-    columns: Array,
-    kernel: WindowKernel,
-    cells: WindowCells,
-    most: int,
-    share: float,
-    result: Array,
-    start: int,
-    stop: int,
+    queries: Array, kernel: WindowKernel, cells: WindowCells, share: float, result: Array, start: int, stop: int
 ) -> None:
-    """result[:, i] = (effective, low, high) for the queries [start, stop); a cell has at most so many samples."""
-    starts, masses, points, weights = (
-        cells.starts,
-        numpy.empty(len(cells.shares)),
-        numpy.empty(NODES),
-        numpy.empty((2, most)),
-    )
+    """result[:, i] = (effective, low, high) for the queries [start, stop)."""
+    x, columns, starts, masses = cells.x, cells.columns, cells.starts, numpy.empty(len(cells.shares))
+    points, weights = numpy.empty(NODES), numpy.empty((2, cells.most))
     for i in range(start, stop):
         t = queries[i]
         place = locate(t, x, kernel)
