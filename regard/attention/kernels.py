@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.arguments import shape_text
-from regard.attention.scores import LogPositive, Score, check_features
+from regard.attention.scores import LogPositive, Score
 from regard.attention.sums_1d import average_1d
 from regard.attention.tracing import in_transform, is_traced, needs_grad
 
@@ -55,6 +55,7 @@ class Kernel(Score):
     """
 
     dot_is_exact = False  # for the Gaussian it leaves out ½‖q‖²
+    same_size = "the query's features"
 
     def __init__(self, name: str = "gaussian", width: float | Sequence[float] | Tensor = 1.0, learnable: bool = False):
         super().__init__()
@@ -80,9 +81,6 @@ class Kernel(Score):
         widths = self.width
         if widths.dim() and len(widths) != query.shape[-1]:
             raise ValueError(f"query: expected {len(widths)} features, one per width, got shape {shape_text(query)}")
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's features")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         if self.is_dot and not is_traced(query, key):

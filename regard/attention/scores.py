@@ -47,6 +47,7 @@ class Score(nn.Module):
     has_average = False  # the same of average()
     dot_is_exact = True  # whether as_dot() gives the score itself, and not up to a constant of the row
     has_positions = False  # whether modify() changes anything
+    same_size = ""  # why keys have to be of the query's size, where they have to
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -63,6 +64,8 @@ class Score(nn.Module):
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         """The half of `check` for keys that are not projected yet."""
+        if self.same_size:
+            check_features("key", key, query.shape[-1], self.same_size)
 
     def project_query(self, query: Tensor) -> Tensor:
         """(…, n, query size) → (…, n, inner size)."""
@@ -255,6 +258,7 @@ class Dot(Score):
     """
 
     may_exclude = False
+    same_size = "the query's, which a dot product needs"
 
     def __init__(self, scale: float | None = None, softcap: float | None = None) -> None:
         super().__init__()
@@ -268,9 +272,6 @@ class Dot(Score):
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}, softcap={self.softcap}"
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's, which a dot product needs")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         scores = (query * self.scale_of(query)) @ key.transpose(-2, -1)
@@ -312,6 +313,8 @@ class Cosine(_PlainDot):
             [ 0.0000, -1.0000,  0.7071]])
     """
 
+    same_size = "the query's, which a cosine needs"
+
     def __init__(self, temperature: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
         number = torch.tensor(check_positive("temperature", temperature), dtype=torch.float64, device="cpu")
@@ -321,9 +324,6 @@ class Cosine(_PlainDot):
     def temperature(self) -> Tensor:
         temperature: Tensor = self._temperature()
         return temperature
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's, which a cosine needs")
 
     def project_query(self, query: Tensor) -> Tensor:
         return _normalize_rows(query) / self.temperature.to(query)

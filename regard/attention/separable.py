@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.arguments import shape_text
-from regard.attention.scores import Score, check_features, in_dtype_of
+from regard.attention.scores import Score, in_dtype_of
 from regard.attention.tracing import is_traced
 
 PER_PAIR = 16  # what the log and the softmax of one score cost, in multiplications
@@ -40,6 +40,7 @@ class Separable(Score):
     """
 
     has_average = True
+    same_size = "the query's, which go through the same feature map"
 
     def __init__(self, feature_map: Callable[[Tensor], Tensor] = elu_plus_one) -> None:
         super().__init__()
@@ -49,9 +50,6 @@ class Separable(Score):
 
     def extra_repr(self) -> str:
         return "" if "feature_map" in self._modules else getattr(self.feature_map, "__name__", repr(self.feature_map))
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's, which go through the same feature map")
 
     def project_query(self, query: Tensor) -> Tensor:
         features = in_dtype_of(self.feature_map, query)
