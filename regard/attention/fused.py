@@ -233,19 +233,19 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of query, key, value, mask and sink; empty tensors where there is none."""
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-    nothing = query.new_empty(0)
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
         inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
         with torch.enable_grad():
             solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg]
         sources = [x for x in inputs if x is not None]
         gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
-        by_inputs = [nothing if x is None else next(gradients).contiguous() for x in inputs]
+        by_inputs = [query.new_empty(0) if x is None else next(gradients).contiguous() for x in inputs]
         return *map(_as_kernel, by_inputs[:3]), *by_inputs[3:]  # type: ignore[return-value]
-    by_sink = nothing if sink is None else sink_gradient(grad, output, lse, sink).sum_to_size(sink.shape)
+    by_sink = query.new_empty(0) if sink is None else sink_gradient(grad, output, lse, sink).sum_to_size(sink.shape)
     by_mask = torch.zeros_like(mask) if mask is not None and mask_learned else None
     parts = backward(grad, query, key, value, output, lse, mask, causal, 1.0, by_mask)
-    return *map(_as_kernel, parts), nothing if by_mask is None else by_mask, by_sink  # type: ignore[return-value]
+    by_mask = query.new_empty(0) if by_mask is None else by_mask  # no two results may be the same tensor
+    return *map(_as_kernel, parts), by_mask, by_sink  # type: ignore[return-value]
 
 
 def _as_kernel(rows: Tensor) -> Tensor:
