@@ -136,6 +136,7 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
     later = torch.arange(m) > torch.tensor(queries)[:, None]  # (n, m)
     ahead = bool((weights.ne(0) & later.to(weights.device)).any())
     sinks = [step.sink for step in steps if step.sink is not None]
+    cleared: dict[str, Any] = dict.fromkeys(("query", "key", "value", "output", "gradients"))
     return replace(
         first,
         weights=weights,
@@ -143,7 +144,7 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
         queries=queries,
         keys=tuple(range(m)),
         sink=torch.cat(sinks, -1) if len(sinks) == len(steps) else None,
-        **dict.fromkeys(("query", "key", "value", "output", "gradients")),
+        **cleared,
     )
 
 
