@@ -1,7 +1,6 @@
 """Four numbers at a time, for loops too short for the compiler's own vectoriser: those over the taps of a window.
 
-No index is checked: a caller keeps [start, start + LANES) within a one-dimensional array of float64. An intrinsic of
-numba's is given the types of its arguments, and returns its signature and what generates its code.
+No index is checked: a caller keeps [start, start + LANES) within a one-dimensional array of float64.
 """
 
 from typing import Any
@@ -9,6 +8,8 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic, models, register_model
+
+from regard.attention.loops import Loop
 
 LANES = 4
 CONTRACT = ("contract",)  # a product and a sum may be rounded once
@@ -33,12 +34,18 @@ class VectorModel(models.PrimitiveModel):
 vector = Vector()
 
 
+def operation(define: Loop) -> Loop:
+    """One that compiled loops can call: define(_, *types) returns its signature and what generates its code."""
+    made: Loop = intrinsic(define)
+    return made
+
+
 def _address(context: Any, builder: Builder, array_type: Any, array: Any, start: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [start]), ir.VectorType(ir.DoubleType(), LANES).as_pointer())
 
 
-@intrinsic
+@operation
 def load(_: Any, array: Any, start: Any) -> Any:
     """array[start : start + LANES]."""
 
@@ -48,7 +55,7 @@ def load(_: Any, array: Any, start: Any) -> Any:
     return vector(array, types.intp), generate
 
 
-@intrinsic
+@operation
 def store(_: Any, array: Any, start: Any, values: Any) -> Any:
     """array[start : start + LANES] = values."""
 
@@ -59,7 +66,7 @@ def store(_: Any, array: Any, start: Any, values: Any) -> Any:
     return types.void(array, types.intp, vector), generate
 
 
-@intrinsic
+@operation
 def combine(_: Any, addend: Any, factor: Any, values: Any) -> Any:
     """addend + factor · values, of a number and two vectors."""
 
@@ -73,7 +80,7 @@ def combine(_: Any, addend: Any, factor: Any, values: Any) -> Any:
     return vector(vector, types.float64, vector), generate
 
 
-@intrinsic
+@operation
 def total(_: Any, left: Any, right: Any) -> Any:
     """The dot product of two vectors, summed in pairs."""
 
