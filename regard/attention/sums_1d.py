@@ -178,8 +178,8 @@ def _kernel_polynomial(kernel: str, form: Form) -> Polynomial:
     """A polynomial kernel, its square or its slope."""
     coefficients = POLYNOMIALS[kernel]
     if form == "squared" and kernel == "cosine":  # cos²(π/2 |v|) = ½ + ½ cos(π |v|), to the last bit
-        powers = [0 if p % 2 else (-1) ** (p // 2) * math.pi**p / math.factorial(p) / 2 for p in range(33)]
-        coefficients = [1.0, *powers[1:]]
+        halves = [0 if p % 2 else (-1) ** (p // 2) * math.pi**p / math.factorial(p) / 2 for p in range(33)]
+        coefficients = [1.0, *halves[1:]]
     elif form == "squared":
         coefficients = list(numpy.convolve(coefficients, coefficients))
     elif form == "slope":  # −|v| K′(|v|)
