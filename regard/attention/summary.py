@@ -108,8 +108,9 @@ def summarize(
             summarized = _in_one_tile if is_traced(query) and top else _by_tiles
             parts = summarized(call, rows, keys, top)
     unfold = call.layout.unfold
-    per_query = (unfold(getattr(parts, name)).squeeze(-1) for name in PER_QUERY)
-    return Summary(*per_query, unfold(parts.received).squeeze(-2), unfold(parts.top_keys), unfold(parts.top_weights))
+    log_sum_exp, entropy, width = (unfold(getattr(parts, name)).squeeze(-1) for name in PER_QUERY)
+    received, top_keys, top_weights = unfold(parts.received), unfold(parts.top_keys), unfold(parts.top_weights)
+    return Summary(log_sum_exp, entropy, width, received.squeeze(-2), top_keys, top_weights)
 
 
 # Below, a summary is one of folded scores (B, R, n, m): what there is one of per query (B, R, n, 1), `received`
