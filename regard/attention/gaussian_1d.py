@@ -5,7 +5,6 @@ are sorted, so that groups lie where queries are.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -35,16 +34,11 @@ class GaussianSums:
         self._x, self._columns = x, columns
         self._cells: tuple[float, int, Cells] | None = None  # of the width and the number of terms that were used last
 
-    def sums_at(self, width: float, queries: Array, order: int, form: str) -> Array:
-        """For queries in any order."""
-        return self._sums(width, order, form, partial(_sums_at, queries))
+    def sums(self, width: float, queries: Array | Queries, order: int, form: str) -> Array:
+        """For queries in any order, or for sorted ones that come with their neighbours.
 
-    def sums(self, width: float, queries: Queries, order: int, form: str) -> Array:
-        """For sorted queries that come with their neighbours."""
-        return self._sums(width, order, form, partial(_sums_of_sorted, queries))
-
-    def _sums(self, width: float, order: int, form: str, sums: Callable[[Points, Cells, int], Array]) -> Array:
-        """`sums` of the Gaussian of another width and order, of which those of its square or slope are made."""
+        Sums of the square or of the slope are made of those of the Gaussian of another width or order.
+        """
         narrower = math.sqrt(2) if form == "squared" else 1.0
         first, last = (2, order + 2) if form == "slope" else (0, order)  # −|v| K′ = v² K
         rows = last + last % 2 + 1  # to the next even order: those tell whether digits were lost
@@ -55,8 +49,12 @@ class GaussianSums:
             loop = partial(load_kernels("sums_1d_gaussian").cell_moments, points, cells)
             parallel_for(loop, len(cells.centres), points.columns.size * terms)
             self._cells = points.width, terms, cells
-        result = sums(points, self._cells[2], rows)[:, first : last + 1]
-        return result * in_given_width(narrower, order) if form == "squared" else result
+        if isinstance(queries, Queries):
+            sums = _sums_of_sorted(queries, points, self._cells[2], rows)
+        else:
+            sums = _sums_at(queries, points, self._cells[2], rows)
+        sums = sums[:, first : last + 1]
+        return sums * in_given_width(narrower, order) if form == "squared" else sums
 
 
 def in_given_width(narrower: float, order: int) -> Array:

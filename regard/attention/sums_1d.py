@@ -65,7 +65,7 @@ class Samples1D:
 
     def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
         """The sums above (n, order + 1, c), for queries (n,) in any order."""
-        return self._places.sums_at(kernel, width, _as_loops_want(queries), order, form)
+        return self._places.sums(kernel, width, _as_loops_want(queries), order, form)
 
     def sums_of_others(
         self,
@@ -134,17 +134,12 @@ class _Sums:
     def __init__(self, x: Array, columns: Array) -> None:
         self.x, self.columns, self._gaussian = x, columns, GaussianSums(x, columns)
 
-    def sums_at(self, kernel: str, width: float, queries: Array, order: int, form: Form) -> Array:
-        """For queries in any order."""
-        if kernel == "gaussian":
-            return self._gaussian.sums_at(width, queries, order, form)
-        return self.sums(kernel, width, sorted_queries(self.x, queries), order, form)
-
-    def sums(self, kernel: str, width: float, queries: Queries, order: int, form: Form) -> Array:
-        """For sorted queries that come with their neighbours."""
-        points = Points(self.x, self.columns, width, NEAR)
+    def sums(self, kernel: str, width: float, queries: Array | Queries, order: int, form: Form) -> Array:
+        """For queries in any order, or for sorted ones that come with their neighbours."""
         if kernel == "gaussian":
             return self._gaussian.sums(width, queries, order, form)
+        queries = queries if isinstance(queries, Queries) else sorted_queries(self.x, queries)
+        points = Points(self.x, self.columns, width, NEAR)
         if kernel == "laplace":
             return _laplace(points, queries, order, form)
         if kernel == "constant":
