@@ -16,6 +16,7 @@ from regard.attention.loops.weights_nd import (
     add_powers_of_two,
     add_single_powers_of_two,
     compact_weights,
+    laplace_exponents,
     powers_of_two,
     squares_of,
 )
@@ -146,17 +147,11 @@ def exponents_in(
     kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, out: Array
 ) -> None:
     """out = log2 of weights relative to that of the nearest, for a Gaussian or Laplace."""
-    rate, offset, starts = kernel.rate / numpy.log(2.0), nearest / numpy.log(2.0), kernel.starts
+    rate, offset = kernel.rate / numpy.log(2.0), nearest / numpy.log(2.0)
     if kernel.kind == GAUSSIAN:
-        squares_of(points, query, starts[0], starts[-1], offset, -rate * inverse * inverse, count, out)
-    else:  # − rate · distance, or the sum of each feature's distance
-        for j in range(count):
-            out[j] = offset
-        for a in range(len(starts) - 1 if kernel.product else 1):
-            last = starts[a + 1] if kernel.product else starts[-1]
-            squares_of(points, query, starts[a], last, 0.0, inverse * inverse, count, room)
-            for j in range(count):
-                out[j] -= rate * numpy.sqrt(room[j])
+        squares_of(points, query, kernel.starts[0], kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
+    else:
+        laplace_exponents(kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, out)
     if offset > HIGHEST:  # then a sample that is near has the factor 0
         for j in range(count):
             out[j] = min(out[j], HIGHEST)
