@@ -1,13 +1,18 @@
 # The public names, once: `import regard` reads this file, and imports a module when one of its names is first used.
 from .attention.additive import Additive as Additive
 from .attention.dense_masks import (
+    alibi as alibi,
     bias as bias,
     drop as drop,
     keep as keep,
+    relative as relative,
+    t5_buckets as t5_buckets,
 )
 from .attention.api import (
     attend as attend,
+    average_pool as average_pool,
     masked_softmax as masked_softmax,
+    max_pool as max_pool,
     weights as weights,
 )
 from .attention.kernels import Kernel as Kernel
@@ -20,20 +25,11 @@ from .attention.normalizers import (
     Softmax as Softmax,
     Sparsemax as Sparsemax,
 )
-from .attention.pooling import (
-    average_pool as average_pool,
-    max_pool as max_pool,
-)
 from .attention.position_masks import (
     causal as causal,
     lengths as lengths,
     segments as segments,
     window as window,
-)
-from .attention.relative import (
-    alibi as alibi,
-    relative as relative,
-    t5_buckets as t5_buckets,
 )
 from .attention.scores import (
     Bilinear as Bilinear,

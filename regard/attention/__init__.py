@@ -1,49 +1,13 @@
 """The formula: scores, masks, attend, and the engines that make it fast."""
 
 from regard.attention.additive import Additive
-from regard.attention.api import attend, masked_softmax, weights
-from regard.attention.dense_masks import bias, drop, keep
+from regard.attention.api import attend, average_pool, masked_softmax, max_pool, weights
+from regard.attention.dense_masks import alibi, bias, drop, keep, relative, t5_buckets
 from regard.attention.kernels import Kernel
 from regard.attention.masks import Mask
 from regard.attention.mods import visible
 from regard.attention.normalizers import Entmax, Normalizer, Sigmoid, Softmax, Sparsemax
-from regard.attention.pooling import average_pool, max_pool
 from regard.attention.position_masks import causal, lengths, segments, window
-from regard.attention.relative import alibi, relative, t5_buckets
 from regard.attention.scores import Bilinear, Cosine, Dot, Score
 from regard.attention.separable import Separable
 from regard.attention.summary import Summary, summarize
-
-__all__ = [
-    "Additive",
-    "Bilinear",
-    "Cosine",
-    "Dot",
-    "Entmax",
-    "Kernel",
-    "Mask",
-    "Normalizer",
-    "Score",
-    "Separable",
-    "Sigmoid",
-    "Softmax",
-    "Sparsemax",
-    "Summary",
-    "alibi",
-    "attend",
-    "average_pool",
-    "bias",
-    "causal",
-    "drop",
-    "keep",
-    "lengths",
-    "masked_softmax",
-    "max_pool",
-    "relative",
-    "segments",
-    "summarize",
-    "t5_buckets",
-    "visible",
-    "weights",
-    "window",
-]

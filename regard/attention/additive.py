@@ -8,8 +8,6 @@ when it runs; its gradients are another, regard::additive_slopes.
 Shapes: query (batch, n, hidden) · key (batch, m, hidden) · w (hidden,) · scores and their gradient (batch, n, m).
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools
@@ -17,7 +15,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,9 +22,7 @@ from torch import Tensor, nn
 from regard.arguments import check_size
 from regard.attention.scores import Score, check_features, check_parameter, linear
 from regard.attention.threads import load_kernels, parallel_for
-from regard.attention.tracing import is_traced
-
-__all__ = ["LIMIT", "Additive", "additive_scores", "loop_limit", "scores_from_exp", "slopes_from_exp"]
+from regard.attention.tracing import is_traced, needs_grad
 
 TILE = 1 << 19  # numbers in a tile: 2 MB of float32
 SMALL = 1 << 16  # numbers that PyTorch's own operations are done with before the loops have begun
@@ -100,24 +95,15 @@ def additive_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
         leading = torch.broadcast_tensors(query.unsqueeze(-2), key.unsqueeze(-3))[0].shape[:-3]
         query, key = query.expand(*leading, -1, -1), key.expand(*leading, -1, -1)
     if is_traced(query, key, w):
-        if _has_no_rule():
+        # Operators have no rule for forward derivatives, nor for torch.func while compiling.
+        in_compiled_transform = torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+        if in_compiled_transform or torch.autograd.forward_ad._current_level >= 0:
             return _formula(query, key, w)
     elif query.numel() * key.shape[-2] <= SMALL:
-        return (_formula if _needs_grad(query, key, w) else _tile)(query, key, w)
+        return (_formula if needs_grad(query, key, w) else _tile)(query, key, w)
     batch = math.prod(leading)
     scores: Tensor = SCORES(query.reshape(batch, *query.shape[-2:]), key.reshape(batch, *key.shape[-2:]), w)
     return scores.view(*leading, *scores.shape[-2:])
-
-
-def _has_no_rule() -> bool:
-    """Whether an operator has no rule for what is done here: forward derivatives, or torch.func while compiling."""
-    if torch.autograd.forward_ad._current_level >= 0:
-        return True
-    return torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
-
-
-def _needs_grad(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _formula(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
@@ -160,7 +146,7 @@ class Operator:
         in_transform = torch._C._are_functorch_transforms_active()
         if not in_transform and is_traced(*inputs):
             return self.operator(*inputs)
-        return (self.function.apply if in_transform or _needs_grad(*inputs) else self.run)(*inputs)
+        return (self.function.apply if in_transform or needs_grad(*inputs) else self.run)(*inputs)
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
@@ -169,7 +155,14 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
 
 def _scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
     limit = loop_limit(query, key, w)
-    return _tile_scores(query, key, w) if limit is None else _loop_scores(query, key, w, limit)
+    if limit is not None:
+        if padding := -w.numel() % 4:  # hidden units of weight 0, so that the loops need no tail
+            query, key, w = (F.pad(x, (0, padding)) for x in (query, key, w))
+        return scores_from_exp(*_exponentials(query, key), w, limit)
+    scores = query.new_empty(*query.shape[:2], key.shape[1])
+    for rows, keys, out in _tiles(query, key):
+        scores[:, rows, keys] = _tile(query[:, rows], key[:, keys], w, out)
+    return scores
 
 
 def _scores_mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
@@ -187,7 +180,24 @@ def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return (_tile_slopes if loop_limit(query, key) is None else _loop_slopes)(grad, query, key)
+    if loop_limit(query, key) is not None:
+        a, b = _exponentials(query, key)
+        by_key = torch.zeros_like(b)
+        by_query, by_w = slopes_from_exp(a, b, grad.contiguous(), by_key)
+        # Into the memory of a and b, which have been read: it was taken first, so that above what is returned, all is
+        # free. Each tile of a long backward pass comes here, and its remains would else keep the heap from shrinking.
+        torch.mul(by_query, 4, out=a)
+        b = torch.mul(by_key.mT, 4, out=b.view(key.shape))
+        return a, b, grad.sum((1, 2)).unsqueeze(1) - 2 * by_w.sum(1)
+    by_query, by_key = query.new_zeros(query.shape), key.new_zeros(key.shape)
+    by_w = query.new_zeros(query.shape[0], 1, query.shape[2])
+    for rows, keys, out in _tiles(query, key):
+        sigmoid, outer = _sigmoid(query[:, rows], key[:, keys], out), grad[:, rows, keys]
+        by_w.baddbmm_(outer.reshape(len(outer), 1, -1), sigmoid.flatten(1, 2))
+        slope = sigmoid.addcmul_(sigmoid, sigmoid, value=-1).mul_(outer.unsqueeze(-1))
+        by_query[:, rows] += slope.sum(2)
+        by_key[:, keys] += slope.sum(1)
+    return by_query.mul_(4), by_key.mul_(4), 2 * by_w.squeeze(1) - grad.sum((1, 2)).unsqueeze(1)
 
 
 def _slopes_mapped(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[list[Tensor], list[int]]:
@@ -244,25 +254,6 @@ def _sigmoid(query: Tensor, key: Tensor, out: Tensor | None = None) -> Tensor:
     return x.add_(x).sigmoid_()  # to multiply by 2 would take longer to call
 
 
-def _tile_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
-    scores = query.new_empty(*query.shape[:2], key.shape[1])
-    for rows, keys, out in _tiles(query, key):
-        scores[:, rows, keys] = _tile(query[:, rows], key[:, keys], w, out)
-    return scores
-
-
-def _tile_slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    by_query, by_key = query.new_zeros(query.shape), key.new_zeros(key.shape)
-    by_w = query.new_zeros(query.shape[0], 1, query.shape[2])
-    for rows, keys, out in _tiles(query, key):
-        sigmoid, outer = _sigmoid(query[:, rows], key[:, keys], out), grad[:, rows, keys]
-        by_w.baddbmm_(outer.reshape(len(outer), 1, -1), sigmoid.flatten(1, 2))
-        slope = sigmoid.addcmul_(sigmoid, sigmoid, value=-1).mul_(outer.unsqueeze(-1))
-        by_query[:, rows] += slope.sum(2)
-        by_key[:, keys] += slope.sum(1)
-    return by_query.mul_(4), by_key.mul_(4), 2 * by_w.squeeze(1) - grad.sum((1, 2)).unsqueeze(1)
-
-
 def _tiles(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """Ranges of rows and of keys whose (batch, rows, keys, hidden) fits into TILE, or is a single pair; and memory for
     it, the same for all: so it stays in cache, and the heap in one piece.
@@ -310,23 +301,6 @@ def _ends(x: Tensor) -> tuple[float, float]:
     return low.item(), high.item()
 
 
-def _loop_scores(query: Tensor, key: Tensor, w: Tensor, limit: float) -> Tensor:
-    if padding := -w.numel() % 4:  # hidden units of weight 0, so that the loops need no tail
-        query, key, w = (F.pad(x, (0, padding)) for x in (query, key, w))
-    return scores_from_exp(*_exponentials(query, key), w, limit)
-
-
-def _loop_slopes(grad: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    a, b = _exponentials(query, key)
-    by_key = torch.zeros_like(b)
-    by_query, by_w = slopes_from_exp(a, b, grad.contiguous(), by_key)
-    # Into the memory of a and b, which have been read: it was taken first, so that above what is returned, all is free.
-    # Each tile of a long backward pass comes here, and what it leaves behind would else keep the heap from shrinking.
-    torch.mul(by_query, 4, out=a)
-    b = torch.mul(by_key.mT, 4, out=b.view(key.shape))
-    return a, b, grad.sum((1, 2)).unsqueeze(1) - 2 * by_w.sum(1)
-
-
 def _exponentials(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """e^{2 query} (batch, n, hidden) and e^{2 key} (batch, hidden, m), numbers beyond the edge moved there."""
     edge = EDGE[query.dtype]
@@ -352,11 +326,8 @@ def scores_from_exp(a: Tensor, b: Tensor, w: Tensor, limit: float = math.inf) ->
 def slopes_from_exp(a: Tensor, b: Tensor, grad: Tensor, by_key: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_j grad r (1 − r) and Σ_j grad r, like a; Σ_i grad r (1 − r) is added to by_key, like b (loops/additive.py)."""
     by_query, by_w = torch.empty_like(a), torch.empty_like(a)
-    arrays = [x.numpy() for x in (a, b, grad, by_query, by_key, by_w)]
-
-    def loop(start: int, stop: int) -> None:
-        part = numpy.empty(b.shape[-1], arrays[0].dtype)
-        load_kernels("additive").slopes(*arrays, part, start, stop)
-
+    loop = functools.partial(
+        load_kernels("additive").slopes, *(x.numpy() for x in (a, b, grad, by_query, by_key, by_w))
+    )
     parallel_for(loop, a.shape[-1], work=grad.numel() * a.shape[-1])
     return by_query, by_w

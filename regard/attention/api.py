@@ -1,6 +1,4 @@
-"""The calls that users make: `attend`, `weights`, `masked_softmax`; and `attend_in` for the layers of models."""
-
-from __future__ import annotations
+"""The calls that users make: `attend`, `weights`, `masked_softmax`, pooling; and `attend_in` for the layers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +10,11 @@ from torch import Tensor, nn
 from regard.arguments import check_dropout, check_indices, check_tensor, shape_text
 from regard.attention import fused
 from regard.attention.formula import Call, normalize, restrict, solve_plainly
-from regard.attention.layout import Layout, Tile, check_layout, prepare
-from regard.attention.masks import Mask
+from regard.attention.layout import Layout, check_layout, prepare
+from regard.attention.masks import Mask, check_mask
 from regard.attention.observers import notify
 from regard.attention.routes import with_weights, without_weights
 from regard.attention.tiling import full_precision
-
-__all__ = ["attend", "attend_in", "masked_softmax", "open_call", "weights"]
 
 
 @overload
@@ -116,9 +112,8 @@ def _attend(
             return output
     layout = check_layout(query, key, value)
     call = Call.of(layout, score, mask, normalizer, check_dropout(dropout))
-    call.score.check(query, key)
+    rows, keys = call.project(query, key)
     with full_precision(layout.device):
-        rows, keys = call.project(query, key)
         values = layout.spread(prepare(value))
         if need_weights:
             output, weights = with_weights(call, rows, keys, values)
@@ -155,21 +150,10 @@ def weights(
         chosen = check_indices("heads", heads, layout.batch[-1])
         layout = replace(layout, heads=torch.tensor(chosen, dtype=torch.long, device=layout.device))
     call = Call.of(layout, score, mask, normalizer)
-    call.score.check(query, key)
+    projected_query, projected_key = call.project(query, key)
     with full_precision(layout.device):
-        projected_query, projected_key = call.project(query, key)
         no_values = projected_key[..., :0]
         return layout.unfold(with_weights(call, projected_query, projected_key, no_values)[1]).to(query.dtype)
-
-
-def open_call(
-    query: Tensor, key: Tensor, score: nn.Module | None, mask: Mask | None, normalizer: nn.Module | None
-) -> tuple[Call, Tensor, Tensor]:
-    """A call without values, and its projected queries and keys (B, R, rows, inner size); for summary.py."""
-    call = Call.of(check_layout(query, key), score, mask, normalizer)
-    call.score.check(query, key)
-    with full_precision(call.layout.device):
-        return call, *call.project(query, key)
 
 
 def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
@@ -187,6 +171,48 @@ def masked_softmax(scores: Tensor, mask: Mask | None = None) -> Tensor:
     *batch, n, m = scores.shape
     layout = Layout(tuple(batch), n, m, 1, scores.device)
     call = Call.of(layout, None, mask, None)
-    allowed, bias = call.restrictions(Tile.whole(layout.folded[0], n, m))
+    allowed, bias = call.restrictions(layout.whole)
     restricted = restrict(layout.spread(prepare(scores)), allowed, bias)
     return layout.unfold(normalize(call.normalizer, restricted)).to(scores.dtype)
+
+
+# ------------------------------------------------------------------------------------------ pooling, without a query
+
+
+def average_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
+    """The mean of the values that the mask allows, (…, m, size) → (…, 1, size); 0 where nothing is allowed.
+
+    It is attention in which every key scores the same.
+
+    >>> import regard, torch
+    >>> regard.average_pool(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    tensor([[2., 4.]])
+    """
+    return attend(*_featureless(value), value, mask=mask)
+
+
+def max_pool(value: Tensor, mask: Mask | None = None) -> Tensor:
+    """The largest of the values that the mask allows, per feature, (…, m, size) → (…, 1, size); 0 where none is.
+
+    >>> import regard, torch
+    >>> regard.max_pool(torch.tensor([[1.0, 9.0], [3.0, 6.0]]))
+    tensor([[3., 9.]])
+    """
+    layout = check_layout(*_featureless(value), value)
+    folded = layout.spread(value)  # (B, R, m, size)
+    visible = torch.ones(1, 1, layout.m, 1, dtype=torch.bool, device=value.device)
+    if mask is not None:
+        if check_mask("mask", mask).has_bias:
+            raise TypeError("mask: a bias has no meaning for max_pool, which adds no scores; use keep, drop or lengths")
+        allowed = mask.bind(layout).allowed(layout.whole)
+        visible = visible if allowed is None else visible & allowed.transpose(-2, -1)
+    if not layout.m:
+        return layout.unfold(folded.sum(-2, keepdim=True))
+    largest = folded.masked_fill(~visible, -torch.inf).amax(-2, keepdim=True)
+    return layout.unfold(largest.masked_fill(~visible.any(-2, keepdim=True), 0))
+
+
+def _featureless(value: Tensor) -> tuple[Tensor, Tensor]:
+    """One query and m keys without any feature: every key scores the same."""
+    check_tensor("value", value, "of shape (…, m, size)")
+    return value.new_zeros(*value.shape[:-2], 1, 0), value[..., :0]

@@ -20,7 +20,6 @@ from regard.attention.observers import AttentionCall, pick
 if TYPE_CHECKING:
     from regard.attention.summary import Summary
 
-__all__ = ["HIDDEN", "AttentionMap", "Gradient", "Recorder", "by_layer", "indices", "is_layer", "several"]
 
 Layers = Sequence[int | str] | int | str | None
 Indices = Sequence[int] | int | None
@@ -128,33 +127,25 @@ def _join(steps: list[AttentionMap]) -> AttentionMap:
     if len(steps) == 1:
         return first
     m = max(max(_columns(step), default=-1) for step in steps) + 1
-    parts, sinks = [], [step.sink for step in steps]
+    queries = tuple(query for step in steps for query in step.queries)
+    weights, row = first.weights.new_zeros(*first.weights.shape[:2], len(queries), m), 0
     for step in steps:
-        part = step.weights.new_zeros(*step.weights.shape[:-1], m)
-        part[..., list(_columns(step))] = step.weights
-        parts.append(part)
+        rows = slice(row, row + step.weights.shape[2])
+        weights[:, :, rows, list(_columns(step))] = step.weights
+        row = rows.stop
+    later = torch.arange(m) > torch.tensor(queries)[:, None]  # (n, m)
+    ahead = bool((weights.ne(0) & later.to(weights.device)).any())
+    sinks = [step.sink for step in steps if step.sink is not None]
+    cleared: dict[str, Any] = dict.fromkeys(("query", "key", "value", "output", "gradients"))
     return replace(
         first,
-        weights=torch.cat(parts, -2),
-        kind=first.kind if first.kind == "cross" else "self" if _looks_ahead(steps) else "causal",
-        queries=tuple(query for step in steps for query in step.queries),
+        weights=weights,
+        kind=first.kind if first.kind == "cross" else "self" if ahead else "causal",
+        queries=queries,
         keys=tuple(range(m)),
-        sink=None if any(sink is None for sink in sinks) else torch.cat([s for s in sinks if s is not None], -1),
-        query=None,
-        key=None,
-        value=None,
-        output=None,
-        gradients=None,
+        sink=torch.cat(sinks, -1) if len(sinks) == len(steps) else None,
+        **cleared,
     )
-
-
-def _looks_ahead(steps: Sequence[AttentionMap]) -> bool:
-    """Whether a query of any step attends to a later key."""
-    for step in steps:
-        later = torch.tensor(_columns(step)) > torch.tensor(step.queries)[:, None]  # (n, m)
-        if bool((step.weights.ne(0) & later.to(step.weights.device)).any()):
-            return True
-    return False
 
 
 class Recorder:
@@ -206,9 +197,7 @@ class Recorder:
 
     def __call__(self, call: AttentionCall) -> AttentionMap | None:
         """The map that was made of a call, if it was chosen."""
-        if call.module is None or call.module not in self.paths:
-            return None
-        if self.skips(call.module, call.within):
+        if call.module is None or call.module not in self.paths or self.skips(call.module, call.within):
             return None
         name, layer = self.number(call.module, call.within)
         count = self._calls[name]
@@ -228,6 +217,9 @@ class Recorder:
         m = weights.shape[-1] if summary is None else summary.received.shape[-1]
         keys = keys if len(keys) == m else tuple(range(m))
         operands: dict[str, Any] = call.operands(*chosen) if self.operands else {}
+        gradient = Gradient()
+        if self.gradients:
+            call.on_gradient(lambda whole: gradient.add(pick(whole, *chosen)))
         made = AttentionMap(
             name,
             _kind(call, weights, queries, keys, summary),
@@ -239,18 +231,11 @@ class Recorder:
             keys=keys,
             sink=call.sink_of(*chosen),
             summary=summary,
-            gradients=self._watch(call, *chosen),
+            gradients=gradient if self.gradients else None,
             **operands,
         )
         self._record(made)
         return made
-
-    def _watch(self, call: AttentionCall, rows: Sequence[int] | None, heads: Sequence[int] | None) -> Gradient | None:
-        if not self.gradients:
-            return None
-        gradient = Gradient()
-        call.on_gradient(lambda whole: gradient.add(pick(whole, rows, heads)))
-        return gradient
 
 
 def several(name: str, given: object, types: tuple[type, ...]) -> tuple[Any, ...] | None:

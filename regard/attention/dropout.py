@@ -6,15 +6,11 @@ PyTorch's own draws a float for each number, which on a CPU takes longer than th
 random word are enough to decide, but for probabilities near 0 and 1, which take 32.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.tracing import is_traced
-
-__all__ = ["dropout"]
 
 ROUNDING = 1e-3  # how far off a probability may be by rounding, as a share of it and of what it leaves
 
@@ -28,19 +24,12 @@ def dropout(x: Tensor, probability: float, training: bool = True, generator: tor
             return functional.dropout(x, probability)
         kept = torch.rand(x.shape, device=x.device, generator=generator) >= probability
         return x * kept.to(x.dtype).mul_(1 / (1 - probability))
-    values, dtype = _resolution(probability)
+    values, dtype = 1 << 16, torch.int16  # the probability is rounded to a multiple of 1 / values
+    if abs(round(probability * values) / values - probability) > ROUNDING * min(probability, 1 - probability):
+        values, dtype = 1 << 32, torch.int32
     per_word = 8 // dtype.itemsize
     words = torch.empty(-(-x.numel() // per_word), dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
     draws = words.view(dtype)[: x.numel()].view(x.shape)  # from −values / 2 on
     dropped = min(round(probability * values), values - 1)  # so many of the values
     mask = (draws >= dropped - values // 2).to(x.dtype)
     return x * mask.mul_(values / (values - dropped))
-
-
-def _resolution(probability: float) -> tuple[int, torch.dtype]:
-    """How many values are drawn from, and in which dtype: the probability is rounded to a multiple of 1 / values."""
-    values = 1 << 16
-    error = abs(round(probability * values) / values - probability)
-    if error <= ROUNDING * min(probability, 1 - probability):
-        return values, torch.int16
-    return 1 << 32, torch.int32

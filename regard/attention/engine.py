@@ -21,13 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import fused
-from regard.attention.formula import Call, TileInput, is_foreign
+from regard.attention.formula import Call, TileInput, of_batch, solve, zero_hidden
 from regard.attention.layout import Tile
-from regard.attention.masks import additive_mask, zero_hidden
-from regard.attention.tiling import Tiles, full_precision, streamed_tiles
+from regard.attention.masks import additive_mask
+from regard.attention.tiling import Tiles, full_precision, in_blocks, join_blocks, simplest, streamed_tiles
 from regard.attention.tracing import recorded, substituted
-
-__all__ = ["solve_tiles"]
 
 
 def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool) -> Tensor:
@@ -40,11 +38,13 @@ def solve_tiles(call: Call, tiles: Tiles, query: Tensor, key: Tensor, value: Ten
         output, lse = run.forward(query, key, value)
     if not needs_grad:
         return output
-    run.tensors = list(run.tensors_read().values())
-    if not any(x is not None and x.requires_grad for x in (query, key, value, call.per_head, *run.tensors)):
+    # What the run has read beside its inputs, once each, those of the mask first.
+    of_mask, captured = () if call.mask is None else call.mask.tensors, [] if run.state is None else run.state.captured
+    run.tensors = list({id(tensor): tensor for tensor in (*of_mask, *call.tensors(), *captured)}.values())
+    inputs = (query, key, value, call.per_head, *run.tensors)
+    if not any(x is not None and x.requires_grad for x in inputs):
         return output
     results = [output, lse if any(run.by_kernel) else None]
-    inputs = (query, key, value, call.per_head, *run.tensors)
     attached: Tensor = _Tiled.apply(results, run, *inputs)  # type: ignore[no-untyped-call]
     return attached
 
@@ -80,24 +80,19 @@ class _Run:
     seed: int | None
     remember: bool  # whether a backward pass may follow
     tensors: Sequence[Tensor] = ()  # what is read beside the inputs, those of the mask first
-
-    def tensors_read(self) -> dict[int, Tensor]:
-        """What the run has read beside its inputs, by id, those of the mask first."""
-        assert self.state is not None
-        masks = () if self.call.mask is None else self.call.mask.tensors
-        return {id(tensor): tensor for tensor in (*masks, *self.call.tensors(), *self.state.captured)}
+    state: _State | None = None  # of a score or a normaliser that is not regard's
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """(output, lse); lse only where the fused kernel was used."""
         output, lse = _empty_output(query, value), query.new_empty(query.shape[:-1])
         self.by_kernel: list[bool] = []
         self.guarded = self.remember and not fused.are_finite(query, key, value)
-        self.state = _State(self.call.score, self.call.normalizer) if self.remember else None
+        if self.remember and self.call.is_foreign:
+            self.state = _State(self.call.score, self.call.normalizer)
         pending, self.tiles = self.tiles[::-1], []
         while pending:
             tile = pending.pop()
-            rows, keys = _rows(tile), _keys(tile)
-            given = TileInput(query[rows], key[keys], value[keys])
+            given = TileInput(query[tile.at_rows], key[tile.at_keys], value[tile.at_keys])
             solved = self._by_kernel(tile, given)
             if solved is None and self.call.scale is not None:
                 smaller = [part for row in streamed_tiles(tile, query.shape[1], self.call.mask) for part in row]
@@ -109,13 +104,13 @@ class _Run:
             if solved is None:
                 with nullcontext() if self.state is None else self.state.noted(given):
                     part = self._solve(len(self.tiles) - 1, given)
-                output[rows] = part
-            elif tile == _whole(query, key) and solved[0].stride() == output.stride():  # which takes no copy
+                output[tile.at_rows] = part
+            elif tile == self.call.layout.whole and solved[0].stride() == output.stride():  # which takes no copy
                 return solved[0].to(output.dtype), solved[1].to(lse.dtype)  # a sink may be of another type
             else:
-                output[rows] = solved[0]
+                output[tile.at_rows] = solved[0]
                 if self.remember:
-                    lse[rows] = solved[1]
+                    lse[tile.at_rows] = solved[1]
         return output, lse
 
     def _by_kernel(self, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor] | None:
@@ -123,38 +118,32 @@ class _Run:
         if self.call.scale is None or not given.key.shape[2]:
             return None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
-        sink = _for_blocks(_of_batch(self.call.per_head, tile), query)
+        sink = _for_blocks(of_batch(self.call.per_head, tile), query)
         solved = fused.forward(query, key, value, mask, causal, self.call.scale, sink)
-        return None if solved is None else (_joined(solved[0], given.query), _joined(solved[1], given.query))
+        return None if solved is None else (join_blocks(solved[0], given.query), join_blocks(solved[1], given.query))
 
     def _solve(self, number: int, given: TileInput, live: Tensor | None = None) -> Tensor:
         tile, seed = self.tiles[number], None if self.seed is None else self.seed + number
         if self.guarded:
-            return self.call.solve(tile, given, live=live, guarded=True, seed=seed)
-        output = self.call.solve(tile, given, live=None, guarded=False, seed=seed)
+            return solve(self.call, tile, given, live=live, guarded=True, seed=seed)[0]
+        output = solve(self.call, tile, given, seed=seed)[0]
         # Without a backward pass it is enough to look at the output, which is smaller than the keys.
         if not self.remember and not fused.are_finite(output):
-            return self.call.solve(tile, given, live=None, guarded=True, seed=seed)
+            return solve(self.call, tile, given, guarded=True, seed=seed)[0]
         return output
 
     # ------------------------------------------------------------------------------------------------------- backward
 
     def gradients(
-        self,
-        inputs: Sequence[Any],
-        output: Any,
-        lse: Any,
-        grad: Tensor,
-        wanted: Sequence[bool],
+        self, inputs: Sequence[Any], output: Any, lse: Any, grad: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """The gradient of each input that is wanted; output and lse are those of the fused kernel, if it was used."""
         query, key, value, per_head, *tensors = inputs
-        if self.by_kernel == [True] and self.tiles == [_whole(query, key)] and not any(wanted[3:]):
+        if self.by_kernel == [True] and self.tiles == [self.call.layout.whole] and not any(wanted[3:]):
             given = TileInput(query, key, value, None, per_head)
             by_inputs = self._kernel_gradients(self.tiles[0], given, output, lse, grad)
-            return [part if want else None for part, want in zip(by_inputs, wanted[:3], strict=False)] + [None] * len(
-                inputs[3:]
-            )
+            used = [part if want else None for part, want in zip(by_inputs, wanted[:3], strict=False)]
+            return used + [None] * len(inputs[3:])
         sums = [
             tensor.new_zeros(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
             if tensor is not None and want
@@ -162,9 +151,9 @@ class _Run:
             for tensor, want in zip(inputs, wanted, strict=True)
         ]
         for number, tile in enumerate(self.tiles):
-            rows, keys = _rows(tile), _keys(tile)
+            rows, keys = tile.at_rows, tile.at_keys
             biased = None if self.call.mask is None or not self.call.mask.learned else self.call.mask.bias(tile)
-            given = TileInput(query[rows], key[keys], value[keys], biased, _of_batch(per_head, tile))
+            given = TileInput(query[rows], key[keys], value[keys], biased, of_batch(per_head, tile))
             if self.by_kernel[number]:
                 parts = self._kernel_gradients(tile, given, output[rows], lse[rows], grad[rows])
                 others: list[Tensor | None] = []
@@ -175,13 +164,13 @@ class _Run:
                 if total is not None and part is not None:
                     total[place] += part
             if sums[3] is not None and by_head is not None:
-                _of_batch(sums[3], tile).add_(by_head.sum_to_size(_of_batch(sums[3], tile).shape))
+                of_batch(sums[3], tile).add_(by_head.sum_to_size(of_batch(sums[3], tile).shape))
             for total, part in zip(sums[4:], others, strict=False):
                 if total is not None and part is not None:
                     total += part
             if by_bias is not None:
                 assert self.call.mask is not None
-                learned = {id(t): s for t, s in zip(tensors, sums[4:], strict=True) if s is not None}
+                learned = {id(t): total for t, total in zip(tensors, sums[4:], strict=True) if total is not None}
                 self.call.mask.add_gradient(tile, by_bias, [learned.get(id(t)) for t in self.call.mask.tensors])
         return [
             None if total is None or tensor is None else total.to(tensor.dtype)
@@ -195,36 +184,26 @@ class _Run:
         assert self.call.scale is not None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
         # Contiguous, because the strides of what comes from the caller would change the last bits of a product.
-        output, lse, grad = (_blocked(part, query) for part in (output, lse, grad.to(output.dtype).contiguous()))
-        by_head = by_bias = None
-        if given.per_head is not None:  # a key of value 0, whose weight is e^{sink − lse}
-            total = (grad * output).sum(-1)  # (B, R, n)
-            sink = _for_blocks(given.per_head, query).squeeze(-1)
-            by_head = _joined(-(sink - lse).exp() * total, given.query).unsqueeze(-1)
-        if given.bias is None:
-            parts = fused.backward(grad, query, key, value, output, lse, mask, causal, self.call.scale)
-        else:
-            assert mask is not None
-            by_bias = torch.zeros_like(given.bias, dtype=query.dtype)
-            parts = fused.backward_with_bias(
-                grad, query, key, value, output, lse, mask, self.call.scale, fused.summing_into(by_bias)
-            )
+        parts = (output, lse, grad.to(output.dtype).contiguous())
+        output, lse, grad = (in_blocks(part, len(query) // max(1, len(part))) for part in parts)
+        by_head = None
+        if given.per_head is not None:
+            sink = _for_blocks(given.per_head, query)
+            by_head = join_blocks(fused.sink_gradient(grad, output, lse, sink), given.query)
+        by_bias = None if given.bias is None else torch.zeros_like(given.bias, dtype=query.dtype)
+        parts = fused.backward(grad, query, key, value, output, lse, mask, causal, self.call.scale, by_bias)
         by_query, by_key, by_value = (
-            _joined(part, whole) for part, whole in zip(parts, (given.query, given.key, given.value), strict=True)
+            join_blocks(part, whole) for part, whole in zip(parts, (given.query, given.key, given.value), strict=True)
         )
         return by_query, by_key, by_value, by_bias, by_head
 
     def _solved_gradients(
-        self,
-        number: int,
-        given: TileInput,
-        grad: Tensor,
-        tensors: Sequence[Tensor | None],
-        wanted: Sequence[bool],
+        self, number: int, given: TileInput, grad: Tensor, tensors: Sequence[Tensor | None], wanted: Sequence[bool]
     ) -> tuple[tuple[Tensor | None, ...], list[Tensor | None]]:
         """By query, key, value, bias and per_head, and by the other tensors, from a graph of this tile alone."""
         wants = (*wanted[:3], given.bias is not None, wanted[3])
-        leaves = TileInput(*(_leaf(part, want) for part, want in zip(given, wants, strict=True)))  # type: ignore[arg-type]
+        parts = zip(given, wants, strict=True)
+        leaves = TileInput(*(None if x is None else x.detach().requires_grad_(want) for x, want in parts))  # type: ignore[arg-type]
         others = [t if want else None for t, want in zip(tensors, wanted[4:], strict=True)]
         # A leaf cannot depend on another of the tensors; of any other, only this use of it may count.
         stand_ins = {t: t.detach().requires_grad_() for t in others if t is not None and not t.is_leaf}
@@ -236,9 +215,9 @@ class _Run:
             output = self._solve(number, leaves, live)
         if not output.requires_grad or not sources:
             return (None,) * 5, [None] * len(others)
-        found = iter(torch.autograd.grad(output, sources, grad.to(output.dtype), allow_unused=True))
-        parts = tuple(next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves)
-        return parts, [None if t is None else next(found) for t in others]
+        gradients = iter(torch.autograd.grad(output, sources, grad.to(output.dtype), allow_unused=True))
+        by_leaf = tuple(next(gradients) if leaf is not None and leaf.requires_grad else None for leaf in leaves)
+        return by_leaf, [None if t is None else next(gradients) for t in others]
 
     def differentiable_gradients(self, inputs: Sequence[Any], grad: Tensor) -> list[Tensor | None]:
         """The gradients as functions of the inputs and of grad, for second derivatives: with a graph of all."""
@@ -251,43 +230,20 @@ class _Run:
         output = _empty_output(query, value)
         with substituted(replaced):
             for number, tile in enumerate(self.tiles):
-                rows, keys = _rows(tile), _keys(tile)
-                given = TileInput(query[rows], key[keys], value[keys], None, _of_batch(per_head, tile))
+                keys, values = key[tile.at_keys], value[tile.at_keys]
+                given = TileInput(query[tile.at_rows], keys, values, None, of_batch(per_head, tile))
                 with self._as_before(number):
-                    output[rows] = self._solve(number, given)
+                    output[tile.at_rows] = self._solve(number, given)
         sources = [alias for alias in aliases if alias is not None]
         gradients = iter(torch.autograd.grad(output, sources, grad, create_graph=True, allow_unused=True))
         return [None if alias is None else next(gradients) for alias in aliases]
 
     def _as_before(self, number: int) -> AbstractContextManager[Any]:
         """With the random numbers and modes that the score had when the tile was solved."""
-        assert self.state is not None
-        return self.state.restored(number - sum(self.by_kernel[:number]))
-
-
-def _leaf(part: Tensor | None, wanted: bool) -> Tensor | None:
-    return None if part is None else part.detach().requires_grad_(wanted)
+        return nullcontext() if self.state is None else self.state.restored(number - sum(self.by_kernel[:number]))
 
 
 # ---------------------------------------------------------------------------------------------- parts of the whole
-
-
-def _whole(query: Tensor, key: Tensor) -> Tile:
-    """The tile of a call that is solved in one piece."""
-    return Tile.whole(len(query), query.shape[2], key.shape[2])
-
-
-def _rows(tile: Tile) -> tuple[slice, slice, slice]:
-    return tile.batch, slice(None), tile.rows
-
-
-def _keys(tile: Tile) -> tuple[slice, slice, slice]:
-    return tile.batch, slice(None), tile.keys
-
-
-def _of_batch(per_head: Tensor | None, tile: Tile) -> Any:
-    """The tile's part of (B or 1, R or 1, 1, 1)."""
-    return per_head if per_head is None or per_head.shape[0] == 1 else per_head[tile.batch]
 
 
 def _empty_output(query: Tensor, value: Tensor) -> Tensor:
@@ -299,35 +255,16 @@ def _empty_output(query: Tensor, value: Tensor) -> Tensor:
 
 
 def _kernel_input(call: Call, tile: Tile, given: TileInput) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-    """Query, key and value, what is added to the scores, and whether they are causal.
-
-    A tile that is made of blocks of one shape, each of which attends to itself, is a batch of these without a mask.
-    """
-    query, key, value = given.query, given.key, given.value
-    mask = None if call.mask is None or call.mask.allows_all(tile) else call.mask
+    """Query, key and value, in blocks if the tile is made of these, what is added to the scores, and whether they are
+    causal."""
+    mask, causal, blocks = simplest(call.mask, tile)
+    query, key, value = (in_blocks(part, blocks) for part in (given.query, given.key, given.value))
     if mask is None:
-        return query, key, value, None, False
-    if mask.is_causal(tile):  # a flag, for which the kernel needs no mask tensor
-        return query, key, value, None, True
-    if (blocks := mask.equal_blocks(tile)) > 1:
-        query, key, value = (part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for part in given[:3])
-        return query, key, value, None, False
+        return query, key, value, None, causal
     allowed = mask.allowed(tile)
     added = additive_mask(allowed, mask.bias(tile), query.dtype)
     key, value = zero_hidden(allowed, key, value)
     return query, key, value, added, False
-
-
-def _joined(part: Tensor, whole: Tensor) -> Tensor:
-    """A batch of blocks (B · blocks, R, n, …) as part of the whole (B, R, blocks · n, …) again."""
-    blocks = len(part) // max(1, len(whole))
-    return part if blocks <= 1 else part.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
-
-
-def _blocked(part: Tensor, query: Tensor) -> Tensor:
-    """The reverse of it: in as many blocks as the query."""
-    blocks = len(query) // max(1, len(part))
-    return part if blocks <= 1 else part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _for_blocks(per_head: Tensor | None, query: Tensor) -> Any:
@@ -344,17 +281,13 @@ class _State:
     """What modules that are not regard's may depend on: other tensors, random numbers, train() or eval()."""
 
     def __init__(self, *modules: nn.Module) -> None:
-        self.foreign = any(is_foreign(module) for module in modules)
-        self.training = {part: part.training for module in modules for part in module.modules()} if self.foreign else {}
+        self.training = {part: part.training for module in modules for part in module.modules()}
         self.random: list[Tensor] = []  # states of the generator before each tile
         self.captured: list[Tensor] = []
 
     @contextmanager
     def noted(self, given: TileInput) -> Iterator[None]:
         """Solve a tile in this block."""
-        if not self.foreign:
-            yield
-            return
         first = not self.random
         self.random.append(torch.get_rng_state())
         recording: AbstractContextManager[dict[int, Tensor]] = recorded(given) if first else nullcontext({})
@@ -365,9 +298,6 @@ class _State:
     @contextmanager
     def restored(self, number: int) -> Iterator[None]:
         """As it was when the tile of this number was solved, counted among those that noted() was called for."""
-        if not self.foreign:
-            yield
-            return
         modes = {module: module.training for module in self.training}
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.random[number])

@@ -19,26 +19,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch import softmax as softmax_over  # bound here: view/intercept.py must not take ours for a model's
 
 from regard.attention import fused
-from regard.attention.custom import require_score
 from regard.attention.dropout import dropout
 from regard.attention.layout import Layout, Tile, prepare
-from regard.attention.masks import BoundMask, Mask, check_mask, zero_hidden
-from regard.attention.normalizers import Normalizer, Softmax, require_normalizer
+from regard.attention.masks import BoundMask, Mask, check_mask
+from regard.attention.mods import require_score
+from regard.attention.normalizers import SOFTMAX, Normalizer, Softmax, require_normalizer
 from regard.attention.scores import Score
-from regard.attention.tiling import reached_keys
-from regard.attention.tracing import is_traced
-
-__all__ = ["Call", "TileInput", "is_foreign", "normalize", "restrict", "solve", "solve_plainly"]
-
-
-# ------------------------------------------------------------------------------------------------------------ one call
+from regard.attention.tiling import full_precision, reached_keys
+from regard.attention.tracing import is_traced, needs_grad
 
 
 class TileInput(NamedTuple):
@@ -49,9 +44,6 @@ class TileInput(NamedTuple):
     value: Tensor  # (B, R, m, value size)
     bias: Tensor | None = None
     per_head: Tensor | None = None
-
-
-SOFTMAX = Softmax()
 
 
 @dataclass(frozen=True)
@@ -77,30 +69,36 @@ class Call:
         dropout: float = 0.0,
     ) -> Call:
         bound = None if mask is None else check_mask("mask", mask).bound(layout)
-        if normalizer is None:
-            return cls(layout, require_score(score), bound, SOFTMAX, None, dropout)
         normalizer = require_normalizer(normalizer)
-        return cls(layout, require_score(score), bound, normalizer, _fold_per_head(normalizer, layout), dropout)
+        per_head = normalizer.per_head()
+        if per_head is not None:
+            heads, count = layout.batch[-1] if layout.batch else 1, per_head.shape[0] if per_head.dim() else 1
+            if count != 1 and count != heads:  # not `in`, and not len(), which would fix a traced size
+                raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {count}")
+            shape = (-1, 1, 1) if layout.batch else (1, 1)  # (1 or heads, 1, 1)
+            per_head = layout.fold(layout.select(per_head.to(layout.device).reshape(shape), rows=False))
+        return cls(layout, require_score(score), bound, normalizer, per_head, dropout)
 
     def project(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """What the score computes once per row, before heads are spread: (…, n, size) → (B, R, n, inner size)."""
+        self.score.check(query, key)
         query, key = self.layout.select(prepare(query), rows=True), self.layout.select(prepare(key), rows=False)
-        rows, keys = _project(self.score.project_query, query), _project(self.score.project_key, key)
+        with full_precision(self.layout.device):
+            rows, keys = _project(self.score.project_query, query), _project(self.score.project_key, key)
         return self.layout.spread(rows), self.layout.spread(keys)
 
     def without_hidden(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Keys and values (B, R, m, size) with 0 for those that no query sees: not even their size may matter then."""
         if self.mask is None or not self.layout.rows or is_traced(*tensors):
             return tensors
-        whole = Tile.whole(len(tensors[0]), self.layout.rows, tensors[0].shape[2])
-        return zero_hidden(reached_keys(whole, self.layout.sharing, self.mask), *tensors)
+        return zero_hidden(reached_keys(self.layout.whole, self.layout.sharing, self.mask), *tensors)
 
     def needs_grad(self, *tensors: Tensor) -> bool:
         if not torch.is_grad_enabled():
             return False
         given = tensors if self.per_head is None else (*tensors, self.per_head)
-        learned = self.learns_bias or any(tensor.requires_grad for tensor in (*given, *self.tensors()))
-        return learned or self.is_foreign  # who knows what a module reads that is not regard's
+        # Who knows what a module reads that is not regard's?
+        return self.learns_bias or needs_grad(*given, *self.tensors()) or self.is_foreign
 
     @property
     def learns_bias(self) -> bool:
@@ -108,7 +106,9 @@ class Call:
 
     @property
     def is_foreign(self) -> bool:
-        return is_foreign(self.score) or is_foreign(self.normalizer)
+        """Whether a module takes part that regard does not know."""
+        modules = (*self.score.modules(), *self.normalizer.modules())
+        return any(not type(module).__module__.startswith("regard.") for module in modules)
 
     def tensors(self) -> list[Tensor]:
         """What scores and normaliser are known to read beside their arguments."""
@@ -135,30 +135,6 @@ class Call:
         """Whether the dot product that the score can be written as, perhaps up to a constant of the row, will do."""
         return self.score.dot_is_exact or (self.normalizer.shift_invariant and not self.exact)
 
-    def solve(self, tile: Tile, given: TileInput, *, live: Tensor | None, guarded: bool, seed: int | None) -> Tensor:
-        """The output of one tile, for engine.py."""
-        return solve(self, tile, given, live=live, guarded=guarded, seed=seed)[0]
-
-    def restricted(self, tile: Tile, query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
-        """The scores of a tile, or of some of its heads, restricted by what `restrictions` gave; for summary.py."""
-        return restrict(self.scores(query, key, tile), allowed, bias)
-
-    def normalize(self, scores: Tensor, per_head: Tensor | None, may_be_empty: bool, out: Tensor | None) -> Tensor:
-        """The weights of restricted scores, for summary.py; without a per_head, a softmax has no sink."""
-        return normalize(self.normalizer, scores, per_head, may_be_empty, out)
-
-
-def _fold_per_head(normalizer: Normalizer, layout: Layout) -> Tensor | None:
-    numbers = normalizer.per_head()
-    if numbers is None:
-        return None
-    heads = layout.batch[-1] if layout.batch else 1
-    count = numbers.shape[0] if numbers.dim() else 1
-    if count != 1 and count != heads:  # not `in`, and not len(), which would fix a traced size
-        raise ValueError(f"normalizer: expected one number, or one for each of {heads} heads, got {count}")
-    numbers = numbers.to(layout.device).reshape((-1, 1, 1) if layout.batch else (1, 1))  # (1 or heads, 1, 1)
-    return layout.fold(layout.select(numbers, rows=False))
-
 
 def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     """project(rows), where rows that are not finite give no gradients.
@@ -170,11 +146,6 @@ def _project(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         return projected
     broken = ~rows.detach().isfinite().all(-1, keepdim=True)
     return torch.where(broken, projected.detach(), project(rows.masked_fill(broken, 0)))
-
-
-def is_foreign(score: nn.Module) -> bool:
-    """Whether a module takes part that regard does not know."""
-    return any(not type(module).__module__.startswith("regard.") for module in score.modules())
 
 
 # ------------------------------------------------------------------------------------------------- the formula itself
@@ -204,9 +175,10 @@ def solve(
         scores = call.scores(query, key, tile)
     scores = restrict(scores, allowed, bias)
     may_be_empty = call.score.may_exclude or allowed is not None or bias is not None
-    per_head = given.per_head if given.per_head is not None else _of_batch(call.per_head, tile)
+    per_head = given.per_head if given.per_head is not None else of_batch(call.per_head, tile)
     weights = normalize(call.normalizer, scores, per_head, may_be_empty, out).to(value.dtype)
-    kept = dropout(weights, call.dropout, generator=_generator(seed)) if call.dropout else weights
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    kept = dropout(weights, call.dropout, generator=generator) if call.dropout else weights
     return (_average_of_broken(kept, value, scores) if guarded else kept @ value), weights
 
 
@@ -233,6 +205,28 @@ def restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Ten
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
 
 
+def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
+
+    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
+    """
+    if allowed is None:
+        return tensors
+    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
+    if is_traced(allowed, *tensors):
+        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
+    if not bool(hidden.any()):
+        return tensors
+    filled = []
+    for rows in tensors:
+        distinct = rows
+        for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
+            if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
+                distinct = distinct.narrow(dim, 0, 1)
+        filled.append(distinct.masked_fill(hidden, 0).expand_as(rows))
+    return tuple(filled)
+
+
 def normalize(
     normalizer: Normalizer,
     scores: Tensor,
@@ -257,13 +251,7 @@ def normalize(
 
 
 def _scores_of_broken(
-    call: Call,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tile: Tile,
-    allowed: Tensor | None,
-    live: Tensor | None,
+    call: Call, query: Tensor, key: Tensor, value: Tensor, tile: Tile, allowed: Tensor | None, live: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Scores, values and allowed pairs where queries, keys or values may not be finite.
 
@@ -297,9 +285,6 @@ def _average_of_broken(weights: Tensor, value: Tensor, scores: Tensor) -> Tensor
     return output.masked_fill(unknown | (rising & falling), torch.nan)
 
 
-def _of_batch(per_head: Tensor | None, tile: Tile) -> Tensor | None:
+def of_batch(per_head: Tensor | None, tile: Tile) -> Any:
+    """The tile's part of (B or 1, R or 1, 1, 1), or None."""
     return per_head if per_head is None or per_head.shape[0] == 1 else per_head[tile.batch]
-
-
-def _generator(seed: int | None) -> torch.Generator | None:
-    return None if seed is None else torch.Generator().manual_seed(seed)

@@ -2,17 +2,15 @@
 
 The kernel gives the log-sum-exp of each row beside the output, which is all that is needed later: a sink is a factor
 σ(lse − sink) of the output, and the backward pass needs no scores. PyTorch's own backward kernel has no gradient for a
-bias; `backward_with_bias` has.
+bias; `backward` has. Calls that are traced see one operator, which torch.compile keeps as it is.
 
 Shapes: query (B, R, n, size) · key, value (B, R, m, size), all of one size · mask broadcastable to (B, R, n, m), added
 to the scores · lse (B, R, n).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import product
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +21,6 @@ from regard.attention.layout import remembered_layout
 from regard.attention.masks import Mask
 from regard.attention.scores import DEFAULT, Dot
 from regard.attention.tracing import in_transform
-
-__all__ = [
-    "SMALL",
-    "are_finite",
-    "attend_small",
-    "backward",
-    "backward_with_bias",
-    "forward",
-    "is_plain",
-    "pad",
-    "quick_attention",
-    "summing_into",
-]
 
 SMALL = 1 << 15  # so many scores without gradients are not worth tiles
 VECTORISED = 64  # with so many keys the kernel is never in its scalar loops alone
@@ -129,32 +114,21 @@ def backward(
     mask: Tensor | None,
     causal: bool,
     scale: float,
+    by_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value, from what `forward` gave, with or without a sink."""
-    factor = 1.0
-    if causal and scale <= 0:
-        query, factor, scale = query * scale, scale, 1.0
-    by_query, by_key, by_value = _kernel_backward(
-        grad, query, key, value, output, lse, 0.0, causal, attn_mask=mask, scale=scale
-    )
-    return by_query * factor if factor != 1 else by_query, by_key, by_value
+    """The gradients of query, key and value, from what `forward` gave, with or without a sink.
 
-
-def backward_with_bias(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    lse: Tensor,
-    mask: Tensor,
-    scale: float,
-    add_gradient: Callable[[tuple[int, int], Tensor], None],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, calling add_gradient((b, r), gradient of the scores (n, m)) for each head.
-
-    With P the weights and D_i = grad_i · output_i, the gradient of the scores is P ∘ (grad · valueᵀ − D).
+    by_bias: (B or 1, R or 1, n or 1, m or 1), to which the gradient of the mask is added, if that is wanted. With P the
+    weights and D_i = grad_i · output_i, the gradient of the scores is P ∘ (grad · valueᵀ − D), head by head.
     """
+    if mask is None or by_bias is None:
+        factor = 1.0
+        if causal and scale <= 0:
+            query, factor, scale = query * scale, scale, 1.0
+        by_query, by_key, by_value = _kernel_backward(
+            grad, query, key, value, output, lse, 0.0, causal, attn_mask=mask, scale=scale
+        )
+        return by_query * factor if factor != 1 else by_query, by_key, by_value
     by_query, by_key, by_value = (rows.new_empty(rows.shape) for rows in (query, key, value))
     total = (grad * output).sum(-1)  # D, (B, R, n)
     mask = mask.expand(*query.shape[:2], -1, -1)
@@ -165,21 +139,17 @@ def backward_with_bias(
         weights.add_(mask[head]).sub_(lse[head].unsqueeze(-1)).exp_()
         torch.mm(grad[head], value[head].mT, out=slopes)
         slopes.sub_(total[head].unsqueeze(-1)).mul_(weights)
-        add_gradient(head, slopes)
+        part = by_bias[tuple(min(index, size - 1) for index, size in zip(head, by_bias.shape, strict=False))]
+        part += slopes.sum_to_size(part.shape)
         torch.mm(weights.mT, grad[head], out=by_value[head])
         torch.mm(slopes, keys, out=by_query[head]).mul_(scale)
         torch.mm(slopes.mT, rows, out=by_key[head])
     return by_query, by_key, by_value
 
 
-def summing_into(total: Tensor) -> Callable[[tuple[int, int], Tensor], None]:
-    """Adds the gradient of a head's scores to that of a bias (B or 1, R or 1, n or 1, m or 1)."""
-
-    def add(head: tuple[int, int], slopes: Tensor) -> None:
-        part = total[tuple(min(index, size - 1) for index, size in zip(head, total.shape, strict=False))]
-        part += slopes.sum_to_size(part.shape)
-
-    return add
+def sink_gradient(grad: Tensor, output: Tensor, lse: Tensor, sink: Tensor) -> Tensor:
+    """That of the sink in each row, (B, R, n, 1): a key of value 0, whose weight is e^{sink − lse}."""
+    return (-(sink.squeeze(-1) - lse).exp() * (grad * output).sum(-1)).unsqueeze(-1)
 
 
 def pad(rows: Tensor, inner: int) -> Tensor:
@@ -209,3 +179,119 @@ def are_finite(*tensors: Tensor) -> bool:
         isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
         for tensor in (tensor.detach() for tensor in tensors)
     )
+
+
+# --------------------------------------------------------------------------------------------------------- while traced
+# On the CPU the operator runs as an eager call does, and what it cannot trust it computes by the formula: an operator
+# may look at its numbers when it runs. Elsewhere, and in exported programs, which ought to run without regard, it is
+# PyTorch's own operator.
+
+
+def dot_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sink: Tensor | None, causal: bool
+) -> Tensor | None:
+    """softmax(query · key + mask) · value, with a sink (B or 1, R or 1, 1, 1); None where neither operator can do it.
+
+    Values may be of another size than queries and keys.
+    """
+    if in_transform():  # operators have no forward mode, and no second derivative
+        return None
+    if query.device.type == "cpu" and not torch.compiler.is_exporting():
+        width, inner = value.shape[-1], max(query.shape[-1], value.shape[-1])
+        rows, keys, values = pad(query, inner), pad(key, inner), pad(value, inner)
+        output: Tensor = torch.ops.regard.dot_attention(rows, keys, values, mask, sink, causal)[0]
+        return output if width == inner else output[..., :width]
+    if sink is not None:
+        return None
+    return scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=1.0)
+
+
+@torch.library.custom_op("regard::dot_attention", mutates_args=(), device_types="cpu")
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sink: Tensor | None, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Output and lse."""
+    solved = forward(query, key, value, mask, causal, 1.0, sink) if key.shape[2] and query.numel() else None
+    if solved is None:
+        output = _by_formula(query, key, value, mask, sink, causal)
+        return _as_kernel(output), query.new_full(query.shape[:-1], torch.nan)
+    return _as_kernel(solved[0]), solved[1].contiguous()
+
+
+@torch.library.custom_op("regard::dot_attention_backward", mutates_args=(), device_types="cpu")
+def _backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    mask: Tensor | None,
+    sink: Tensor | None,
+    causal: bool,
+    mask_learned: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of query, key, value, mask and sink; empty tensors where there is none."""
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
+        inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
+        with torch.enable_grad():
+            solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg]
+        sources = [x for x in inputs if x is not None]
+        gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
+        by_inputs = [query.new_empty(0) if x is None else next(gradients).contiguous() for x in inputs]
+        return *map(_as_kernel, by_inputs[:3]), *by_inputs[3:]  # type: ignore[return-value]
+    by_sink = query.new_empty(0) if sink is None else sink_gradient(grad, output, lse, sink).sum_to_size(sink.shape)
+    by_mask = torch.zeros_like(mask) if mask is not None and mask_learned else None
+    parts = backward(grad, query, key, value, output, lse, mask, causal, 1.0, by_mask)
+    by_mask = query.new_empty(0) if by_mask is None else by_mask  # no two results may be the same tensor
+    return *map(_as_kernel, parts), by_mask, by_sink  # type: ignore[return-value]
+
+
+def _as_kernel(rows: Tensor) -> Tensor:
+    """(B, R, n, size), laid out as the kernel does it: R behind n, as the layer has it that joins the heads."""
+    return rows.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _like_kernel(rows: Tensor) -> Tensor:
+    batch, sharing, n, size = rows.shape
+    return rows.new_empty(batch, n, sharing, size).transpose(1, 2)
+
+
+@_backward.register_fake
+def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    _, _, mask, sink, _, mask_learned = others
+    by_mask = query.new_empty(0) if mask is None or not mask_learned else mask.new_empty(mask.shape)
+    by_sink = query.new_empty(0) if sink is None else sink.new_empty(sink.shape)
+    return *map(_like_kernel, (query, key, value)), by_mask, by_sink
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, mask, sink, ctx.causal = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(query, key, value, *output, mask, sink)
+
+
+def _gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    *saved, mask, sink = ctx.saved_tensors
+    learned = ctx.needs_input_grad[3]
+    *parts, by_mask, by_sink = torch.ops.regard.dot_attention_backward(grad, *saved, mask, sink, ctx.causal, learned)
+    return *parts, by_mask if learned else None, None if sink is None else by_sink, None
+
+
+_forward.register_fake(lambda query, *others: (_like_kernel(query), query.new_empty(query.shape[:-1])))
+_forward.register_autograd(_gradients, setup_context=_setup)
+
+
+def _by_formula(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sink: Tensor | None, causal: bool
+) -> Tensor:
+    """As an eager call computes it, whatever the numbers are."""
+    from regard.attention import api, dense_masks, normalizers, position_masks  # which import this module
+
+    restricted = None if mask is None else dense_masks.bias(mask)
+    if causal:
+        rows_before = position_masks.causal(align="start")
+        restricted = rows_before if restricted is None else restricted & rows_before
+    normalizer = None if sink is None else normalizers.Softmax(sink.expand(-1, query.shape[1], 1, 1)[0].flatten())
+    return api.attend(query, key, value, score=Dot(scale=1.0), mask=restricted, normalizer=normalizer)

@@ -4,23 +4,14 @@ Many queries in any order are grouped by a grid; what remains of them, or few, o
 are sorted, so that groups lie where queries are.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
-from regard.attention.points_1d import Points, Queries, cell_starts, in_given_width, sorted_queries
+from regard.attention.sorting import Array, Indices, Points, Queries, cell_starts, sorted_queries
 from regard.attention.threads import load_kernels, parallel_for
-
-__all__ = ["NEAR", "Cells", "Chunk", "GaussianSums", "Work"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
 
 TERMS = 20  # of a cell's moments, and two more for each order: far samples, of little weight, count for high powers
 NEAR = 4.0  # widths: a Gaussian of samples so near is taken as it is
@@ -36,28 +27,6 @@ class Cells(NamedTuple):
     moments: Array
 
 
-class Chunk(NamedTuple):
-    """Where the loops put some queries in order of their groups."""
-
-    starts: Indices  # (groups + 1,)
-    groups: Indices
-    at: Array
-    rows: Indices
-
-
-class Work(NamedTuple):
-    """Where the loops of the Gaussian put what they need for one group of queries."""
-
-    powers: Array  # (2, terms)
-    total: Array  # (c, terms): moments about the group's centre
-    sizes: Array  # (1 + order / 2,)
-    taus: Array  # (queries side by side,)
-    table: Array  # (rows, queries side by side)
-    answers: Array  # (queries side by side, rows, c)
-    taken: Array  # (rows,)
-    ends: Indices  # of groups that were halved
-
-
 class GaussianSums:
     """Sums over sorted samples x (m,) with columns (m, c), of the Gaussian, its square or its slope."""
 
@@ -65,24 +34,33 @@ class GaussianSums:
         self._x, self._columns = x, columns
         self._cells: tuple[float, int, Cells] | None = None  # of the width and the number of terms that were used last
 
-    def sums_at(self, width: float, queries: Array, order: int, form: str) -> Array:
-        """For queries in any order."""
-        return self._sums(width, order, form, partial(_sums_at, queries))
+    def sums(self, width: float, queries: Array | Queries, order: int, form: str) -> Array:
+        """For queries in any order, or for sorted ones that come with their neighbours.
 
-    def sums(self, width: float, queries: Queries, order: int, form: str) -> Array:
-        """For sorted queries that come with their neighbours."""
-        return self._sums(width, order, form, partial(_sums_of_sorted, queries))
-
-    def _sums(self, width: float, order: int, form: str, sums: Callable[[Points, Cells, int], Array]) -> Array:
-        """`sums` of the Gaussian of another width and order, of which those of its square or slope are made."""
+        Sums of the square or of the slope are made of those of the Gaussian of another width or order.
+        """
         narrower = math.sqrt(2) if form == "squared" else 1.0
         first, last = (2, order + 2) if form == "slope" else (0, order)  # −|v| K′ = v² K
         rows = last + last % 2 + 1  # to the next even order: those tell whether digits were lost
         points, terms = Points(self._x, self._columns, width / narrower, NEAR * narrower), TERMS + 2 * (rows - 1)
         if self._cells is None or self._cells[:2] != (points.width, terms):
-            self._cells = points.width, terms, _gaussian_cells(points, terms)
-        result = sums(points, self._cells[2], rows)[:, first : last + 1]
-        return result * in_given_width(narrower, order) if form == "squared" else result
+            starts, c = cell_starts(points.x, points.width), points.columns.shape[1]
+            cells = Cells(starts, numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, c, terms)))
+            loop = partial(load_kernels("sums_1d_gaussian").cell_moments, points, cells)
+            parallel_for(loop, len(cells.centres), points.columns.size * terms)
+            self._cells = points.width, terms, cells
+        if isinstance(queries, Queries):
+            sums = _sums_of_sorted(queries, points, self._cells[2], rows)
+        else:
+            sums = _sums_at(queries, points, self._cells[2], rows)
+        sums = sums[:, first : last + 1]
+        return sums * in_given_width(narrower, order) if form == "squared" else sums
+
+
+def in_given_width(narrower: float, order: int) -> Array:
+    """What takes v^k from v in a narrower width to v in the one that was given, (order + 1, 1)."""
+    powers: Array = narrower ** -numpy.arange(order + 1.0)[:, None]
+    return powers
 
 
 def _sums_at(queries: Array, points: Points, cells: Cells, rows: int) -> Array:
@@ -96,69 +74,31 @@ def _sums_at(queries: Array, points: Points, cells: Cells, rows: int) -> Array:
     return sums
 
 
-def _gaussian_cells(points: Points, terms: int) -> Cells:
-    starts, c = cell_starts(points.x, points.width), points.columns.shape[1]
-    cells = Cells(starts, numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, c, terms)))
-    loop = partial(load_kernels("sums_1d_gaussian").cell_moments, points, cells)
-    parallel_for(loop, len(cells.centres), points.columns.size * terms)
-    return cells
-
-
-def _work(c: int, terms: int, rows: int) -> Work:
-    side_by_side = load_kernels("sums_1d_gaussian").SIDE_BY_SIDE
-    return Work(
-        numpy.empty((2, terms)),
-        numpy.empty((c, terms)),
-        numpy.empty(1 + rows // 2),
-        numpy.zeros(side_by_side),
-        numpy.empty((rows, side_by_side)),
-        numpy.empty((side_by_side, rows, c)),
-        numpy.empty(rows),
-        numpy.empty(64, dtype=numpy.int64),
-    )
-
-
 def _gaussian_grid(queries: Array, points: Points, cells: Cells, sums: Array) -> Indices | None:
     """Fill in the sums for queries in any order; which of them remain, or None where they are too few for a grid."""
     least, greatest = (float(queries.min()), float(queries.max())) if len(queries) else (0.0, numpy.inf)
     if not (greatest - least) / points.width < len(queries) // PER_GROUP:
         return None
-    loops, groups, (_, c, terms), rows = load_kernels("sums_1d_grid"), 1, cells.moments.shape, sums.shape[1]
+    loops, groups, (_, c, terms) = load_kernels("sums_1d_grid"), 1, cells.moments.shape
     groups += int((greatest - least) / points.width)
-    totals, sizes = numpy.empty((groups, c, terms)), numpy.empty((groups, 1 + rows // 2))
+    totals, sizes = numpy.empty((groups, c, terms)), numpy.empty((groups, 1 + sums.shape[1] // 2))
     near, remain = numpy.empty(groups, dtype=numpy.bool_), numpy.empty(len(queries), dtype=numpy.bool_)
-
-    def loop_moments(start: int, stop: int) -> None:
-        loops.grid_moments(least, points, cells, totals, sizes, near, _work(c, terms, rows), start, stop)
-
-    def loop_sums(start: int, stop: int) -> None:
-        starts, of_group, chosen = (numpy.empty(size, dtype=numpy.int64) for size in (groups + 1, CHUNK, CHUNK))
-        chunk, work = Chunk(starts, of_group, numpy.empty(CHUNK), chosen), _work(c, terms, rows)
-        loops.grid_sums(queries, least, points, totals, sizes, near, remain, sums, work, chunk, start, stop)
-
-    parallel_for(loop_moments, groups, 20 * terms * terms * c * groups)
-    parallel_for(loop_sums, -(-len(queries) // CHUNK), terms * sums.size)
+    of_groups = partial(loops.grid_moments, least, points, cells, totals, sizes, near)
+    parallel_for(of_groups, groups, 20 * terms * terms * c * groups)
+    of_queries = partial(loops.grid_sums, queries, least, points, totals, sizes, near, remain, sums, CHUNK)
+    parallel_for(of_queries, -(-len(queries) // CHUNK), terms * sums.size)
     return numpy.flatnonzero(remain)
 
 
 def _sums_of_sorted(queries: Queries, points: Points, cells: Cells, rows: int) -> Array:
     loops, n, c, terms = load_kernels("sums_1d_gaussian"), len(queries.at), *cells.moments.shape[1:]
     groups = cell_starts(queries.at, points.width)
-    sums = numpy.empty((n, rows, c))
-    counts = numpy.empty(n, dtype=numpy.int64)
-
-    def loop_sums(start: int, stop: int) -> None:
-        work = _work(c, terms, rows)
-        loops.gaussian_sums(queries, groups, points, cells, counts, sums, work, start, stop)
-
+    sums, counts = numpy.empty((n, rows, c)), numpy.empty(n, dtype=numpy.int64)
+    of_groups = partial(loops.gaussian_sums, queries, groups, points, cells, counts, sums)
     # A query's series, and for each group some twenty cells to translate
-    parallel_for(loop_sums, len(groups) - 1, terms * (sums.size + 20 * terms * c * len(groups)))
+    parallel_for(of_groups, len(groups) - 1, terms * (sums.size + 20 * terms * c * len(groups)))
     remaining = numpy.flatnonzero(counts)
-
-    def loop_remaining(start: int, stop: int) -> None:
-        sides, at_nodes = numpy.empty((2, rows, c)), numpy.empty((loops.NODES, 2, rows, c))
-        loops.remaining_sums(queries, remaining, counts, points, sums, sides, at_nodes, start, stop)
-
     if len(remaining):
-        parallel_for(loop_remaining, len(remaining), 1000 * len(remaining))  # each visits a hundred samples or so
+        of_others = partial(loops.remaining_sums, queries, remaining, counts, points, sums)
+        parallel_for(of_others, len(remaining), 1000 * len(remaining))  # each visits a hundred samples or so
     return sums

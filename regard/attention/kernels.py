@@ -4,8 +4,6 @@ A kernel is one row of KERNELS: log K as a function of the distance u ≥ 0 meas
 which softmax is invariant), and whether it is compact, that is, 0 from u = 1 on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +12,9 @@ import torch
 from torch import Tensor
 
 from regard.arguments import shape_text
-from regard.attention.scores import LogPositive, Score, check_features
+from regard.attention.scores import LogPositive, Score
 from regard.attention.sums_1d import average_1d
-from regard.attention.tracing import in_transform, is_traced
-
-__all__ = ["KERNELS", "Kernel"]
+from regard.attention.tracing import in_transform, is_traced, needs_grad
 
 
 @dataclass(frozen=True)
@@ -59,6 +55,7 @@ class Kernel(Score):
     """
 
     dot_is_exact = False  # for the Gaussian it leaves out ½‖q‖²
+    same_size = "the query's features"
 
     def __init__(self, name: str = "gaussian", width: float | Sequence[float] | Tensor = 1.0, learnable: bool = False):
         super().__init__()
@@ -84,9 +81,6 @@ class Kernel(Score):
         widths = self.width
         if widths.dim() and len(widths) != query.shape[-1]:
             raise ValueError(f"query: expected {len(widths)} features, one per width, got shape {shape_text(query)}")
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's features")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         if self.is_dot and not is_traced(query, key):
@@ -121,7 +115,7 @@ class Kernel(Score):
         """Of a few queries without gradients, in float32 from differences; None where it would lose digits."""
         if not 0 < query.shape[-2] < FEW or not key.numel() or query.dtype != torch.float32 or self.width.dim():
             return None
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, self.width)):
+        if needs_grad(query, key, self.width):
             return None
         scores = _squared_distance(query, key).mul_(-0.5 / float(self.width) ** 2)
         return scores if bool(scores.amin() >= LOWEST_SCORE) else None
@@ -148,17 +142,11 @@ class Kernel(Score):
         return (rows.to(query.dtype), keys.to(query.dtype), 1.0) if exact else (rows, keys, 1.0)
 
     def average(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        causal: bool = False,
-        visible: Tensor | None = None,
-        needs_grad: bool = False,
+        self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, visible: Tensor | None = None
     ) -> Tensor | None:
         """One feature, and so many pairs that sorting pays; without a mask and without gradients."""
-        if causal or visible is not None or needs_grad or query.shape[-1] != 1 or not self.has_average:
+        restricted = causal or visible is not None
+        if restricted or query.shape[-1] != 1 or not self.has_average or needs_grad(query, key, value, self.width):
             return None
         return average_1d(self.name, query, key, value, float(self.width))
 
@@ -188,10 +176,7 @@ def _squared_distance(query: Tensor, key: Tensor) -> Tensor:
     step = max(1, IN_CACHE * key.shape[-2] // (key.numel() * query.shape[-2]))
     # Repeated for a whole part of the keys: subtracting a short row from each key would take three times as long.
     rows = query.unsqueeze(-2).expand(*query.shape[:-1], min(step, key.shape[-2]), -1).contiguous()
-    ones, memory = (
-        query.new_ones(query.shape[-1]),
-        torch.empty_like(rows),
-    )  # the same for all parts, so it stays in cache
+    ones, memory = query.new_ones(query.shape[-1]), torch.empty_like(rows)  # the same for all parts: it stays in cache
     squares = []
     for part in key.unsqueeze(-3).split(step, -2):
         here = (..., slice(part.shape[-2]), slice(None))

@@ -22,8 +22,6 @@ from torch import Tensor
 from regard.arguments import check_tensor
 from regard.attention.tracing import is_traced
 
-__all__ = ["HALVES", "Layout", "Tile", "check_layout", "prepare", "remembered_layout"]
-
 HALVES = (torch.float16, torch.bfloat16)  # computed in float32
 
 
@@ -33,6 +31,21 @@ class Tile(NamedTuple):
     batch: slice
     rows: slice
     keys: slice
+
+    def clip(self, start: int, stop: int) -> slice:
+        """The part of its keys from `start` up to `stop`; empty where there is none."""
+        start = max(self.keys.start, min(start, self.keys.stop))
+        return slice(start, max(start, min(self.keys.stop, stop)))
+
+    @property
+    def at_rows(self) -> tuple[slice, slice, slice]:
+        """Where its rows are in (B, R, n, size)."""
+        return self.batch, slice(None), self.rows
+
+    @property
+    def at_keys(self) -> tuple[slice, slice, slice]:
+        """Where its keys are in (B, R, m, size)."""
+        return self.batch, slice(None), self.keys
 
     @classmethod
     def whole(cls, batch: int, n: int, m: int) -> Tile:
@@ -69,6 +82,11 @@ class Layout:
         front = (*self.lead[:-1], self.lead[-1] // self.sharing) if self.lead else ()
         self.folded = math.prod(front), self.sharing
 
+    @property
+    def whole(self) -> Tile:
+        """All of the scores that are computed, as one tile."""
+        return Tile.whole(self.folded[0], self.rows, self.m)
+
     def select(self, tensor: Tensor, *, rows: bool) -> Tensor:
         """The chosen heads of (…, heads, n, d) and, with rows=True, its chosen rows; dimensions of size 1 stay."""
         if self.heads is not None and tensor.dim() > 2 and tensor.shape[-3] > 1:
@@ -92,10 +110,8 @@ class Layout:
 
     def spread(self, tensor: Tensor) -> Tensor:
         """(…, a, b) → (B, R, a, b), without a copy where strides allow."""
-        if (
-            tensor.dim() == 4 and tuple(tensor.shape[:2]) == self.folded == self.lead
-        ):  # (batch, heads, a, b): it is that
-            return tensor
+        if tensor.dim() == 4 and tuple(tensor.shape[:2]) == self.folded == self.lead:
+            return tensor  # (batch, heads, a, b) is that
         return self.fold(tensor).expand(*self.folded, -1, -1)
 
     def query_indices(self, rows: slice) -> Tensor:

@@ -4,8 +4,8 @@
 
 A mask has two forms. A `Mask` is what the caller writes: it knows no sizes. `bind` ties it to the layout of one call,
 where a wrong shape, device or length is refused, and gives a `BoundMask`, which answers for one tile of the scores at a
-time. Here are the two bases and the joins. The masks: dense_masks.py, position_masks.py (lengths, segments, causal,
-window), relative.py (ALiBi, T5's bias).
+time. Here are the two bases and the joins. The masks: dense_masks.py (and ALiBi, T5's bias), position_masks.py
+(lengths, segments, causal, window), mods.py (FlexAttention's).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property, reduce
+from itertools import islice
 from typing import Any
 
 import torch
@@ -21,8 +22,6 @@ from torch import Tensor
 from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
-
-__all__ = ["BoundMask", "Mask", "additive_mask", "check_mask", "zero_hidden"]
 
 
 class Mask:
@@ -72,13 +71,13 @@ class Mask:
         return None
 
     def __and__(self, other: object) -> Mask:
-        return _And(_flatten(_And, self) + _flatten(_And, check_mask("&", other)))
+        return _And.of(self, check_mask("&", other))
 
     def __or__(self, other: object) -> Mask:
-        parts = _flatten(_Or, self) + _flatten(_Or, check_mask("|", other))
-        if any(part.has_bias for part in parts):
+        joined = _Or.of(self, check_mask("|", other))
+        if joined.has_bias:
             raise TypeError("mask: | joins masks that allow or forbid; a bias has no meaning there, use &")
-        return _Or(parts)
+        return joined
 
     def __invert__(self) -> Mask:
         if self.has_bias:
@@ -151,7 +150,7 @@ class BoundMask:
     def added(self, dtype: torch.dtype, layout: Layout) -> Tensor | None:
         """What is added to the scores of a small call as a whole, broadcastable to (B, R, n, m), made once."""
         if self._added is None or self._added[0] is not dtype:
-            whole = Tile.whole(layout.folded[0], layout.rows, layout.m)
+            whole = layout.whole
             added = None if self.allows_all(whole) else additive_mask(self.allowed(whole), self.bias(whole), dtype)
             self._added = (dtype, added)
         return self._added[1]
@@ -210,60 +209,33 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     return torch.where(allowed, nothing, -torch.inf)
 
 
-def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
-
-    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
-    """
-    if allowed is None:
-        return tensors
-    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    if is_traced(allowed, *tensors):
-        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
-    return tuple(_fill_with_zeros(rows, hidden) for rows in tensors) if bool(hidden.any()) else tensors
-
-
-def _fill_with_zeros(rows: Tensor, hidden: Tensor) -> Tensor:
-    distinct = rows
-    for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
-        if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
-            distinct = distinct.narrow(dim, 0, 1)
-    return distinct.masked_fill(hidden, 0).expand_as(rows)
-
-
 # ---------------------------------------------------------------------------------------------------------- joins
 
 
 class _Join(Mask):
+    """Several masks as one; `joined` is what they are when they are bound."""
+
+    joined: type[_BoundJoin]
+
     def __init__(self, parts: tuple[Mask, ...]) -> None:
         self.parts = parts
         sources = [part.sources for part in parts]
         self.sources = None if None in sources else tuple(tensor for part in sources for tensor in part or ())
 
+    @classmethod
+    def of(cls, *masks: Mask) -> Mask:
+        """Joins of the same kind are one."""
+        return cls(tuple(part for mask in masks for part in (mask.parts if isinstance(mask, cls) else (mask,))))
+
     @property
     def has_bias(self) -> bool:
         return any(part.has_bias for part in self.parts)
 
-
-def _flatten(join: type[_Join], mask: Mask) -> tuple[Mask, ...]:
-    return mask.parts if isinstance(mask, join) else (mask,)
-
-
-class _And(_Join):
-    """What every one of the parts allows, with the sum of their biases."""
-
-    def __repr__(self) -> str:
-        return " & ".join(map(repr, self.parts))
-
-    @property
-    def sequences(self) -> tuple[list[int], list[int]] | None:
-        return next((part.sequences for part in self.parts if part.sequences is not None), None)
-
     def bind(self, layout: Layout) -> BoundMask:
-        return _BoundAnd([part.bound(layout) for part in self.parts])
+        return self.joined([part.bound(layout) for part in self.parts])
 
 
-class _BoundAnd(BoundMask):
+class _BoundJoin(BoundMask):
     def __init__(self, parts: list[BoundMask]) -> None:
         self.parts = parts
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
@@ -271,6 +243,12 @@ class _BoundAnd(BoundMask):
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
 
+    def reached(self, tile: Tile) -> Tensor | None:
+        allowed = self.allowed(tile)
+        return None if allowed is None else allowed.any(-2, keepdim=True)
+
+
+class _BoundAnd(_BoundJoin):
     @cached_property
     def breaks(self) -> Sequence[int]:
         return sorted({row for part in self.parts for row in part.breaks})
@@ -319,40 +297,32 @@ class _BoundAnd(BoundMask):
 
     def reached(self, tile: Tile) -> Tensor | None:
         if sum(part.by_row for part in self.parts) > 1:  # each may show a key to a row from which another hides it
-            allowed = self.allowed(tile)
-            return None if allowed is None else allowed.any(-2, keepdim=True)
+            return super().reached(tile)
         reached = [keys for keys in [part.reached(tile) for part in self.parts] if keys is not None]
         return reduce(torch.logical_and, reached) if reached else None
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
-        rest = list(sums)
+        rest = iter(sums)
         for part in self.parts:
-            mine, rest = rest[: len(part.tensors)], rest[len(part.tensors) :]
+            of_part = list(islice(rest, len(part.tensors)))
             if part.learned:
-                part.add_gradient(tile, grad, mine)
+                part.add_gradient(tile, grad, of_part)
 
 
-class _Or(_Join):
-    """What at least one of the parts allows."""
+class _And(_Join):
+    """What every one of the parts allows, with the sum of their biases."""
+
+    joined = _BoundAnd
 
     def __repr__(self) -> str:
-        return f"({' | '.join(map(repr, self.parts))})"
+        return " & ".join(map(repr, self.parts))
 
-    def bind(self, layout: Layout) -> BoundMask:
-        return _BoundOr([part.bound(layout) for part in self.parts])
+    @property
+    def sequences(self) -> tuple[list[int], list[int]] | None:
+        return next((part.sequences for part in self.parts if part.sequences is not None), None)
 
 
-class _BoundOr(BoundMask):
-    def __init__(self, parts: list[BoundMask]) -> None:
-        self.parts = parts
-        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
-        self.by_row = any(part.by_row for part in parts)
-        self.ragged = any(part.ragged for part in parts)
-
-    def reached(self, tile: Tile) -> Tensor | None:
-        allowed = self.allowed(tile)
-        return None if allowed is None else allowed.any(-2, keepdim=True)
-
+class _BoundOr(_BoundJoin):
     def visible_keys(self, tile: Tile) -> slice:
         ranges = [part.visible_keys(tile) for part in self.parts]
         return slice(min(keys.start for keys in ranges), max(keys.stop for keys in ranges))
@@ -368,6 +338,15 @@ class _BoundOr(BoundMask):
                 return None
             joined = mask if joined is None else joined | mask
         return joined
+
+
+class _Or(_Join):
+    """What at least one of the parts allows."""
+
+    joined = _BoundOr
+
+    def __repr__(self) -> str:
+        return f"({' | '.join(map(repr, self.parts))})"
 
 
 class _Not(Mask):
@@ -394,10 +373,8 @@ class _BoundNot(BoundMask):
     def visible_keys(self, tile: Tile) -> slice:
         """Without the keys at either end that the mask allows to every row."""
         start, stop = tile.keys.start, tile.keys.stop
-        start += bisect_left(
-            range(stop - start), True, key=lambda count: not self._allows(tile, start, start + count + 1)
-        )
-        stop -= bisect_left(range(stop - start), True, key=lambda count: not self._allows(tile, stop - count - 1, stop))
+        start += bisect_left(range(stop - start), True, key=lambda i: not self._allows(tile, start, start + i + 1))
+        stop -= bisect_left(range(stop - start), True, key=lambda i: not self._allows(tile, stop - i - 1, stop))
         return slice(start, stop)
 
     def _allows(self, tile: Tile, start: int, stop: int) -> bool:

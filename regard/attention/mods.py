@@ -1,13 +1,12 @@
-"""FlexAttention's functions, as they stand: `visible(mask_mod)` is a mask, `score.modified(score_mod)` a score.
+"""What others wrote as it stands: FlexAttention's functions as a mask, `visible(mask_mod)`, and as a score,
+`score.modified(score_mod)`; and any nn.Module as a score.
 
     mask_mod(b, h, q_idx, kv_idx) → whether the query may attend to the key
     score_mod(score, b, h, q_idx, kv_idx) → another score
 
-They are written for one pair, whose indices are tensors without dimensions. torch.vmap calls them for all pairs of a
+These are written for one pair, whose indices are tensors without dimensions. torch.vmap calls them for all pairs of a
 tile at once, so that nothing (n × m) is made for the whole; whatever tensors they capture get gradients.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
@@ -17,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.arguments import shape_text
 from regard.attention import tiling
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
-from regard.attention.scores import Indices, Score
+from regard.attention.position_masks import RangeMask
+from regard.attention.scores import DEFAULT, Indices, Score, in_dtype_of
 from regard.attention.tracing import captured_tensors, is_traced
-
-__all__ = ["Modified", "visible"]
 
 Function = Callable[..., Tensor]
 GROUPS = 256  # of rows, for each of which it is known which keys they see: a group for each tile of a long sequence
@@ -79,14 +78,9 @@ class _IndexByTensors(TorchFunctionMode):
             index = index if isinstance(index, tuple) else (index,)
             plain = all(isinstance(part, (Tensor, int)) or part == slice(None) for part in index)
             if plain and any(isinstance(part, Tensor) for part in index):
-                return torch.ops.aten.index(table, [_as_index(part, table) for part in index])
+                parts = [torch.tensor(part, device=table.device) if isinstance(part, int) else part for part in index]
+                return torch.ops.aten.index(table, [part if isinstance(part, Tensor) else None for part in parts])
         return func(*args, **(kwargs or {}))
-
-
-def _as_index(part: Any, table: Tensor) -> Tensor | None:
-    if isinstance(part, Tensor):
-        return part
-    return torch.tensor(part, device=table.device) if isinstance(part, int) else None
 
 
 def _has_no_numbers(layout: Layout) -> bool:
@@ -116,7 +110,7 @@ class _Visible(Mask):
         return _BoundVisible(self.function, layout)
 
 
-class _BoundVisible(BoundMask):
+class _BoundVisible(RangeMask):
     by_row = True
 
     def __init__(self, function: Function, layout: Layout) -> None:
@@ -129,7 +123,9 @@ class _BoundVisible(BoundMask):
         if not all(part.numel() for part in indices):
             return torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self.layout.device)
         if not is_traced(indices[0]):
-            indices = self._without_copies(indices)
+            batch, heads, rows, keys = indices
+            part = tuple(slice(None if depends else 1) for depends in self._dependence)  # without copies
+            indices = batch[part], heads[part], rows, keys
         with torch.no_grad():
             allowed = _over_pairs(self.function, indices)
         if allowed.dtype != torch.bool or allowed.dim() != 4:
@@ -137,26 +133,17 @@ class _BoundVisible(BoundMask):
             raise TypeError(f"visible: expected mask_mod to return a boolean without dimensions, got {came}")
         return allowed
 
-    def visible_keys(self, tile: Tile) -> slice:
-        first, last, _, _ = self._ends(tile)
-        start = max(tile.keys.start, min(first, tile.keys.stop))
-        return slice(start, max(start, min(last + 1, tile.keys.stop)))
-
-    def allows_all(self, tile: Tile) -> bool:
+    def ranges(self, tile: Tile) -> tuple[slice, slice]:
         if _has_no_numbers(self.layout):
-            return False
-        _, _, first, last = self._ends(tile)
-        return bool(first <= tile.keys.start and tile.keys.stop <= last + 1)
-
-    def _ends(self, tile: Tile) -> tuple[int, int, int, int]:
-        """The first and the last key that any row of the tile sees; the same of those that all of them see."""
+            return tile.keys, slice(0, -1)
         grain, ends = self._ends_by_group
         groups = slice(tile.rows.start // grain, -(-tile.rows.stop // grain))
         ends = ends[tile.batch if len(ends) > 1 else slice(None), groups]
         if not ends.numel():
-            return tile.keys.stop, -1, 0, tile.keys.stop
+            return slice(tile.keys.stop, 0), slice(0, tile.keys.stop)
         first, last, all_first, all_last = ends.unbind(-1)
-        return int(first.min()), int(last.max()), int(all_first.max()), int(all_last.min())
+        of_all = slice(int(all_first.max()), int(all_last.min()) + 1)
+        return slice(int(first.min()), int(last.max()) + 1), of_all
 
     @cached_property
     def _ends_by_group(self) -> tuple[int, Tensor]:
@@ -191,12 +178,6 @@ class _BoundVisible(BoundMask):
         with torch.no_grad():
             allowed = _over_pairs(self.function, indices)
         return allowed.stride(0) != 0, allowed.stride(1) != 0
-
-    def _without_copies(self, indices: Indices) -> Indices:
-        batch, heads, rows, keys = indices
-        by_batch, by_head = self._dependence
-        part = slice(None if by_batch else 1), slice(None if by_head else 1)
-        return batch[part], heads[part], rows, keys
 
 
 def _first_and_last(seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,3 +220,40 @@ class Modified(Score):
         score = torch.zeros((), device=layout.device)
         tensors = self.score.captured(layout) + _captured(self.score_mod, layout, score)
         return list({id(tensor): tensor for tensor in tensors if id(tensor) not in own}.values())
+
+
+class Custom(Score):
+    """Any nn.Module that maps (…, n, query size), (…, m, key size) to scores (…, n, m), row by row and key by key."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def pairs(self, query: Tensor, key: Tensor) -> Tensor:
+        try:
+            scores = in_dtype_of(self.module, query, key)
+        except TypeError as error:  # among others, a module of one argument
+            raise TypeError(f"{self._expected(query, key)}, got {error}") from error
+        if not isinstance(scores, Tensor):
+            raise ValueError(f"{self._expected(query, key)}, got {type(scores).__name__}")
+        if scores.shape != (*query.shape[:-1], key.shape[-2]):
+            raise ValueError(f"{self._expected(query, key)}, got shape {shape_text(scores)}")
+        return scores.to(query.dtype)
+
+    def _expected(self, query: Tensor, key: Tensor) -> str:
+        scores = (*query.shape[:-1], key.shape[-2])
+        return (
+            f"score: expected {type(self.module).__name__} to map query {shape_text(query)} and key {shape_text(key)} "
+            f"to scores {scores}, one number for each query and key"
+        )
+
+
+def require_score(score: nn.Module | None) -> Score:
+    """Any nn.Module as a Score; None is Dot()."""
+    if score is None:
+        return DEFAULT
+    if isinstance(score, Score):
+        return score
+    if isinstance(score, nn.Module):
+        return Custom(score)
+    raise TypeError(f"score: expected an nn.Module such as Dot(), Additive(…), Kernel(…), got {type(score).__name__}")

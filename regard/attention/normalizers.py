@@ -9,10 +9,7 @@ A score of −inf is a key that may not be attended: its weight is exactly 0. No
 all of it can be compiled, exported and mapped.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +17,6 @@ from torch import softmax as softmax_over  # bound here: view/intercept.py must 
 
 from regard.arguments import check_positive, shape_text
 from regard.attention.tracing import is_traced
-
-__all__ = ["Entmax", "Normalizer", "Sigmoid", "Softmax", "Sparsemax", "require_normalizer"]
 
 
 class Normalizer(nn.Module):
@@ -62,7 +57,7 @@ class Normalizer(nn.Module):
 def require_normalizer(normalizer: nn.Module | None) -> Normalizer:
     """The normaliser itself; None is Softmax()."""
     if normalizer is None:
-        return Softmax()
+        return SOFTMAX
     if isinstance(normalizer, Normalizer):
         return normalizer
     raise TypeError(
@@ -71,29 +66,44 @@ def require_normalizer(normalizer: nn.Module | None) -> Normalizer:
     )
 
 
-def _register(module: nn.Module, name: str, number: float | Tensor) -> None:
-    """A number as it is, a parameter as a parameter, another tensor as a buffer."""
-    expected = f"{name}: expected a number, or a floating-point tensor of one per head"
-    if isinstance(number, Tensor):
-        if number.dim() > 1 or not number.is_floating_point():
-            raise ValueError(f"{expected}, got shape {shape_text(number)} of {number.dtype}")
-        if isinstance(number, nn.Parameter):
-            module.register_parameter(name, number)
+class _PerHead(Normalizer):
+    """A normaliser with a number, or one per head: a parameter stays one, another tensor is a buffer."""
+
+    name: str  # of the number
+    optional = False  # whether there may be none
+
+    def __init__(self, number: float | Tensor | None) -> None:
+        super().__init__()
+        expected = f"{self.name}: expected a number, or a floating-point tensor of one per head"
+        if isinstance(number, Tensor):
+            if number.dim() > 1 or not number.is_floating_point():
+                raise ValueError(f"{expected}, got shape {shape_text(number)} of {number.dtype}")
+            if isinstance(number, nn.Parameter):
+                self.register_parameter(self.name, number)
+            else:
+                self.register_buffer(self.name, number)
+        elif number is None and self.optional:
+            setattr(self, self.name, None)
+        elif isinstance(number, bool) or not isinstance(number, int | float):
+            raise TypeError(f"{expected}, got {type(number).__name__}")
+        elif not number < math.inf:
+            raise ValueError(f"{self.name}: expected a number below infinity, got {number}")
         else:
-            module.register_buffer(name, number)
-        return
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError(f"{expected}, got {type(number).__name__}")
-    if not number < math.inf:
-        raise ValueError(f"{name}: expected a number below infinity, got {number}")
-    setattr(module, name, float(number))
+            setattr(self, self.name, float(number))
+
+    def extra_repr(self) -> str:
+        number = getattr(self, self.name)
+        text = f"tensor {shape_text(number)}" if isinstance(number, Tensor) else str(number)
+        return "" if number is None else f"{self.name}={text}"
+
+    def per_head(self) -> Tensor | None:
+        number: float | Tensor | None = getattr(self, self.name)
+        if number is None or isinstance(number, Tensor):
+            return number
+        return torch.tensor(number, dtype=torch.float64, device="cpu")
 
 
-def _as_tensor(number: float | Tensor) -> Tensor:
-    return number if isinstance(number, Tensor) else torch.tensor(number, dtype=torch.float64, device="cpu")
-
-
-class Softmax(Normalizer):
+class Softmax(_PerHead):
     """e^{s_j} / (e^{sink} + Σ_k e^{s_k}): weights add up to 1, or to less where the sink takes a share.
 
     sink: None for no sink; a number (0.0 is known as "softmax one"); one per head, as a tensor (heads,), or as an
@@ -105,21 +115,12 @@ class Softmax(Normalizer):
     (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0.2500, 0.2500, 0.2500]]))
     """
 
+    name, optional = "sink", True
     sink: float | Tensor | None
 
     def __init__(self, sink: float | Tensor | None = None) -> None:
-        super().__init__()
+        super().__init__(sink)
         self.shift_invariant = sink is None
-        if sink is None:
-            self.sink = None
-        else:
-            _register(self, "sink", sink)
-
-    def extra_repr(self) -> str:
-        return "" if self.sink is None else f"sink={_text(self.sink)}"
-
-    def per_head(self) -> Tensor | None:
-        return None if self.sink is None else _as_tensor(self.sink)
 
     def forward(self, scores: Tensor, per_head: Tensor | None = None) -> Tensor:
         sink = self._numbers(scores, per_head)
@@ -130,7 +131,10 @@ class Softmax(Normalizer):
         return softmax_over(torch.cat([scores, column], -1), -1)[..., :-1]
 
 
-class Sigmoid(Normalizer):
+SOFTMAX = Softmax()  # it holds nothing that could be changed by a call
+
+
+class Sigmoid(_PerHead):
     """1 / (1 + e^{−s_j − bias}): each key gets a weight between 0 and 1 for itself, whatever the others get.
 
     bias: a number; one per head, as a tensor (heads,), or as an nn.Parameter to learn it. Ramapuram et al. (2024) use
@@ -141,25 +145,15 @@ class Sigmoid(Normalizer):
     tensor([[0.5000, 0.8808, 0.0000]])
     """
 
+    name = "bias"
     bias: float | Tensor
 
     def __init__(self, bias: float | Tensor = 0.0) -> None:
-        super().__init__()
-        _register(self, "bias", bias)
-
-    def extra_repr(self) -> str:
-        return f"bias={_text(self.bias)}"
-
-    def per_head(self) -> Tensor | None:
-        return _as_tensor(self.bias)
+        super().__init__(bias)
 
     def forward(self, scores: Tensor, per_head: Tensor | None = None) -> Tensor:
         bias = self._numbers(scores, per_head)
         return torch.sigmoid(scores if bias is None else scores + bias)
-
-
-def _text(number: float | Tensor) -> str:
-    return f"tensor {shape_text(number)}" if isinstance(number, Tensor) else str(number)
 
 
 class Entmax(Normalizer):
@@ -236,14 +230,13 @@ def entmax_top(gap: Tensor, alpha: float) -> Tensor:
     return low.contiguous()
 
 
-def _map_entmax_top(info: Any, in_dims: tuple[int, None], gap: Tensor, alpha: float) -> tuple[Tensor, int]:
-    return torch.ops.regard.entmax_top(gap.movedim(in_dims[0], 0), alpha), 0
-
-
 torch.library.define("regard::entmax_top", "(Tensor gap, float alpha) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 torch.library.impl("regard::entmax_top", "default")(entmax_top)
 torch.library.register_fake("regard::entmax_top", lambda gap, alpha: gap.new_empty(*gap.shape[:-1], 1))
-torch.library.register_vmap("regard::entmax_top", _map_entmax_top)
+torch.library.register_vmap(
+    "regard::entmax_top",
+    lambda info, dims, gap, alpha: (torch.ops.regard.entmax_top(gap.movedim(dims[0], 0), alpha), 0),
+)
 
 
 class Sparsemax(Entmax):

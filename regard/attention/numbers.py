@@ -1,14 +1,10 @@
 """Numbers that describe weights (…, n, m), in which the row of a query adds up to 1, or to 0 where it is padding."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-__all__ = ["distance", "entropy", "interval", "mean_of_rows", "rollout", "similarity", "sink", "width"]
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -65,16 +61,13 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
     """
     if not layers:
         raise ValueError("layers: expected the weights of one layer or more, got none")
+    mixed = []
     for number, weights in enumerate(layers):
         if weights.dim() != 4 or weights.shape[-1] != weights.shape[-2]:
             raise ValueError(f"layers[{number}]: expected weights (batch, heads, n, n), got {tuple(weights.shape)}")
-    return functools.reduce(lambda below, layer: layer @ below, map(_with_residual, layers))
-
-
-def _with_residual(weights: Tensor) -> Tensor:
-    """Weights (batch, heads, n, n) → (batch, n, n): the mean of the heads, and as much from the position itself."""
-    mixed = weights.double().mean(1) + torch.eye(weights.shape[-1], dtype=torch.float64, device=weights.device)
-    return mixed / mixed.sum(-1, keepdim=True)
+        layer = weights.double().mean(1) + torch.eye(weights.shape[-1], dtype=torch.float64, device=weights.device)
+        mixed.append(layer / layer.sum(-1, keepdim=True))  # (batch, n, n)
+    return functools.reduce(lambda below, layer: layer @ below, mixed)
 
 
 def _real(weights: Tensor) -> Tensor:

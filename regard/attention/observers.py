@@ -7,10 +7,9 @@ are computed only where an observer asks for them, and nothing that the model co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask
+from regard.attention.position_masks import differences
 
 if TYPE_CHECKING:
     from regard.attention.summary import Summary
 
-__all__ = ["AttentionCall", "Editor", "Observer", "edit", "edited", "has_editors", "notify", "observe", "pick"]
 
 Indices = Sequence[int] | None  # None: all
 
@@ -77,7 +76,7 @@ class AttentionCall:
         sequences = self._sequences
         if self.known is not None:
             return int(self.known.shape[2])
-        return int(self.query.shape[-2]) if sequences is None else max(_counts(sequences[0]), default=0)
+        return int(self.query.shape[-2]) if sequences is None else max(differences(sequences[0]), default=0)
 
     def weights(self, queries: Indices = None, heads: Indices = None) -> Tensor:
         """The weights (batch, heads, n, m), of all or some queries and heads, computed now and without gradients.
@@ -85,26 +84,16 @@ class AttentionCall:
         Sequences that are packed end to end come as the padded batch that they were, with zeros for padding.
         Computing them notifies no observer.
         """
-        sequences, token = self._sequences, _observers.set(())
-        try:
-            with torch.no_grad():
-                if sequences is None:
-                    return self._weights(queries, heads)
-                return self._unpacked(*sequences, range(self.queries) if queries is None else queries, heads)
-        finally:
-            _observers.reset(token)
+        sequences = self._sequences
+        with _silenced(_observers), torch.no_grad():
+            if sequences is None:
+                return self._weights(queries, heads)
+            return self._unpacked(*sequences, range(self.queries) if queries is None else queries, heads)
 
     def live_weights(self) -> Tensor:
         """The weights (batch, heads, n, m) through which gradients pass. Computing them notifies no observer."""
-        from regard.attention.api import weights  # which imports this module
-
-        tokens = (_observers, _observers.set(())), (_editors, _editors.set(()))
-        try:
-            computed = weights(self.query, self.key, score=self.score, mask=self.mask, normalizer=self.normalizer)
-        finally:
-            for those, token in tokens:
-                those.reset(token)  # type: ignore[arg-type]
-        return computed.flatten(0, -4) if self.query.dim() > 3 else computed.reshape(-1, 1, *computed.shape[-2:])
+        with _silenced(_observers, _editors):
+            return self._computed()
 
     @property
     def packed(self) -> bool:
@@ -115,16 +104,12 @@ class AttentionCall:
         """What the weights amount to, (batch, heads, …), without keeping them."""
         from regard.attention.summary import of_weights, summarize  # which import this module
 
-        sequences, token = self._sequences, _observers.set(())
-        try:
-            with torch.no_grad():
-                if self.known is not None or sequences is not None or queries is not None or heads is not None:
-                    scores = None if self.scores is None else pick(self.scores, queries, heads)
-                    return of_weights(self.weights(queries, heads), scores)
-                whole = summarize(self.query, self.key, score=self.score, mask=self.mask, normalizer=self.normalizer)
-                return whole.with_heads(self.query.dim())
-        finally:
-            _observers.reset(token)
+        with _silenced(_observers), torch.no_grad():
+            if self.known is not None or self.packed or queries is not None or heads is not None:
+                scores = None if self.scores is None else pick(self.scores, queries, heads)
+                return of_weights(self.weights(queries, heads), scores)
+            whole = summarize(self.query, self.key, score=self.score, mask=self.mask, normalizer=self.normalizer)
+            return whole.with_heads(self.query.dim())
 
     def sink_of(self, queries: Indices = None, heads: Indices = None) -> Tensor | None:
         """What went to a sink, (batch, heads, n)."""
@@ -134,21 +119,17 @@ class AttentionCall:
         """Copies of query, key, value and output, (batch, heads, n or m, size) each, as far as they are known."""
         if self._sequences is not None:
             return {}
-        given = {"query": self.query, "key": self.key, "value": self.value, "output": self.output}
-        known = {name: tensor for name, tensor in given.items() if tensor is not None and tensor.shape[-1]}
-        return {
-            name: pick(
-                self.for_each_head(tensor.detach()), queries if name in ("query", "output") else None, heads
-            ).clone()
-            for name, tensor in known.items()
-        }
+        copies = {}
+        for name, rows in (("query", queries), ("key", None), ("value", None), ("output", queries)):
+            tensor: Tensor | None = getattr(self, name)
+            if tensor is not None and tensor.shape[-1]:
+                copies[name] = pick(self.for_each_head(tensor.detach()), rows, heads).clone()
+        return copies
 
     def for_each_head(self, tensor: Tensor) -> Tensor:
         """(batch, heads, rows, size), with heads that are shared repeated."""
-        if tensor.dim() < 4:
-            return tensor.reshape(-1, 1, *tensor.shape[-2:])
-        folded = tensor.flatten(0, -4)
-        return folded.repeat_interleave(self.heads // folded.shape[1], 1)
+        folded = _with_heads(tensor)
+        return folded.repeat_interleave(self.heads // folded.shape[1], 1) if tensor.dim() > 3 else folded
 
     def on_gradient(self, receive: Callable[[Tensor], None]) -> None:
         """Call `receive` with the gradient of the weights (batch, heads, n, m) when a backward pass computes it."""
@@ -170,22 +151,16 @@ class AttentionCall:
     def _weights(self, queries: Indices, heads: Indices) -> Tensor:
         if self.known is not None:
             return pick(self.known, queries, heads).clone()  # the model may write into it
+        return self._computed(rows=queries, heads=heads if self.query.dim() > 3 else None)
+
+    def _computed(self, **chosen: Indices) -> Tensor:
         from regard.attention.api import weights  # which imports this module
 
-        has_heads = self.query.dim() > 3
-        computed = weights(
-            self.query,
-            self.key,
-            score=self.score,
-            mask=self.mask,
-            normalizer=self.normalizer,
-            rows=queries,
-            heads=heads if has_heads else None,
-        )
-        return computed.flatten(0, -4) if has_heads else computed.reshape(-1, 1, *computed.shape[-2:])
+        options: dict[str, Any] = {"score": self.score, "mask": self.mask, "normalizer": self.normalizer, **chosen}
+        return _with_heads(weights(self.query, self.key, **options))
 
     def _unpacked(self, ends: list[int], key_ends: list[int], queries: Sequence[int], heads: Indices) -> Tensor:
-        counts, key_counts = _counts(ends), _counts(key_ends)
+        counts, key_counts = differences(ends), differences(key_ends)
         batch = []
         for end, count, key_end, key_count in zip(ends, counts, key_ends, key_counts, strict=True):
             rows = [row for row, query in enumerate(queries) if query < count]
@@ -202,9 +177,9 @@ def pick(tensor: Tensor, queries: Indices, heads: Indices) -> Tensor:
     return chosen if queries is None else chosen[:, :, list(queries)]
 
 
-def _counts(ends: list[int]) -> list[int]:
-    """How long sequences with these ends are."""
-    return [end - start for start, end in pairwise([0, *ends])]
+def _with_heads(tensor: Tensor) -> Tensor:
+    """(…, heads, rows, size) → (batch, heads, rows, size); tensors of up to three dimensions have one head."""
+    return tensor.flatten(0, -4) if tensor.dim() > 3 else tensor.reshape(-1, 1, *tensor.shape[-2:])
 
 
 Observer = Callable[[AttentionCall], object]
@@ -215,18 +190,14 @@ _blocks = 0  # how many blocks of `observe` are open, in all threads: a number, 
 _counting = Lock()
 
 
-@contextmanager
-def observe(observer: Observer) -> Iterator[None]:
+def observe(observer: Observer) -> AbstractContextManager[None]:
     """Within this block the observer is called with every AttentionCall of this thread, as editors have left it."""
-    with _opened(_observers, observer):
-        yield
+    return _opened(_observers, observer)
 
 
-@contextmanager
-def edit(editor: Editor) -> Iterator[None]:
+def edit(editor: Editor) -> AbstractContextManager[None]:
     """Within this block what the editor makes of an AttentionCall of this thread takes its place."""
-    with _opened(_editors, editor):
-        yield
+    return _opened(_editors, editor)
 
 
 @contextmanager
@@ -241,6 +212,17 @@ def _opened(those: ContextVar[tuple[Any, ...]], one: Any) -> Iterator[None]:
         with _counting:
             _blocks -= 1
         those.reset(token)
+
+
+@contextmanager
+def _silenced(*those: ContextVar[tuple[Any, ...]]) -> Iterator[None]:
+    """Without the observers or editors of this thread."""
+    tokens = [(one, one.set(())) for one in those]
+    try:
+        yield
+    finally:
+        for one, token in tokens:
+            one.reset(token)
 
 
 def edited(call: AttentionCall) -> AttentionCall:
@@ -272,18 +254,12 @@ def notify(
 
     first: position of the first query in its sequence
     """
-    if not _blocks:
+    if not _blocks or not (_observers.get() or _editors.get()):
         return output
-    observers, editors = _observers.get(), _editors.get()
-    if observers or editors:
-        places = None if first is None else range(first, first + query.shape[-2])
-        call = edited(
-            AttentionCall(
-                module, query, key, score, mask, normalizer, cross, value=value, output=output, positions=places
-            )
-        )
-        for observer in observers:
-            observer(call)
-        assert call.output is not None
-        return call.output
-    return output
+    places = None if first is None else range(first, first + query.shape[-2])
+    options: dict[str, Any] = {"cross": cross, "value": value, "output": output, "positions": places}
+    call = edited(AttentionCall(module, query, key, score, mask, normalizer, **options))
+    for observer in _observers.get():
+        observer(call)
+    assert call.output is not None
+    return call.output

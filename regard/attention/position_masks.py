@@ -3,8 +3,6 @@
 They know which keys a tile can see at all, so that whole tiles are skipped and padding is never computed.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,8 +16,6 @@ from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.masks import BoundMask, Mask
 from regard.attention.tracing import is_traced
-
-__all__ = ["Align", "Offset", "causal", "lengths", "segments", "window"]
 
 
 def _check_counts(name: str, counts: Tensor | Sequence[int], shapes: dict[int, str]) -> Tensor:
@@ -48,10 +44,20 @@ def _counts_on(name: str, counts: Tensor, device: torch.device) -> Tensor:
     return counts.to(device)
 
 
-def _clip(keys: slice, start: int, stop: int) -> slice:
-    """The part of the keys from `start` up to `stop`; empty where there is none."""
-    start = max(keys.start, min(start, keys.stop))
-    return slice(start, max(start, min(keys.stop, stop)))
+class RangeMask(BoundMask):
+    """A bound mask that knows of the rows of a tile which range of keys any of them sees, and which range all see."""
+
+    def ranges(self, tile: Tile) -> tuple[slice, slice]:
+        """The keys outside of which nothing is allowed, and those within which everything is, with both ends."""
+        raise NotImplementedError
+
+    def visible_keys(self, tile: Tile) -> slice:
+        of_any, _ = self.ranges(tile)
+        return tile.clip(of_any.start, of_any.stop)
+
+    def allows_all(self, tile: Tile) -> bool:
+        _, of_all = self.ranges(tile)
+        return bool(of_all.start <= tile.keys.start and tile.keys.stop <= of_all.stop)
 
 
 def _arange(keys: slice, device: torch.device) -> Tensor:
@@ -96,7 +102,7 @@ class _Lengths(Mask):
         return _BoundLengths(layout.fold(layout.select(counts, rows=by_row)))
 
 
-class _BoundLengths(BoundMask):
+class _BoundLengths(RangeMask):
     """One length per sequence, counts (B, 1, 1, 1), or one per query, counts (B, 1, n, 1)."""
 
     ragged = True
@@ -106,7 +112,7 @@ class _BoundLengths(BoundMask):
         self.by_row = counts.shape[-2] > 1
 
     @cached_property
-    def _ranges(self) -> tuple[list[int], list[int]]:
+    def _ends(self) -> tuple[list[int], list[int]]:
         """The shortest and the longest length of each sequence."""
         flat = self.counts.flatten(1)  # (B, 1 or n)
         if flat.shape[1] == 1:
@@ -115,20 +121,18 @@ class _BoundLengths(BoundMask):
         shortest, longest = flat.aminmax(dim=1) if flat.shape[1] else [flat.new_zeros(len(flat))] * 2
         return shortest.tolist(), longest.tolist()
 
-    def visible_keys(self, tile: Tile) -> slice:
-        return _clip(tile.keys, tile.keys.start, max(self._ranges[1][tile.batch], default=0))
+    def ranges(self, tile: Tile) -> tuple[slice, slice]:
+        shortest, longest = (counts[tile.batch] for counts in self._ends)
+        return slice(0, max(longest, default=0)), slice(0, min(shortest, default=0))
 
-    def allows_all(self, tile: Tile) -> bool:
-        return bool(tile.keys.stop <= min(self._ranges[0][tile.batch], default=0))
+    def _of(self, tile: Tile) -> Tensor:
+        return self.counts[tile.batch, :, tile.rows if self.by_row else slice(None)]
 
     def allowed(self, tile: Tile) -> Tensor:
-        rows = tile.rows if self.by_row else slice(None)
-        return _arange(tile.keys, self.counts.device) < self.counts[tile.batch, :, rows]
+        return _arange(tile.keys, self.counts.device) < self._of(tile)
 
     def reached(self, tile: Tile) -> Tensor:
-        rows = tile.rows if self.by_row else slice(None)
-        longest = self.counts[tile.batch, :, rows].amax(-2, keepdim=True)
-        return _arange(tile.keys, self.counts.device) < longest
+        return _arange(tile.keys, self.counts.device) < self._of(tile).amax(-2, keepdim=True)
 
 
 # ------------------------------------------------------------------------------------------------------- segments
@@ -190,7 +194,7 @@ class _Segments(Mask):
         return _BoundSegments(folded[0], folded[1], layout)
 
 
-class _BoundSegments(BoundMask):
+class _BoundSegments(RangeMask):
     """Where sequences end, among the queries and among the keys, each (B or 1, R or 1, sequences)."""
 
     by_row = True
@@ -216,7 +220,7 @@ class _BoundSegments(BoundMask):
         if not self.breaks:
             return ()
         (((row_ends,),), ((key_ends,),)) = self._ends
-        shapes = list(zip(_differences(row_ends), _differences(key_ends), strict=True))
+        shapes = list(zip(differences(row_ends), differences(key_ends), strict=True))
         return [end for end, shape, after in zip(row_ends, shapes, shapes[1:], strict=False) if shape != after]
 
     def _blocks(self, tile: Tile) -> list[tuple[int, int, slice, slice]]:
@@ -239,17 +243,13 @@ class _BoundSegments(BoundMask):
             blocks.append((start, stop, rows, keys))
         return blocks
 
-    def visible_keys(self, tile: Tile) -> slice:
-        visible = [keys for _, _, _, keys in self._blocks(tile) if keys.start < keys.stop]
-        if not visible:
-            return slice(tile.keys.start, tile.keys.start)
-        return _clip(tile.keys, min(keys.start for keys in visible), max(keys.stop for keys in visible))
-
-    def allows_all(self, tile: Tile) -> bool:
-        return all(
-            start == stop and keys.start <= tile.keys.start and tile.keys.stop <= keys.stop
-            for start, stop, _, keys in self._blocks(tile)
-        )
+    def ranges(self, tile: Tile) -> tuple[slice, slice]:
+        blocks = self._blocks(tile)
+        # Rows of several sequences see no key in common.
+        common = [keys if start == stop else slice(0, -1) for start, stop, _, keys in blocks] or [tile.keys]
+        visible = [keys for _, _, _, keys in blocks if keys.start < keys.stop] or [slice(0, 0)]
+        of_any = slice(min(keys.start for keys in visible), max(keys.stop for keys in visible))
+        return of_any, slice(max(keys.start for keys in common), min(keys.stop for keys in common))
 
     def equal_blocks(self, tile: Tile) -> int:
         if not self.contiguous or not self.alike:
@@ -272,7 +272,8 @@ def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
     return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
 
 
-def _differences(ends: Sequence[int]) -> list[int]:
+def differences(ends: Sequence[int]) -> list[int]:
+    """How long sequences with these ends are."""
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -368,7 +369,7 @@ class _Band(Mask):
         return _BoundBand(low, high, layout)
 
 
-class _BoundBand(BoundMask):
+class _BoundBand(RangeMask):
     """Key j is visible to the query at position i when i + low ≤ j ≤ i + high."""
 
     by_row = True
@@ -376,13 +377,10 @@ class _BoundBand(BoundMask):
     def __init__(self, low: int, high: int, layout: Layout) -> None:
         self.low, self.high, self.layout = low, high, layout
 
-    def visible_keys(self, tile: Tile) -> slice:
+    def ranges(self, tile: Tile) -> tuple[slice, slice]:
         first, last = _ends_of(self.layout, tile)
-        return _clip(tile.keys, first + self.low, last + self.high + 1)
-
-    def allows_all(self, tile: Tile) -> bool:
-        first, last = _ends_of(self.layout, tile)
-        return bool(last + self.low <= tile.keys.start and tile.keys.stop <= first + self.high + 1)
+        low, high = self.low, self.high + 1
+        return slice(first + low, last + high), slice(last + low, first + high)
 
     def is_causal(self, tile: Tile) -> bool:
         if self.layout.positions is not None:

@@ -3,8 +3,6 @@
 While a call is traced (compiled, exported, mapped …), it is one tile, and no tensor is asked for its value.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -12,29 +10,25 @@ from torch import Tensor
 
 from regard.attention import fused
 from regard.attention.engine import solve_tiles
-from regard.attention.formula import Call, TileInput, solve
+from regard.attention.formula import Call, TileInput, solve, zero_hidden
 from regard.attention.layout import Tile
-from regard.attention.masks import additive_mask, zero_hidden
+from regard.attention.masks import additive_mask
 from regard.attention.normalizers import Softmax
-from regard.attention.operators import dot_attention
-from regard.attention.tiling import fused_tiles, size, streamed_tiles
+from regard.attention.tiling import fused_tiles, in_blocks, join_blocks, simplest, size, streamed_tiles
 from regard.attention.tracing import is_traced
-
-__all__ = ["with_weights", "without_weights"]
 
 
 def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """By the score's own average, by the fused kernel or by the formula: no (n × m) tensor is kept."""
     if is_traced(query):
         return _traced(call, query, key, value)
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
-    needs_grad = call.needs_grad(query, key, value)
+    whole, needs_grad = call.layout.whole, call.needs_grad(query, key, value)
     if not (call.score.is_dot and call.score.dot_is_exact):
         key, value = call.without_hidden(key, value)
     plain = not call.dropout and type(call.normalizer) is Softmax
     if plain and query.numel() and key.numel() and value.numel():
         if call.score.has_average and call.per_head is None and not call.learns_bias:
-            output = _averaged(call, query, key, value, whole, needs_grad)
+            output = _averaged(call, query, key, value, whole)
             if output is not None:
                 return output
         if call.score.is_dot and call.uses_dot:
@@ -44,18 +38,11 @@ def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Te
     small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
     # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
     if (small and not needs_grad) or (needs_grad and call.is_foreign and any(True for _ in call.score.buffers())):
-        return _in_one_tile(call, query, key, value, whole, needs_grad)
+        given, guarded = TileInput(query, key, value), needs_grad and not fused.are_finite(query, key, value)
+        output = solve(call, whole, given, guarded=guarded)[0]  # by the formula as it stands, with PyTorch's own graph
+        return output if needs_grad or fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
     tiles = streamed_tiles(whole, call.layout.sharing, call.mask)
     return solve_tiles(call, tiles, query, key, value, needs_grad)
-
-
-def _in_one_tile(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor:
-    """By the formula as it stands, with PyTorch's own graph."""
-    given = TileInput(query, key, value)
-    if needs_grad:
-        return solve(call, whole, given, guarded=not fused.are_finite(query, key, value))[0]
-    output = solve(call, whole, given)[0]
-    return output if fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
 
 
 def _by_dot(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:
@@ -81,7 +68,7 @@ def _by_dot(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, 
     return (output if width == inner else output[..., :width]).to(value.dtype)
 
 
-def _averaged(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, needs_grad: bool) -> Tensor | None:
+def _averaged(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile) -> Tensor | None:
     """By the score's own `average`, which visits no pairs; None where it has none."""
     outputs = []
     for row in fused_tiles(whole, call.layout.sharing, call.mask):
@@ -90,33 +77,17 @@ def _averaged(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile
         parts = query[batch].split([size(tile.rows) for tile in row], -2)
         solved = []
         for tile, rows in zip(row, parts, strict=True):
-            output = _average_of_tile(
-                call, tile, rows, key[batch, :, tile.keys], value[batch, :, tile.keys], needs_grad
-            )
+            mask, causal, blocks = simplest(call.mask, tile)
+            if mask is not None and (mask.by_row or mask.bias(tile) is not None):
+                return None
+            parts_of_tile = (in_blocks(part, blocks) for part in (rows, key[tile.at_keys], value[tile.at_keys]))
+            visible = None if mask is None else mask.allowed(tile)
+            output = call.score.average(*parts_of_tile, causal=causal, visible=visible)
             if output is None:
                 return None
-            solved.append(output)
+            solved.append(join_blocks(output, rows))
         outputs.append(torch.cat(solved, -2) if len(solved) > 1 else solved[0])
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
-
-
-def _average_of_tile(
-    call: Call, tile: Tile, query: Tensor, key: Tensor, value: Tensor, needs_grad: bool
-) -> Tensor | None:
-    mask = None if call.mask is None or call.mask.allows_all(tile) else call.mask
-    if mask is None:
-        return call.score.average(query, key, value, needs_grad=needs_grad)
-    if mask.is_causal(tile):
-        return call.score.average(query, key, value, causal=True, needs_grad=needs_grad)
-    if (blocks := mask.equal_blocks(tile)) > 1:  # of one shape, each of which attends to itself: as a batch
-        rows, keys, values = (
-            tensor.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)
-        )  # (B, R, blocks · n, size) → (B · blocks, R, n, size)
-        output = call.score.average(rows, keys, values, needs_grad=needs_grad)
-        return None if output is None else output.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
-    if mask.by_row or mask.bias(tile) is not None:
-        return None
-    return call.score.average(query, key, value, visible=mask.allowed(tile), needs_grad=needs_grad)
 
 
 def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -124,7 +95,7 @@ def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     Keys that no query sees are blanked. A NaN that some rows see is kept from others only on the eager way.
     """
-    whole = Tile.whole(query.shape[0], query.shape[2], key.shape[2])
+    whole = call.layout.whole
     if not call.dropout and type(call.normalizer) is Softmax and call.score.is_dot and call.score.dot_is_exact:
         allowed, bias = call.restrictions(whole)
         causal = call.mask is not None and call.mask.is_causal(whole)
@@ -133,7 +104,7 @@ def _traced(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         rows, keys, scale = call.score.as_dot(query, key)  # type: ignore[misc]
         mask = None if causal else additive_mask(allowed, bias, rows.dtype)
         sink = None if call.per_head is None else call.per_head.to(rows.dtype)
-        output = dot_attention(rows * scale, keys, value, mask, sink, causal)
+        output = fused.dot_attention(rows * scale, keys, value, mask, sink, causal)
         if output is not None:
             return output
     return _traced_solve(call, query, key, value, whole)[0]
@@ -147,7 +118,7 @@ def _traced_solve(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: 
 def with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Output and weights: in one tile where gradients keep the weights anyway, else tile by tile."""
     (batch, sharing, n, _), m = query.shape, key.shape[2]
-    whole = Tile.whole(batch, n, m)
+    whole = call.layout.whole
     if is_traced(query):
         return _traced_solve(call, query, key, value, whole)
     key, value = call.without_hidden(key, value)
@@ -155,25 +126,19 @@ def with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple
         guarded = not fused.are_finite(query, key, value)
         return solve(call, whole, TileInput(query, key, value), guarded=guarded)
     output, weights = query.new_empty(batch, sharing, n, value.shape[-1]), query.new_empty(batch, sharing, n, m)
-    tensors = [query, key, value, output, weights]
+    guarded, parts = not fused.are_finite(query, key, value), [query, key, value, output, weights]
     # Where nothing keeps heads together, a tile of whole heads is contiguous in memory.
     if call.mask is None and call.per_head is None and not call.score.has_positions:
-        tensors = [tensor.flatten(0, 1).unsqueeze(1) for tensor in tensors]
-    _fill(call, *tensors)
-    return output, weights
-
-
-def _fill(call: Call, query: Tensor, key: Tensor, value: Tensor, output: Tensor, weights: Tensor) -> None:
-    """Compute output and weights in place, tile by tile."""
-    batch, sharing, n, m = weights.shape
-    guarded = not fused.are_finite(query, key, value)
-    for tile in (tile for row in streamed_tiles(Tile.whole(batch, n, m), sharing, call.mask) for tile in row):
-        rows, keys = (tile.batch, slice(None), tile.rows), (tile.batch, slice(None), tile.keys)
-        rows_of_weights = weights[rows]
+        parts = [tensor.flatten(0, 1).unsqueeze(1) for tensor in parts]
+        whole, sharing = Tile.whole(batch * sharing, n, m), 1
+    rows, keys, values, outputs, all_weights = parts
+    for tile in (tile for row in streamed_tiles(whole, sharing, call.mask) for tile in row):
+        rows_of_weights = all_weights[tile.at_rows]
         out = rows_of_weights[..., tile.keys]
-        given = TileInput(query[rows], key[keys], value[keys])
-        output[rows], solved = solve(call, tile, given, guarded=guarded, out=out)
+        given = TileInput(rows[tile.at_rows], keys[tile.at_keys], values[tile.at_keys])
+        outputs[tile.at_rows], solved = solve(call, tile, given, guarded=guarded, out=out)
         if solved is not out:
             out.copy_(solved)
         rows_of_weights[..., : tile.keys.start] = 0
         rows_of_weights[..., tile.keys.stop :] = 0
+    return output, weights

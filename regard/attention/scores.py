@@ -8,7 +8,7 @@ Two more methods are for scores that have a faster way. `as_dot`, where the scor
 gives vectors whose dot product is the score up to a constant of the row, to which softmax is invariant: such scores run
 on PyTorch's fused attention. `average` is for scores whose weighted average can be had without visiting every pair.
 
-`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, other modules as scores in custom.py.
+`Additive` is in additive.py, `Kernel` in kernels.py, `Separable` in separable.py, other modules as scores in mods.py.
 """
 
 from __future__ import annotations
@@ -24,23 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_positive, check_size, shape_text
-from regard.attention.layout import HALVES, Layout, Tile, check_layout
+from regard.attention.layout import HALVES, Layout, check_layout
 from regard.attention.tracing import is_traced
-
-__all__ = [
-    "DEFAULT",
-    "Bilinear",
-    "Cosine",
-    "Dot",
-    "Indices",
-    "LogPositive",
-    "Score",
-    "check_features",
-    "check_parameter",
-    "in_dtype_of",
-    "linear",
-]
-
 
 Indices = tuple[Tensor, Tensor, Tensor, Tensor]  # b and h (B, R), q_idx (n,), kv_idx (m,)
 
@@ -62,6 +47,7 @@ class Score(nn.Module):
     has_average = False  # the same of average()
     dot_is_exact = True  # whether as_dot() gives the score itself, and not up to a constant of the row
     has_positions = False  # whether modify() changes anything
+    same_size = ""  # why keys have to be of the query's size, where they have to
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -78,6 +64,8 @@ class Score(nn.Module):
 
     def check_key(self, query: Tensor, key: Tensor) -> None:
         """The half of `check` for keys that are not projected yet."""
+        if self.same_size:
+            check_features("key", key, query.shape[-1], self.same_size)
 
     def project_query(self, query: Tensor) -> Tensor:
         """(…, n, query size) → (…, n, inner size)."""
@@ -121,20 +109,12 @@ class Score(nn.Module):
         return None
 
     def average(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        causal: bool = False,
-        visible: Tensor | None = None,
-        needs_grad: bool = False,
+        self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, visible: Tensor | None = None
     ) -> Tensor | None:
         """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; never while traced.
 
         causal: key j is visible to rows i ≥ j. visible: which keys may be attended, boolean (B or 1, R or 1, 1, m).
-        needs_grad: whether it will be differentiated. None where that cannot be done, does not pay, or the numbers do
-        not allow it: then the scores are computed.
+        None where that cannot be done, does not pay, or the numbers do not allow it: then the scores are computed.
         """
         return None
 
@@ -145,7 +125,7 @@ class Score(nn.Module):
         rows, keys = self.project_query(query.to(dtype)), self.project_key(key.to(dtype))
         scores = self.pairs(layout.spread(rows), layout.spread(keys))
         if self.has_positions:
-            scores = self.modify(scores, layout.indices(Tile.whole(layout.folded[0], layout.n, layout.m)))
+            scores = self.modify(scores, layout.indices(layout.whole))
         return layout.unfold(scores).to(query.dtype)
 
     @property
@@ -278,6 +258,7 @@ class Dot(Score):
     """
 
     may_exclude = False
+    same_size = "the query's, which a dot product needs"
 
     def __init__(self, scale: float | None = None, softcap: float | None = None) -> None:
         super().__init__()
@@ -291,9 +272,6 @@ class Dot(Score):
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}, softcap={self.softcap}"
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's, which a dot product needs")
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         scores = (query * self.scale_of(query)) @ key.transpose(-2, -1)
@@ -335,6 +313,8 @@ class Cosine(_PlainDot):
             [ 0.0000, -1.0000,  0.7071]])
     """
 
+    same_size = "the query's, which a cosine needs"
+
     def __init__(self, temperature: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
         number = torch.tensor(check_positive("temperature", temperature), dtype=torch.float64, device="cpu")
@@ -344,9 +324,6 @@ class Cosine(_PlainDot):
     def temperature(self) -> Tensor:
         temperature: Tensor = self._temperature()
         return temperature
-
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's, which a cosine needs")
 
     def project_query(self, query: Tensor) -> Tensor:
         return _normalize_rows(query) / self.temperature.to(query)

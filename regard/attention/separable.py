@@ -7,8 +7,6 @@ Because the product can be taken in any order, no pair has to be visited:
 Shapes: query (B, R, n, f) and key (B, R, m, f) are rows of features φ · value (B, R, m, size).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -17,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.arguments import shape_text
-from regard.attention.scores import Score, check_features, in_dtype_of
+from regard.attention.scores import Score, in_dtype_of
 from regard.attention.tracing import is_traced
 
-__all__ = ["Separable"]
+PER_PAIR = 16  # what the log and the softmax of one score cost, in multiplications
 
 
 def elu_plus_one(rows: Tensor) -> Tensor:
@@ -42,6 +40,7 @@ class Separable(Score):
     """
 
     has_average = True
+    same_size = "the query's, which go through the same feature map"
 
     def __init__(self, feature_map: Callable[[Tensor], Tensor] = elu_plus_one) -> None:
         super().__init__()
@@ -52,21 +51,15 @@ class Separable(Score):
     def extra_repr(self) -> str:
         return "" if "feature_map" in self._modules else getattr(self.feature_map, "__name__", repr(self.feature_map))
 
-    def check_key(self, query: Tensor, key: Tensor) -> None:
-        check_features("key", key, query.shape[-1], "the query's, which go through the same feature map")
-
     def project_query(self, query: Tensor) -> Tensor:
-        return self._features(query)
+        features = in_dtype_of(self.feature_map, query)
+        if not isinstance(features, Tensor) or features.shape[:-1] != query.shape[:-1]:
+            got = shape_text(features) if isinstance(features, Tensor) else type(features).__name__
+            raise ValueError(f"feature_map: expected features (…, f) for rows {shape_text(query)}, got {got}")
+        return features.to(query.dtype)
 
     def project_key(self, key: Tensor) -> Tensor:
-        return self._features(key)
-
-    def _features(self, rows: Tensor) -> Tensor:
-        features = in_dtype_of(self.feature_map, rows)
-        if not isinstance(features, Tensor) or features.shape[:-1] != rows.shape[:-1]:
-            got = shape_text(features) if isinstance(features, Tensor) else type(features).__name__
-            raise ValueError(f"feature_map: expected features (…, f) for rows {shape_text(rows)}, got {got}")
-        return features.to(rows.dtype)
+        return self.project_query(key)
 
     def pairs(self, query: Tensor, key: Tensor) -> Tensor:
         (query, log_query), (key, log_key) = _scale_rows(query), _scale_rows(key)
@@ -83,20 +76,16 @@ class Separable(Score):
         return scores.masked_fill(nothing, -torch.inf)
 
     def average(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        causal: bool = False,
-        visible: Tensor | None = None,
-        needs_grad: bool = False,
+        self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, visible: Tensor | None = None
     ) -> Tensor | None:
         key, value = (rows[:, :1] if rows.stride(1) == 0 else rows for rows in (key, value))  # heads that share keys
         if visible is not None:
             hidden = ~visible.transpose(-2, -1)
             key, value = key.masked_fill(hidden, 0), value.masked_fill(hidden, 0)
-        if not _pays(query, key, value) or not _in_range(query, key, value):
+        (n, features), m, size = query.shape[-2:], key.shape[-2], value.shape[-1]
+        # Sums of f × size numbers per row have to cost less than one score and one weight per pair.
+        pays = n * m * (features + size + PER_PAIR) > (n + m) * features * (size + 1)
+        if not pays or not _in_range(query, key, value):
             return None
         columns = torch.cat([value, torch.ones_like(value[..., :1])], -1)  # the last one sums up the weights
         sums = _causal_sums(query, key, columns) if causal else query @ (key.transpose(-2, -1) @ columns)
@@ -134,15 +123,6 @@ def _causal_sums(query: Tensor, key: Tensor, columns: Tensor) -> Tensor:
     within = (rows @ keys.transpose(-2, -1)).tril() @ values
     joined: Tensor = (rows @ before + within).flatten(-3, -2)
     return joined[..., :n, :]
-
-
-def _pays(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether sums of f × size numbers per row cost less than one score and one weight per pair."""
-    (n, f), m, size = query.shape[-2:], key.shape[-2], value.shape[-1]
-    return n * m * (f + size + PER_PAIR) > (n + m) * f * (size + 1)
-
-
-PER_PAIR = 16  # what the log and the softmax of one score cost, in multiplications
 
 
 def _in_range(query: Tensor, key: Tensor, value: Tensor) -> bool:

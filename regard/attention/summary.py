@@ -14,24 +14,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.arguments import check_size
 from regard.attention import fused, numbers, tiling
-from regard.attention.api import open_call
-from regard.attention.layout import Tile
-from regard.attention.masks import Mask, zero_hidden
+from regard.attention.formula import Call, normalize, restrict, zero_hidden
+from regard.attention.layout import Tile, check_layout
+from regard.attention.masks import Mask
 from regard.attention.normalizers import Softmax
 from regard.attention.tiling import full_precision, size, streamed_tiles
 from regard.attention.tracing import is_traced
-
-if TYPE_CHECKING:
-    from regard.attention.formula import Call
-
-__all__ = ["Summary", "summarize"]
 
 # Tiles are so many times as large as those of `attend`: a product of 16 rows with 32,768 keys takes 1.5 times as long
 # per row as one of 64 rows, which is more than is lost where the scores do not fit into the cache of a processor.
@@ -107,39 +101,32 @@ def summarize(
     """
     top = check_size("top", top)
     with torch.no_grad():
-        call, rows, keys = open_call(query, key, score, mask, normalizer)
+        call = Call.of(check_layout(query, key), score, mask, normalizer)
+        rows, keys = call.project(query, key)
         top = min(top, keys.shape[2])
         with full_precision(call.layout.device):
-            parts = (
-                _in_one_tile(call, rows, keys, top) if is_traced(query) and top else _by_tiles(call, rows, keys, top)
-            )
-    log_sum_exp, entropy, width, received, top_keys, top_weights = (call.layout.unfold(part) for part in parts)
-    return Summary(
-        log_sum_exp.squeeze(-1), entropy.squeeze(-1), width.squeeze(-1), received.squeeze(-2), top_keys, top_weights
-    )
+            summarized = _in_one_tile if is_traced(query) and top else _by_tiles
+            parts = summarized(call, rows, keys, top)
+    unfold = call.layout.unfold
+    log_sum_exp, entropy, width = (unfold(getattr(parts, name)).squeeze(-1) for name in PER_QUERY)
+    received, top_keys, top_weights = unfold(parts.received), unfold(parts.top_keys), unfold(parts.top_weights)
+    return Summary(log_sum_exp, entropy, width, received.squeeze(-2), top_keys, top_weights)
 
 
-class _Parts(NamedTuple):
-    """The summary of folded scores (B, R, n, m)."""
-
-    log_sum_exp: Tensor  # (B, R, n, 1)
-    entropy: Tensor  # (B, R, n, 1)
-    width: Tensor  # (B, R, n, 1)
-    received: Tensor  # (B, R, 1, m)
-    top_keys: Tensor  # (B, R, n, top)
-    top_weights: Tensor  # (B, R, n, top)
+# Below, a summary is one of folded scores (B, R, n, m): what there is one of per query (B, R, n, 1), `received`
+# (B, R, 1, m), and the top (B, R, n, top).
+PER_QUERY = ("log_sum_exp", "entropy", "width")
 
 
-def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+def _in_one_tile(call: Call, query: Tensor, key: Tensor, top: int) -> Summary:
     """While traced: no number is looked at, and all scores are made at once."""
-    whole = Tile.whole(len(query), query.shape[2], key.shape[2])
-    allowed, bias = call.restrictions(whole)
+    allowed, bias = call.restrictions(call.layout.whole)
     (key,) = zero_hidden(allowed, key)
-    scores = call.restricted(whole, query, key, allowed, bias)
+    scores = restrict(call.scores(query, key, call.layout.whole), allowed, bias)
     return _of_scores(call, scores, call.per_head, top, None)
 
 
-def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
+def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> Summary:
     (batch, sharing, n, _), m = query.shape, key.shape[2]
     parts = _of_no_keys(call, (batch, sharing, n, m), top, query.dtype)
     (key,) = call.without_hidden(key)
@@ -152,7 +139,7 @@ def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
     scratch = _Scratch()
     # Scores that know positions are computed for all heads at once, others for as many as fit into a tile.
     together = sharing if call.score.has_positions else 1
-    for tile in (t for row in streamed_tiles(Tile.whole(batch, n, m), together, call.mask, TIMES) for t in row):
+    for tile in (t for row in streamed_tiles(call.layout.whole, together, call.mask, TIMES) for t in row):
         pairs = size(tile.batch) * size(tile.rows) * size(tile.keys)
         if not pairs:
             continue
@@ -162,7 +149,7 @@ def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
             rows, keys = query[tile.batch, heads, tile.rows], key[tile.batch, heads, tile.keys]
             allowed, bias = (None if x is None else x[:, heads] for x in limits)
             if dot is None:
-                scores = call.restricted(tile, rows, keys, allowed, bias)
+                scores = restrict(call.scores(rows, keys, tile), allowed, bias)
             else:
                 scores = _restricted_products(rows, keys, allowed, bias, scratch)
             numbers = None if per_head is None else per_head[tile.batch, heads]
@@ -170,10 +157,10 @@ def _by_tiles(call: Call, query: Tensor, key: Tensor, top: int) -> _Parts:
             _put(parts, part, tile, heads)
     if constant is not None:
         parts.log_sum_exp.add_(constant)
-    return parts._replace(received=parts.received.to(parts.entropy.dtype))
+    return replace(parts, received=parts.received.to(parts.entropy.dtype))
 
 
-def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> _Parts:
+def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: torch.dtype) -> Summary:
     """The summary before any key is seen; in float64 where n weights will add up."""
     batch, sharing, n, m = shape
     zeros = partial(torch.zeros, dtype=dtype, device=call.layout.device)
@@ -182,14 +169,14 @@ def _of_no_keys(call: Call, shape: tuple[int, int, int, int], top: int, dtype: t
     log_sum_exp[:] = -torch.inf if sink is None else sink
     received = zeros(batch, sharing, 1, m, dtype=torch.float64)
     top_keys = torch.arange(top, device=call.layout.device).repeat(batch, sharing, n, 1)
-    return _Parts(log_sum_exp, entropy, width, received, top_keys, zeros(batch, sharing, n, top))
+    return Summary(log_sum_exp, entropy, width, received, top_keys, zeros(batch, sharing, n, top))
 
 
-def _put(parts: _Parts, part: _Parts, tile: Tile, heads: slice) -> None:
+def _put(parts: Summary, part: Summary, tile: Tile, heads: slice) -> None:
     """Put what some heads of a tile give in its place."""
     place, count = (tile.batch, heads, tile.rows), part.top_keys.shape[-1]
-    for whole, rows in zip(parts[:3], part[:3], strict=True):
-        whole[place] = rows
+    for name in PER_QUERY:
+        getattr(parts, name)[place] = getattr(part, name)
     parts.received[tile.batch, heads, :, tile.keys] += part.received
     parts.top_weights[place][..., :count] = part.top_weights
     parts.top_keys[place][..., :count] = part.top_keys + tile.keys.start
@@ -250,19 +237,19 @@ def _restricted_products(
 # --------------------------------------------------------------------------------------------- what they amount to
 
 
-def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+def _of_scores(call: Call, scores: Tensor, per_head: Tensor | None, top: int, scratch: _Scratch | None) -> Summary:
     """The summary of restricted scores (B, R, n, m), of one key at least."""
     if type(call.normalizer) is Softmax:
         return _of_softmax(call, scores, per_head, top, scratch)
-    weights = call.normalize(scores, per_head, True, None)
+    weights = normalize(call.normalizer, scores, per_head)
     entropy = torch.special.entr(weights).sum(-1, keepdim=True)
     width = entropy.exp() * (weights.sum(-1, keepdim=True) > 0)
     top_weights, top_keys = _largest(weights, top)
     received = weights.sum(-2, keepdim=True)
-    return _Parts(scores.logsumexp(-1, keepdim=True), entropy, width, received, top_keys, top_weights)
+    return Summary(scores.logsumexp(-1, keepdim=True), entropy, width, received, top_keys, top_weights)
 
 
-def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> _Parts:
+def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scratch: _Scratch | None) -> Summary:
     out = [
         None if scratch is None else scratch.take(name, scores.shape, scores.dtype) for name in ("scores", "weights")
     ]
@@ -271,7 +258,7 @@ def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scrat
     empty = best == -torch.inf
     below = torch.sub(scores, best.masked_fill(empty, 0), out=out[0])  # s − b
     below = torch.clamp(below, min=LOWEST, out=out[0])
-    weights = call.normalize(below, None, False, out[1])  # without the sink
+    weights = normalize(call.normalizer, below, None, False, out[1])  # without the sink
     rest = -weights.gather(-1, top_keys[..., :1]).log()  # −log w_b = log Σ e^{s − b}
     log_sum_exp, entropy = best + rest, rest - below.mul_(weights).sum(-1, keepdim=True)
     share = (~empty).to(scores.dtype)
@@ -284,7 +271,7 @@ def _of_softmax(call: Call, scores: Tensor, sink: Tensor | None, top: int, scrat
         weights = weights.mul_(share)
     width = entropy.exp() * (share > 0)
     received = weights.sum(-2, keepdim=True)
-    return _Parts(log_sum_exp, entropy, width, received, top_keys, weights.gather(-1, top_keys))
+    return Summary(log_sum_exp, entropy, width, received, top_keys, weights.gather(-1, top_keys))
 
 
 def _largest(numbers: Tensor, top: int) -> tuple[Tensor, Tensor]:

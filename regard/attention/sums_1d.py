@@ -14,27 +14,19 @@ In the loops queries are sorted, and each comes with its neighbours: samples up 
 samples from index `right` on are not to its left, and those between the two are left out of its sums.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.gaussian_1d import NEAR, GaussianSums
-from regard.attention.points_1d import Points, Queries, cell_starts, in_given_width, sorted_queries
-from regard.attention.sorting import sort_numbers
+from regard.attention.gaussian_1d import NEAR, GaussianSums, in_given_width
+from regard.attention.sorting import Array, Points, Queries, cell_starts, sort_numbers, sorted_queries
 from regard.attention.threads import load_kernels, parallel_for
 from regard.attention.windows_1d import KINDS, WindowKernel, Windows1D
 
-__all__ = ["POLYNOMIALS", "Form", "Samples1D", "average_1d", "in_powers_of_margin", "relative_to", "slope_coefficients"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
 Form = Literal["kernel", "squared", "slope"]
 
 # K(|v|) = Σ_p coefficients[p] |v|^p on |v| ≤ 1
@@ -50,14 +42,12 @@ POLYNOMIALS: dict[str, list[float]] = {
 MANY_POWERS = 12  # from as many on, running moments keep their digits in blocks of a quarter of a width, not half
 
 
-class Expansion(NamedTuple):
-    """A kernel that is a polynomial of |v| (loops/sums_1d_polynomial.py), and where to expand it about a block."""
+class Polynomial(NamedTuple):
+    """A kernel that is a polynomial of |v| (loops/sums_1d_running.py)."""
 
     coefficients: Array  # in powers of |v|
     by_margin: Array  # in powers of 1 − |v|
     lowest: int  # power of |v|
-    work: Array  # (terms + 1,)
-    sizes: Array  # (1 + order / 2,)
 
 
 class Samples1D:
@@ -75,7 +65,7 @@ class Samples1D:
 
     def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
         """The sums above (n, order + 1, c), for queries (n,) in any order."""
-        return self._places.sums_at(kernel, width, _as_loops_want(queries), order, form)
+        return self._places.sums(kernel, width, _as_loops_want(queries), order, form)
 
     def sums_of_others(
         self,
@@ -112,9 +102,9 @@ class Samples1D:
     def window(self, kernel: str, width: float, queries: Array, share: float = 0.9) -> tuple[Array, Array, Array]:
         """(effective, low, high), (n,) each, for queries in any order: windows_1d.py."""
         if self._windows is None or self._windows[:2] != (kernel, width):
-            coefficients, by_margin = _kernel_polynomial(kernel if kernel in POLYNOMIALS else "boxcar", "kernel")
+            polynomial = _kernel_polynomial(kernel if kernel in POLYNOMIALS else "boxcar", "kernel")
             width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
-            described = WindowKernel(KINDS.get(kernel, 2), width_or_none, coefficients, by_margin)
+            described = WindowKernel(KINDS.get(kernel, 2), width_or_none, *polynomial[:2])
             self._windows = kernel, width, Windows1D(self._all.x, self._all.columns[:, 0], described)
         return self._windows[2](_as_loops_want(queries), share)
 
@@ -144,17 +134,12 @@ class _Sums:
     def __init__(self, x: Array, columns: Array) -> None:
         self.x, self.columns, self._gaussian = x, columns, GaussianSums(x, columns)
 
-    def sums_at(self, kernel: str, width: float, queries: Array, order: int, form: Form) -> Array:
-        """For queries in any order."""
-        if kernel == "gaussian":
-            return self._gaussian.sums_at(width, queries, order, form)
-        return self.sums(kernel, width, sorted_queries(self.x, queries), order, form)
-
-    def sums(self, kernel: str, width: float, queries: Queries, order: int, form: Form) -> Array:
-        """For sorted queries that come with their neighbours."""
-        points = Points(self.x, self.columns, width, NEAR)
+    def sums(self, kernel: str, width: float, queries: Array | Queries, order: int, form: Form) -> Array:
+        """For queries in any order, or for sorted ones that come with their neighbours."""
         if kernel == "gaussian":
             return self._gaussian.sums(width, queries, order, form)
+        queries = queries if isinstance(queries, Queries) else sorted_queries(self.x, queries)
+        points = Points(self.x, self.columns, width, NEAR)
         if kernel == "laplace":
             return _laplace(points, queries, order, form)
         if kernel == "constant":
@@ -172,70 +157,48 @@ def relative_to(kernel: str, nearest: Array, form: Form = "kernel") -> Array:
 
 
 def _polynomial(kernel: str, form: Form, points: Points, queries: Queries, order: int) -> Array:
-    loops, c, rows = load_kernels("sums_1d_polynomial"), points.columns.shape[1], order + order % 2 + 1
-    coefficients, by_margin = _kernel_polynomial(kernel, form)
-    terms = len(coefficients) + rows - 1
+    loops, c, rows = load_kernels("sums_1d_running"), points.columns.shape[1], order + order % 2 + 1
+    polynomial = _kernel_polynomial(kernel, form)
+    terms = len(polynomial.coefficients) + rows - 1
     starts = cell_starts(points.x, points.width / (4 if terms > MANY_POWERS else 2))
     running = numpy.empty((len(points.x), c, terms))
     parallel_for(partial(loops.running_moments, points, starts, running), len(starts) - 1, running.size)
     sums = numpy.empty((len(queries.at), rows, c))
-    lowest = int(numpy.flatnonzero(coefficients)[0]) if coefficients.any() else 0
-
-    def loop(start: int, stop: int) -> None:
-        work = Expansion(coefficients, by_margin, lowest, numpy.empty(terms + 1), numpy.empty(1 + rows // 2))
-        loops.polynomial_sums(queries, points, starts, running, work, sums, start, stop)
-
+    loop = partial(loops.polynomial_sums, queries, points, starts, running, polynomial, sums)
     parallel_for(loop, len(queries.at), sums.size * 64)
     return sums[:, : order + 1]
 
 
-def _kernel_polynomial(kernel: str, form: Form) -> tuple[Array, Array]:
-    """A polynomial kernel, its square or its slope: in powers of |v| and in powers of 1 − |v|."""
+def _kernel_polynomial(kernel: str, form: Form) -> Polynomial:
+    """A polynomial kernel, its square or its slope."""
     coefficients = POLYNOMIALS[kernel]
-    if form == "squared":
-        coefficients = _cosine_squared() if kernel == "cosine" else list(numpy.convolve(coefficients, coefficients))
-    elif form == "slope":
-        coefficients = slope_coefficients(coefficients)
-    by_margin = in_powers_of_margin(coefficients)
+    if form == "squared" and kernel == "cosine":  # cos²(π/2 |v|) = ½ + ½ cos(π |v|), to the last bit
+        halves = [0 if p % 2 else (-1) ** (p // 2) * math.pi**p / math.factorial(p) / 2 for p in range(33)]
+        coefficients = [1.0, *halves[1:]]
+    elif form == "squared":
+        coefficients = list(numpy.convolve(coefficients, coefficients))
+    elif form == "slope":  # −|v| K′(|v|)
+        coefficients = [-p * coefficient for p, coefficient in enumerate(coefficients)]
+    # Near the edge, where K is tiny, its powers of |v| would cancel.
+    powers = range(len(coefficients))
+    by_margin = numpy.array([(-1) ** k * sum(coefficients[p] * math.comb(p, k) for p in powers) for k in powers], float)
     if kernel == "cosine" and form != "slope":
         by_margin[0] = 0.0  # up to a rounding error; and beside it so is what is near the edge
         by_margin[1] = 0.0 if form == "squared" else by_margin[1]
-    return numpy.array(coefficients, dtype=numpy.float64), by_margin
-
-
-def _cosine_squared() -> list[float]:
-    """cos²(π/2 |v|) = ½ + ½ cos(π |v|), to the last bit."""
-    powers = [0 if p % 2 else (-1) ** (p // 2) * math.pi**p / math.factorial(p) / 2 for p in range(33)]
-    return [1.0, *powers[1:]]
-
-
-def slope_coefficients(coefficients: list[float]) -> list[float]:
-    """−|v| K′(|v|) of a polynomial K."""
-    return [-p * coefficient for p, coefficient in enumerate(coefficients)]
-
-
-def in_powers_of_margin(coefficients: list[float]) -> Array:
-    """The same polynomial in powers of 1 − |v|: near the edge, where K is tiny, its powers of |v| would cancel."""
-    powers = range(len(coefficients))
-    return numpy.array(
-        [(-1) ** k * sum(coefficients[p] * math.comb(p, k) for p in powers) for k in powers], dtype=float
-    )
+    lowest = next((p for p, coefficient in enumerate(coefficients) if coefficient), 0)
+    return Polynomial(numpy.array(coefficients, dtype=numpy.float64), by_margin, lowest)
 
 
 def _laplace(points: Points, queries: Queries, order: int, form: Form) -> Array:
     if form == "squared":
         return _laplace(points._replace(width=points.width / 2), queries, order, "kernel") * in_given_width(2, order)
     lift = int(form == "slope")  # |v| K
-    loops, c, rows = load_kernels("sums_1d_laplace"), points.columns.shape[1], order + lift + 1
-    from_left, from_right = (numpy.empty((len(points.x), rows, c)) for _ in range(2))
+    loops, c = load_kernels("sums_1d_running"), points.columns.shape[1]
+    from_left, from_right = (numpy.empty((len(points.x), order + lift + 1, c)) for _ in range(2))
     loops.run(points, 1, from_left)
     loops.run(points, -1, from_right)
     sums = numpy.empty((len(queries.at), order + 1, c))
-
-    def loop(start: int, stop: int) -> None:
-        work = numpy.empty((rows, c))
-        loops.laplace_sums(queries, points, from_left, from_right, lift, sums, work, start, stop)
-
+    loop = partial(loops.laplace_sums, queries, points, from_left, from_right, sums)
     parallel_for(loop, len(queries.at), sums.size * 16)
     return sums
 
@@ -274,7 +237,11 @@ def average_1d(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: fl
     pays = value.shape[-1] <= NARROW and n * m >= 64 * (n + m) and query.numel() * m >= WORTH_SORTING
     if not fits or not pays or load_kernels("sums_1d_gaussian") is None:
         return None
-    if not all(bool(tensor.isfinite().all()) for tensor in (query, key, value)) or _is_wild(value):
+    if not all(bool(tensor.isfinite().all()) for tensor in (query, key, value)):
+        return None
+    sizes = value.abs()
+    sizes = sizes[sizes > 0]
+    if sizes.numel() and float(sizes.max()) > WILD * float(sizes.median()):
         return None
     output = value.new_empty(*query.shape[:-1], value.shape[-1])
     for head in numpy.ndindex(*query.shape[:2]):
@@ -284,10 +251,3 @@ def average_1d(kernel: str, query: Tensor, key: Tensor, value: Tensor, width: fl
         sums = Samples1D(x, columns).sums(kernel, width, rows[:, 0])[:, 0]
         output[head] = torch.from_numpy(sums[:, 1:] / sums[:, :1])
     return output
-
-
-def _is_wild(value: Tensor) -> bool:
-    """Whether some values are so much larger than most that what is left out would show."""
-    sizes = value.abs()
-    sizes = sizes[sizes > 0]
-    return bool(sizes.numel()) and float(sizes.max()) > WILD * float(sizes.median())

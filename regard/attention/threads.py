@@ -3,8 +3,6 @@
 The loops are serial and hold no lock; they run in the threads of PyTorch's own operations, after a fork in Python's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib
@@ -15,8 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-
-__all__ = ["load_kernels", "parallel_for", "run_in_openmp", "run_in_pool", "shares_openmp"]
 
 SHARE = 1 << 19  # how much work, in steps of a nanosecond or less, is worth waking a thread for
 

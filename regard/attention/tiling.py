@@ -4,8 +4,6 @@ Rows of tiles, a row for each slice of the batch, in which each tile has some qu
 all. engine.py solves them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
@@ -16,8 +14,6 @@ from torch import Tensor
 
 from regard.attention.layout import Tile
 from regard.attention.masks import BoundMask
-
-__all__ = ["Tiles", "full_precision", "fused_tiles", "reached_keys", "size", "streamed_tiles"]
 
 # Scores of a streamed tile: 2 MB of float32, so that softmax and the product with the values find them in cache.
 STREAMED = 1 << 19
@@ -121,6 +117,30 @@ def _cut_every(part: slice, step: int) -> list[slice]:
     if step <= 0 or size(part) <= step:
         return [part]
     return [slice(start, min(start + step, part.stop)) for start in range(part.start, part.stop, step)]
+
+
+def simplest(mask: BoundMask | None, tile: Tile) -> tuple[BoundMask | None, bool, int]:
+    """How a mask restricts a tile: by itself, or None and whether it is causal, and of how many blocks it is made.
+
+    Blocks are of one shape and each attends to itself: they are a batch without a mask (`in_blocks`).
+    """
+    if mask is None or mask.allows_all(tile):
+        return None, False, 1
+    if mask.is_causal(tile):  # a flag, for which the kernel needs no mask tensor
+        return None, True, 1
+    blocks = mask.equal_blocks(tile)
+    return None if blocks > 1 else mask, False, blocks
+
+
+def in_blocks(part: Tensor, blocks: int) -> Tensor:
+    """(B, R, blocks · n, …) → (B · blocks, R, n, …)."""
+    return part if blocks <= 1 else part.unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
+
+
+def join_blocks(part: Tensor, whole: Tensor) -> Tensor:
+    """The reverse of it: (B · blocks, R, n, …) as part of the whole (B, R, blocks · n, …) again."""
+    blocks = len(part) // max(1, len(whole))
+    return part if blocks <= 1 else part.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:

@@ -3,8 +3,6 @@
 While a call is traced, no tensor may be asked for its value: it has none yet, or waiting for it would stall a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -13,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map
-
-__all__ = ["captured_tensors", "in_transform", "is_traced", "recorded", "substituted"]
 
 
 def is_traced(*tensors: Tensor) -> bool:
@@ -26,6 +22,11 @@ def is_traced(*tensors: Tensor) -> bool:
         if (kind is not Tensor and kind is not nn.Parameter) or not tensor.is_cpu:
             return True
     return False
+
+
+def needs_grad(*tensors: Tensor) -> bool:
+    """Whether what is computed from these tensors will be differentiated."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def in_transform() -> bool:

@@ -5,20 +5,14 @@ exp(−Σ p_j log p_j), and the window's ends are the first samples up to which 
 rest. The cost of a query grows with the cells in reach, of which there are as many as widths need, or √m.
 """
 
-from __future__ import annotations
-
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from regard.attention.sorting import Array, Indices, cell_starts
 from regard.attention.threads import load_kernels, parallel_for
-
-__all__ = ["KINDS", "Place", "WindowCells", "WindowKernel", "WindowWork", "Windows1D"]
-
-Array = NDArray[numpy.float64]
-Indices = NDArray[numpy.int64]
 
 KINDS = {"gaussian": 0, "laplace": 1}  # all others, 2, are polynomials
 CELLS = (8, 4, 32)  # of each kind, cells to a width: an edge or a kink needs narrow ones
@@ -34,19 +28,14 @@ class WindowKernel(NamedTuple):
 
 
 class WindowCells(NamedTuple):
-    """Neighbouring samples as weights of Chebyshev's points (loops/windows_1d.py)."""
+    """Samples, and neighbouring ones as weights of Chebyshev's points (loops/windows_1d.py)."""
 
+    x: Array
+    columns: Array  # (m, 2) weights, and weights times their logs
+    most: int  # samples of a cell
     starts: Indices
     shares: Array  # (cells, 2, nodes)
     nodes: Array  # in [−1, 1]
-
-
-class WindowWork(NamedTuple):
-    """Where the loops put what they need for one query."""
-
-    masses: Array  # (cells,)
-    points: Array  # (nodes,)
-    weights: Array  # (2, samples of a cell)
 
 
 class Place(NamedTuple):
@@ -64,29 +53,19 @@ class Windows1D:
     """The windows of one kernel over sorted samples x (m,) of these weights (m,)."""
 
     def __init__(self, x: Array, weights: Array, kernel: WindowKernel) -> None:
-        self._loops, self._x, self._kernel = load_kernels("windows_1d"), x, kernel
+        self._loops, self._kernel = load_kernels("windows_1d"), kernel
         logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
-        self._columns = numpy.stack([weights, weights * logs], 1)
-        self._most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
-        starts = numpy.empty(len(x) + 1, dtype=numpy.int64)
-        count = self._loops.group_few(x, kernel.width / CELLS[kernel.kind], self._most, starts)
+        most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
+        starts = cell_starts(x, kernel.width / CELLS[kernel.kind], most)
         nodes = numpy.cos(numpy.pi * (numpy.arange(self._loops.NODES) + 0.5) / self._loops.NODES)
-        self._cells = WindowCells(starts[: count + 1].copy(), numpy.empty((count, 2, len(nodes))), nodes)
-        parallel_for(self._share_out, count, 24 * len(x))
-
-    def _share_out(self, start: int, stop: int) -> None:
-        work = numpy.empty((2, self._loops.NODES))
-        self._loops.share_out(self._x, self._columns, self._cells, work, start, stop)
+        shares = numpy.empty((len(starts) - 1, 2, len(nodes)))
+        self._cells = WindowCells(x, numpy.stack([weights, weights * logs], 1), most, starts, shares, nodes)
+        parallel_for(partial(self._loops.share_out, self._cells), len(shares), 24 * len(x))
 
     def __call__(self, queries: Array, share: float) -> tuple[Array, Array, Array]:
         """(effective, low, high), (n,) each; NaN where no sample is within reach."""
-        result, count = numpy.empty((3, len(queries))), len(self._cells.shares)
-
-        def loop(start: int, stop: int) -> None:
-            work = WindowWork(numpy.empty(count), numpy.empty(self._loops.NODES), numpy.empty((2, self._most)))
-            cells = self._cells
-            self._loops.windows(queries, self._x, self._columns, self._kernel, cells, share, result, work, start, stop)
-
+        result = numpy.empty((3, len(queries)))
+        loop = partial(self._loops.windows, queries, self._kernel, self._cells, share, result)
         parallel_for(loop, len(queries), len(queries) << 14)
         effective, low, high = result
         return effective, low, high

@@ -36,8 +36,8 @@ from regard.attention import Mask, masked_softmax
 from regard.attention import lengths as valid_lengths
 from regard.attention.api import attend_in
 from regard.attention.capture import AttentionMap, Recorder, by_layer
-from regard.attention.custom import require_score
 from regard.attention.dropout import dropout as apply_dropout
+from regard.attention.mods import require_score
 from regard.attention.observers import has_editors, notify, observe
 from regard.models.model import evaluated
 from regard.models.multihead import make_score

@@ -8,6 +8,8 @@ Shapes: a (batch, n, hidden) · b (batch, hidden, m), so that the innermost loop
 
 from typing import Any
 
+import numpy
+
 from regard.attention.loops import Array, compiled
 
 ROWS = 16  # rows that go through all hidden units together: a hidden unit's keys are read once for all of them
@@ -43,9 +45,7 @@ def scores(a: Array, b: Array, w: Array, limit: Any, out: Array, start: int, sto
 
 
 @compiled("contract", "reassoc")
-def slopes(
-    a: Array, b: Array, grad: Array, by_query: Array, by_key: Array, by_w: Array, part: Array, start: int, stop: int
-) -> None:
+def slopes(a: Array, b: Array, grad: Array, by_query: Array, by_key: Array, by_w: Array, start: int, stop: int) -> None:
     """The sums that make the gradients, for the hidden units d in [start, stop), from grad (batch, n, m):
 
     by_query[s, i, d] = Σ_j grad r (1 − r) · by_key[s, d, j] += Σ_i grad r (1 − r) · by_w[s, i, d] = Σ_j grad r
@@ -53,6 +53,7 @@ def slopes(
     `part` (m,) holds the sum over ROWS rows, because adding them one by one to the whole sum would lose digits.
     """
     batch, n, m = grad.shape
+    part = numpy.empty(m, a.dtype)
     one, zero = a.dtype.type(1), a.dtype.type(0)
     for s in range(batch):
         for top in range(0, n, ROWS):

@@ -142,9 +142,7 @@ def omit(block: Block, low: int, high: int, value: float, out: Array) -> None:
                 out[j] = value
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def exponents_in(
     kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, out: Array
 ) -> None:
@@ -159,9 +157,7 @@ def exponents_in(
             out[j] = min(out[j], HIGHEST)
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def weigh(
     kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, weights: Array
 ) -> None:
@@ -173,9 +169,7 @@ def weigh(
         powers_of_two(room[1], count, weights)
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def basis_of(coordinates: Array, points: Array, query: Array, factors: Array, count: int, basis: Array) -> None:
     """basis[a] = v_a."""
     for a in range(len(coordinates)):

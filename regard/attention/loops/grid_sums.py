@@ -131,14 +131,7 @@ def add_rows(cells: Array, at: int, offsets: Array, factors: Array, value: float
 
 @compiled("contract")
 def interpolate(
-    taps: Array,
-    positions: Array,
-    shape: Array,
-    grids: Array,
-    row: int,
-    sums: Array,
-    start: int,
-    stop: int,
+    taps: Array, positions: Array, shape: Array, grids: Array, row: int, sums: Array, start: int, stop: int
 ) -> None:
     """sums[i, row, c] = the flat grid c at positions[i]."""
     windows, offsets = numpy.ones((3, taps.shape[1])), row_offsets(shape, taps.shape[1])

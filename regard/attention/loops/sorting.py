@@ -1,7 +1,9 @@
-"""Sorting numbers by where they lie: into parts, parts into bins, and what is left by insertion.
+"""Sorting numbers by where they lie: into parts, parts into bins, and what is left by insertion; and sorted numbers.
 
 Each of the three keeps equal numbers in their order. Names are those of sorting.py.
 """
+
+import numpy
 
 from regard.attention.loops import Array, compiled
 
@@ -39,10 +41,9 @@ def fill_parts(x: Array, parts: Array, starts: Array, values: Array, order: Arra
 
 
 @compiled()
-def sort_parts(
-    ends: Array, values: Array, order: Array, bins: Array, work: Array, moved: Array, start: int, stop: int
-) -> None:
-    """Sort the parts [start, stop), from ends[p] up to ends[p + 1]. Bins, work and moved are to work in."""
+def sort_parts(ends: Array, most: int, values: Array, order: Array, start: int, stop: int) -> None:
+    """Sort the parts [start, stop), from ends[p] up to ends[p + 1], of at most so many numbers."""
+    bins, moved, work = numpy.empty(most + 1, numpy.int64), numpy.empty(most, numpy.int64), numpy.empty(most)
     for part in range(start, stop):
         first, last = ends[part], ends[part + 1]
         if last - first > FEW:
@@ -81,3 +82,59 @@ def insert(values: Array, order: Array) -> None:
             values[place], order[place] = values[place - 1], order[place - 1]
             place -= 1
         values[place], order[place] = value, index
+
+
+# ------------------------------------------------------------------------------------------------------ sorted numbers
+
+
+@compiled()
+def group_cells(x: Array, width: float, most: int, starts: Array) -> int:
+    """Group sorted numbers into cells at most `width` wide and of at most so many; returns how many cells.
+
+    They follow the samples, not a grid: differences of neighbours are exact, however far from 0 they lie. `starts` has
+    room for all and one more.
+    """
+    count, first = 0, 0
+    for j in range(len(x)):
+        if j == 0 or x[j] - x[first] > width or j - first == most:
+            starts[count] = first = j
+            count += 1
+    starts[count] = len(x)
+    return count
+
+
+@compiled()
+def before(x: Array, t: float) -> int:
+    """How many of the sorted numbers are less than t."""
+    low, high = 0, len(x)
+    while low < high:
+        middle = (low + high) // 2
+        if x[middle] < t:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled()
+def find_neighbours(x: Array, at: Array, rights: Array, start: int, stop: int) -> None:
+    """For the sorted numbers at[start:stop], how many of the sorted x are less."""
+    right = before(x, at[start]) if start < stop else 0
+    for i in range(start, stop):
+        step = 1
+        while right < len(x) and x[right] < at[i]:  # in steps twice as long each time, then half as long
+            beyond = right + step
+            if beyond < len(x) and x[beyond] < at[i]:
+                right, step = beyond, 2 * step
+            else:
+                right += 1
+                step = 1 if step == 1 else step // 2
+        rights[i] = right
+
+
+@compiled()
+def clear(sums: Array) -> None:
+    """Zeros."""
+    for k in range(sums.shape[0]):
+        for c in range(sums.shape[1]):
+            sums[k, c] = 0.0

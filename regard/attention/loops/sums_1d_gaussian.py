@@ -15,12 +15,14 @@ Shapes and names are those of sums_1d.py. Loops are written out where numpy has 
 faster.
 """
 
+from typing import NamedTuple
+
 import numpy
 
-from regard.attention.gaussian_1d import Cells, Work
+from regard.attention.gaussian_1d import Cells
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.points_1d import before, clear
-from regard.attention.points_1d import Points, Queries
+from regard.attention.loops.sorting import before, clear
+from regard.attention.sorting import Points, Queries
 
 FAR = 4.0  # a group whose nearest sample is more widths away is interpolated: the series would need more terms
 NODES = 12  # points of an interpolation
@@ -32,6 +34,26 @@ INVERSE = 1 / numpy.arange(1.0, 65.0)  # by which the powers of a Taylor series 
 ADDITION = 6.0  # what adding a sample to moments costs, in the same unit
 SIDE_BY_SIDE = 16  # queries whose series are added up together: the processor does several at once
 ROUNDING = 2e-6  # sums smaller than this part of what they were added up from (times 2 per order) are not exact
+
+
+class Work(NamedTuple):
+    """Where what is needed for one group of queries is put."""
+
+    powers: Array  # (2, terms)
+    total: Array  # (c, terms): moments about the group's centre
+    sizes: Array  # (1 + order / 2,)
+    taus: Array  # (queries side by side,)
+    table: Array  # (rows, queries side by side)
+    answers: Array  # (queries side by side, rows, c)
+    taken: Array  # (rows,)
+
+
+@compiled()
+def new_work(c: int, terms: int, rows: int) -> Work:
+    """Room for sums (rows, c) from moments (c, terms)."""
+    powers, total, sizes = numpy.empty((2, terms)), numpy.empty((c, terms)), numpy.empty(1 + rows // 2)
+    table, answers = numpy.empty((rows, SIDE_BY_SIDE)), numpy.empty((SIDE_BY_SIDE, rows, c))
+    return Work(powers, total, sizes, numpy.zeros(SIDE_BY_SIDE), table, answers, numpy.empty(rows))
 
 
 @compiled("contract")
@@ -188,23 +210,14 @@ def nearest_of(t: float, points: Points, left: int, right: int) -> float:
 
 
 @compiled("contract")
-def series(
-    at: Array,
-    first: int,
-    last: int,
-    centre: float,
-    width: float,
-    total: Array,
-    taus: Array,
-    table: Array,
-    answers: Array,
-) -> None:
-    """answers[i] (rows, c): the sums for the queries [first, last), at most SIDE_BY_SIDE, but for exp(−τ² / 2)."""
-    for i in range(last - first):
-        taus[i] = (at[first + i] - centre) / width
+def series(at: Array, centre: float, width: float, total: Array, work: Work) -> None:
+    """work.answers[i] (rows, c): the sums for queries, at most SIDE_BY_SIDE, but for exp(−τ² / 2)."""
+    taus, table, answers = work.taus, work.table, work.answers
+    for i in range(len(at)):
+        taus[i] = (at[i] - centre) / width
     for c in range(len(total)):
         evaluate(total[c], taus, table)
-        for i in range(last - first):
+        for i in range(len(at)):
             for k in range(len(table)):
                 answers[i, k, c] = table[k, i]
 
@@ -214,10 +227,10 @@ def group_sums(
     queries: Queries, first: int, last: int, centre: float, points: Points, work: Work, counts: Array, sums: Array
 ) -> bool:
     """Sums for the queries [first, last) from the moments about a centre; whether the centre was near enough to all."""
-    width, near_enough = points.width, True
+    near_enough = True
     for begin in range(first, last, SIDE_BY_SIDE):
         end = min(last, begin + SIDE_BY_SIDE)
-        series(queries.at, begin, end, centre, width, work.total, work.taus, work.table, work.answers)
+        series(queries.at[begin:end], centre, points.width, work.total, work)
         for i in range(begin, end):
             t, left, right, tau = queries.at[i], queries.lefts[i], queries.rights[i], work.taus[i - begin]
             answer, exponent, lost = work.answers[i - begin], -tau * tau / 2, 0
@@ -248,22 +261,15 @@ def scale(sums: Array, factor: float, scaled: Array) -> None:
 
 @compiled("contract")
 def gaussian_sums(
-    queries: Queries,
-    groups: Array,
-    points: Points,
-    cells: Cells,
-    counts: Array,
-    sums: Array,
-    work: Work,
-    start: int,
-    stop: int,
+    queries: Queries, groups: Array, points: Points, cells: Cells, counts: Array, sums: Array, start: int, stop: int
 ) -> None:
     """Sums for the groups [start, stop) of sorted queries: the queries from groups[g] up to groups[g + 1].
 
     counts[i] becomes the number of queries from i on that remain for `remaining_sums`. A group whose centre is too far
     from some of its queries (most samples lie much nearer to them) is halved.
     """
-    ends = work.ends
+    work = new_work(sums.shape[2], cells.moments.shape[2], sums.shape[1])
+    ends = numpy.empty(64, numpy.int64)  # of groups that were halved
     for group in range(start, stop):
         first, pending = groups[group], 1
         ends[0] = groups[group + 1]
@@ -332,21 +338,14 @@ def join(t: float, points: Points, left: int, right: int, total: float, sides: A
 
 @compiled("contract")
 def remaining_sums(
-    queries: Queries,
-    remaining: Array,
-    counts: Array,
-    points: Points,
-    sums: Array,
-    sides: Array,
-    at_nodes: Array,
-    start: int,
-    stop: int,
+    queries: Queries, remaining: Array, counts: Array, points: Points, sums: Array, start: int, stop: int
 ) -> None:
     """What `gaussian_sums` has not done: counts[i] queries from i = remaining[…] on, all between two samples.
 
     From both sides at as many of Chebyshev's points; with one query and one point, which is the query, that is the
-    direct sum. To work in: sides (2, k, c), at_nodes (NODES, 2, k, c).
+    direct sum.
     """
+    sides, at_nodes = numpy.empty((2, *sums.shape[1:])), numpy.empty((NODES, 2, *sums.shape[1:]))  # (…, k, c)
     for group in range(start, stop):
         first = remaining[group]
         last, left, right = first + counts[first], queries.lefts[first], queries.rights[first]

@@ -5,9 +5,9 @@ Shapes and names are those of gaussian_1d.py, the series those of sums_1d_gaussi
 
 import numpy
 
-from regard.attention.gaussian_1d import Cells, Chunk, Work
+from regard.attention.gaussian_1d import Cells
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.points_1d import before
+from regard.attention.loops.sorting import before
 from regard.attention.loops.sums_1d_gaussian import (
     FAR,
     SIDE_BY_SIDE,
@@ -15,28 +15,22 @@ from regard.attention.loops.sums_1d_gaussian import (
     gather,
     lost_digits,
     nearest_of,
+    new_work,
     scale,
     series,
 )
-from regard.attention.points_1d import Points
+from regard.attention.sorting import Points
 
 
 @compiled("contract")
 def grid_moments(
-    least: float,
-    points: Points,
-    cells: Cells,
-    totals: Array,
-    sizes: Array,
-    near: Array,
-    work: Work,
-    start: int,
-    stop: int,
+    least: float, points: Points, cells: Cells, totals: Array, sizes: Array, near: Array, start: int, stop: int
 ) -> None:
     """totals[g] (c, terms) and sizes[g] about the centres of groups [start, stop), a width each, of queries ≥ least.
 
     near[g]: whether all queries of a group are near to samples.
     """
+    work = new_work(totals.shape[1], totals.shape[2], 2 * sizes.shape[1] - 1)
     for group in range(start, stop):
         centre = least + (group + 0.5) * points.width
         after = before(points.x, centre)
@@ -58,50 +52,41 @@ def grid_sums(
     near: Array,
     remain: Array,
     sums: Array,
-    work: Work,
-    chunk: Chunk,
+    size: int,
     start: int,
     stop: int,
 ) -> None:
-    """Sums for the chunks [start, stop) of queries in any order, but for those that remain.
+    """Sums for the chunks [start, stop) of `size` queries in any order, but for those that remain.
 
     A chunk of queries is put in order of its groups, which is less work than to sort all, and keeps what is written
     within reach.
     """
-    size = len(chunk.at)
+    starts, groups = numpy.empty(len(near) + 1, numpy.int64), numpy.empty(size, numpy.int64)
+    sorted_at, rows = numpy.empty(size), numpy.empty(size, numpy.int64)
+    work = new_work(totals.shape[1], totals.shape[2], sums.shape[1])
     for first in range(start * size, min(stop * size, len(at)), size):
         last = min(first + size, len(at))
-        chunk.starts[:] = 0
+        starts[:] = 0
         for i in range(first, last):
             group = min(int((at[i] - least) / points.width), len(near) - 1)
-            chunk.groups[i - first] = group
-            chunk.starts[group + 1] += 1
+            groups[i - first] = group
+            starts[group + 1] += 1
         for group in range(len(near)):
-            chunk.starts[group + 1] += chunk.starts[group]
+            starts[group + 1] += starts[group]
         for i in range(first, last):
-            place = chunk.starts[chunk.groups[i - first]]
-            chunk.starts[chunk.groups[i - first]] = place + 1
-            chunk.at[place], chunk.rows[place] = at[i], i
+            place = starts[groups[i - first]]
+            starts[groups[i - first]] = place + 1
+            sorted_at[place], rows[place] = at[i], i
         begin = 0
         for group in range(len(near)):
-            end = chunk.starts[group]
+            end = starts[group]
             centre = least + (group + 0.5) * points.width
             while begin < end:
                 next_begin = min(begin + SIDE_BY_SIDE, end) if near[group] else end
                 if near[group]:
-                    series(
-                        chunk.at,
-                        begin,
-                        next_begin,
-                        centre,
-                        points.width,
-                        totals[group],
-                        work.taus,
-                        work.table,
-                        work.answers,
-                    )
+                    series(sorted_at[begin:next_begin], centre, points.width, totals[group], work)
                 for i in range(begin, next_begin):
-                    row = chunk.rows[i]
+                    row = rows[i]
                     remain[row] = not near[group]
                     if near[group]:
                         tau = work.taus[i - begin]

@@ -9,7 +9,7 @@ Names and shapes are those of kernel/sums_nd.py and blocks_nd.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.blocks_nd import (
+from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/passes_nd.py takes what it needs from here
     AVERAGES,
     LANES,
     SINGLE,
@@ -31,29 +31,7 @@ from regard.attention.loops.blocks_nd import (
     omit,
 )
 from regard.attention.loops.slopes_nd import Fits, add_slopes
-from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel
-
-__all__ = [
-    "AVERAGES",
-    "COMPACT",
-    "EDGE",
-    "GAUSSIAN",
-    "LANES",
-    "LAPLACE",
-    "SINGLE",
-    "SLOPES",
-    "SUMS",
-    "TILE",
-    "Blocks",
-    "Fits",
-    "Kernel",
-    "Monomials",
-    "Queries",
-    "Tables",
-    "Work",
-    "nearest_weights",
-    "sums_nd",
-]
+from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel  # noqa: F401
 
 EDGE = 1 + 1e-9  # a compact kernel's reach, with room for rounding
 
@@ -204,14 +182,7 @@ def sums_nd(
 
 @compiled("contract")
 def nearest_weights(
-    kernel: Kernel,
-    tables: Tables,
-    queries: Queries,
-    blocks: Blocks,
-    work: Work,
-    nearest: Array,
-    start: int,
-    stop: int,
+    kernel: Kernel, tables: Tables, queries: Queries, blocks: Blocks, work: Work, nearest: Array, start: int, stop: int
 ) -> None:
     """nearest = the least −log of any weight, for a Gaussian or Laplace; infinite where no sample counts."""
     falls, exponents, factors = numpy.empty(len(blocks.counts)), work.room[1], work.factors

@@ -11,8 +11,6 @@ from numba.extending import intrinsic, models, register_model
 
 from regard.attention.loops import Loop
 
-__all__ = ["LANES", "combine", "load", "store", "total"]
-
 LANES = 4
 CONTRACT = ("contract",)  # a product and a sum may be rounded once
 Builder = Any
@@ -47,17 +45,6 @@ def _address(context: Any, builder: Builder, array_type: Any, array: Any, start:
     return builder.bitcast(builder.gep(data, [start]), ir.VectorType(ir.DoubleType(), LANES).as_pointer())
 
 
-def _repeat(builder: Builder, number: Any) -> Any:
-    kind = ir.VectorType(ir.DoubleType(), LANES)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), order)
-
-
-def _scaled_sum(builder: Builder, addend: Any, a: Any, b: Any) -> Any:
-    return builder.fadd(builder.fmul(a, b, flags=CONTRACT), addend, flags=CONTRACT)
-
-
 @operation
 def load(_: Any, array: Any, start: Any) -> Any:
     """array[start : start + LANES]."""
@@ -84,7 +71,11 @@ def combine(_: Any, addend: Any, factor: Any, values: Any) -> Any:
     """addend + factor · values, of a number and two vectors."""
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        return _scaled_sum(builder, arguments[0], _repeat(builder, arguments[1]), arguments[2])
+        addend, number, numbers = arguments
+        kind, lanes = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(32), LANES)
+        one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        repeated = builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(lanes, [0] * LANES))
+        return builder.fadd(builder.fmul(repeated, numbers, flags=CONTRACT), addend, flags=CONTRACT)
 
     return vector(vector, types.float64, vector), generate
 

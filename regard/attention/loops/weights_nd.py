@@ -90,19 +90,14 @@ def single_power_of_two(exponent: Any) -> Any:
     return as_number(numpy.int32(as_bits(power) + (as_bits(shifted) << SHIFT)))
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def powers_of_two(exponents: Array, count: int, out: Array) -> None:
     """out = 2^exponents."""
     for j in range(count):
         out[j] = power_of_two(exponents[j])
 
 
-@compiled(
-    "contract",
-    "reassoc",
-)
+@compiled("contract", "reassoc")
 def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
     """Σ 2^exponents · weights and Σ 2^exponents · weights · values, with nothing stored on the way."""
     total, other = 0.0, 0.0
@@ -113,10 +108,7 @@ def add_powers_of_two(exponents: Array, count: int, weights: Array, values: Arra
     return total, other
 
 
-@compiled(
-    "contract",
-    "reassoc",
-)
+@compiled("contract", "reassoc")
 def add_single_powers_of_two(exponents: Array, count: int, weights: Array, values: Array) -> tuple[float, float]:
     """The same in float32."""
     total, other = numpy.float32(0), numpy.float32(0)
@@ -130,10 +122,7 @@ def add_single_powers_of_two(exponents: Array, count: int, weights: Array, value
 # ------------------------------------------------------------------------------------------------------------ distances
 
 
-@compiled(
-    "contract",
-    "reassoc",
-)
+@compiled("contract", "reassoc")
 def squares_of(
     points: Array, query: Array, first: int, last: int, offset: Any, factor: Any, count: int, out: Array
 ) -> None:
@@ -190,9 +179,7 @@ def laplace_exponents(
 # ------------------------------------------------------------------------------------------------------ compact kernels
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def margins_of(even: bool, squares: Array, count: int, out: Array) -> None:
     """out = 1 − u² or 1 − u, and 0 beyond 1."""
     if even:
@@ -203,9 +190,7 @@ def margins_of(even: bool, squares: Array, count: int, out: Array) -> None:
             out[j] = max(1.0 - numpy.sqrt(squares[j]), 0.0)
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def polynomial_of(coefficients: Array, margins: Array, count: int, out: Array) -> None:
     """out = Σ_p coefficients[p] margins^p, for two coefficients or more."""
     last, before = coefficients[len(coefficients) - 1], coefficients[len(coefficients) - 2]
@@ -217,9 +202,7 @@ def polynomial_of(coefficients: Array, margins: Array, count: int, out: Array) -
             out[j] = out[j] * margins[j] + coefficient
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
     """out ∗= roots^power."""
     for _ in range(power):
@@ -227,9 +210,7 @@ def raise_to(power: int, roots: Array, count: int, out: Array) -> None:
             out[j] *= roots[j]
 
 
-@compiled(
-    "contract",
-)
+@compiled("contract")
 def multiply_compact(kernel: Kernel, squares: Array, count: int, margins: Array, roots: Array, out: Array) -> None:
     """out ∗= K(√squares), which is 0 beyond 1."""
     if kernel.power > 0:  # at the edge the root is 0

@@ -10,8 +10,8 @@ Shapes and names are those of windows_1d.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.points_1d import before, clear
-from regard.attention.windows_1d import KINDS, Place, WindowCells, WindowKernel, WindowWork
+from regard.attention.loops.sorting import before, clear
+from regard.attention.windows_1d import KINDS, Place, WindowCells, WindowKernel
 
 NODES = 12
 FEW = 24  # a cell of fewer samples is visited
@@ -21,24 +21,13 @@ VISITED = 64  # samples that are weighed at a time on the way to a quantile
 GAUSSIAN, LAPLACE, POLYNOMIAL = KINDS["gaussian"], KINDS["laplace"], 2
 
 
-@compiled()
-def group_few(x: Array, width: float, most: int, starts: Array) -> int:
-    """Group sorted numbers into cells at most `width` wide and of at most so many; as group_cells."""
-    count, first = 0, 0
-    for j in range(len(x)):
-        if j == 0 or x[j] - x[first] > width or j - first == most:
-            starts[count] = first = j
-            count += 1
-    starts[count] = len(x)
-    return count
-
-
 @compiled("contract")
-def share_out(x: Array, columns: Array, cells: WindowCells, work: Array, start: int, stop: int) -> None:
+def share_out(cells: WindowCells, start: int, stop: int) -> None:
     """The columns (m, 2) of the cells [start, stop) as shares (cells, 2, NODES) of Chebyshev's points.
 
-    Lagrange's polynomials for these are ℓ_node(s) = Σ_p T_p(node) T_p(s) (2 − [p = 0]) / NODES. To work in: (2, NODES).
+    Lagrange's polynomials for these are ℓ_node(s) = Σ_p T_p(node) T_p(s) (2 − [p = 0]) / NODES.
     """
+    x, columns, work = cells.x, cells.columns, numpy.empty((2, NODES))
     for cell in range(start, stop):
         first, last = cells.starts[cell], cells.starts[cell + 1]
         centre, half = (x[first] + x[last - 1]) / 2, (x[last - 1] - x[first]) / 2
@@ -158,19 +147,11 @@ def reached(
 
 @compiled("contract")
 def windows(
-    queries: Array,
-    x: Array,
-    columns: Array,
-    kernel: WindowKernel,
-    cells: WindowCells,
-    share: float,
-    result: Array,
-    work: WindowWork,
-    start: int,
-    stop: int,
+    queries: Array, kernel: WindowKernel, cells: WindowCells, share: float, result: Array, start: int, stop: int
 ) -> None:
     """result[:, i] = (effective, low, high) for the queries [start, stop)."""
-    starts, masses, weights = cells.starts, work.masses, work.weights
+    x, columns, starts, masses = cells.x, cells.columns, cells.starts, numpy.empty(len(cells.shares))
+    points, weights = numpy.empty(NODES), numpy.empty((2, cells.most))
     for i in range(start, stop):
         t = queries[i]
         place = locate(t, x, kernel)
@@ -188,8 +169,8 @@ def windows(
             if is_smooth(first, last, x, kernel, place):
                 centre, half = (x[first] + x[last - 1]) / 2, (x[last - 1] - x[first]) / 2
                 for node in range(NODES):
-                    work.points[node] = centre + half * cells.nodes[node]
-                weigh(work.points, x, kernel, place, first >= place.right, weights)
+                    points[node] = centre + half * cells.nodes[node]
+                weigh(points, x, kernel, place, first >= place.right, weights)
                 for node in range(NODES):
                     of_weight, of_log = cells.shares[high, 0, node], cells.shares[high, 1, node]
                     mass += weights[0, node] * of_weight

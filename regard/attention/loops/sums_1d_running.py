@@ -1,23 +1,92 @@
-"""Sums under a polynomial kernel over one feature, K(|v|) = Σ_p coefficients[p] |v|^p for |v| ≤ 1, at a price per query
-that does not grow with the samples.
-
-Sorted samples are grouped into blocks half a width wide; running[j, c, p] is the sum of columns[i, c] z_i^p over the
-samples i of j's block up to j. A query's window is a few blocks, whole or in part, and in each the kernel is one
-polynomial of z: the sum over a part is a difference of two running sums. Where a window holds few samples, or most of a
-sum cancels, it is summed directly.
+"""Sums over one feature by what runs from sample to sample: under the Laplace kernel, and under polynomials.
 
 Shapes and names are those of sums_1d.py.
 """
 
+import numpy
+
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.points_1d import before, clear
-from regard.attention.loops.sums_1d_gaussian import add_size
-from regard.attention.points_1d import Points, Queries
-from regard.attention.sums_1d import Expansion
+from regard.attention.loops.sorting import before, clear
+from regard.attention.loops.sums_1d_gaussian import INVERSE, add_size
+from regard.attention.sorting import Points, Queries
+from regard.attention.sums_1d import Polynomial
 
 FEW = 24  # a window with fewer samples is summed directly
 OUTER = 0.75  # from so many widths on, the kernel is expanded about its edge
 ROUNDING = 1e-5  # sums smaller than this part of what they are differences of are not exact
+
+
+# -------------------------------------------------------------------------------------------------------------- Laplace
+# exp(−|v|) is a product of factors from sample to sample: what all samples up to j give at x_j is e^{−gap} times what
+# they gave at the sample before, and x_j itself; so two runs over the samples, from the left and from the right, answer
+# every query.
+
+
+@compiled("contract")
+def carry(known: Array, gap: float, factor: float, total: Array) -> None:
+    """Add Σ columns (d + gap)^k, times a factor, where known[k, c] = Σ columns d^k: all terms have one sign."""
+    for c in range(known.shape[1]):
+        for k in range(len(known)):
+            binomial, power = factor, 0.0
+            for a in range(k + 1):  # Σ_a C(k, a) gap^a known[k − a]
+                power += binomial * known[k - a, c]
+                binomial *= gap * (k - a) * INVERSE[a]
+            total[k, c] += power
+
+
+@compiled("contract")
+def run(points: Points, step: int, gathered: Array) -> None:
+    """gathered[j, k, c] = Σ_i columns[i, c] d_i^k exp(−d_i), d_i = |x_j − x_i| / width, over the samples i up to j.
+
+    From the left (step 1) or from the right (step −1).
+    """
+    x, columns, width, _ = points
+    n = len(x)
+    j = 0 if step > 0 else n - 1
+    for count in range(n):
+        clear(gathered[j])
+        if count:
+            gap = abs(x[j] - x[j - step]) / width
+            fall = numpy.exp(-gap)
+            before = gathered[j - step]
+            # Beyond reach nothing is left, and gap · gap · 0 would be NaN where the gap is infinite.
+            if fall > 0:
+                carry(before, gap, fall, gathered[j])
+        for c in range(columns.shape[1]):
+            gathered[j, 0, c] += columns[j, c]
+        j += step
+
+
+@compiled("contract")
+def laplace_sums(
+    queries: Queries, points: Points, from_left: Array, from_right: Array, sums: Array, start: int, stop: int
+) -> None:
+    """Sums of K |v|^lift v^k for the queries [start, stop), relative to the nearest sample. Runs: (m, k + lift, c)."""
+    x, width, lift, work = points.x, points.width, from_left.shape[1] - sums.shape[1], numpy.empty(from_left.shape[1:])
+    for i in range(start, stop):
+        t, left, right, answer = queries.at[i], queries.lefts[i], queries.rights[i], sums[queries.rows[i]]
+        before = (t - x[left]) / width if left >= 0 else numpy.inf
+        after = (x[right] - t) / width if right < len(x) else numpy.inf
+        nearest = min(before, after)
+        clear(answer)
+        for side in (-1.0, 1.0):
+            gap = before if side < 0 else after
+            if gap == numpy.inf:
+                continue
+            clear(work)
+            carry(from_left[left] if side < 0 else from_right[right], gap, numpy.exp(nearest - gap), work)
+            sign = 1.0
+            for k in range(answer.shape[0]):
+                for c in range(answer.shape[1]):
+                    answer[k, c] += sign * work[k + lift, c]
+                sign *= side
+
+
+# ---------------------------------------------------------------------------------------------------------- polynomials
+# K(|v|) = Σ_p coefficients[p] |v|^p for |v| ≤ 1. Samples are grouped into blocks half a width wide; running[j, c, p] is
+# the sum of columns[i, c] z_i^p over the samples i of j's block up to j. A query's window is a few blocks, whole or in
+# part, and in each the kernel is one polynomial of z: the sum over a part is a difference of two running sums. Where a
+# window holds few samples, or most of a sum cancels, it is summed directly.
 
 
 @compiled("contract")
@@ -42,7 +111,7 @@ def block_centre(x: Array, starts: Array, block: int) -> float:
 
 
 @compiled("contract")
-def direct(t: float, points: Points, kernel: Expansion, begin: int, end: int, sums: Array) -> None:
+def direct(t: float, points: Points, kernel: Polynomial, begin: int, end: int, sums: Array) -> None:
     """Add the samples [begin, end) one by one."""
     x, columns, width, _ = points
     for j in range(begin, end):
@@ -58,12 +127,12 @@ def direct(t: float, points: Points, kernel: Expansion, begin: int, end: int, su
 
 
 @compiled("contract")
-def expand(tau: float, side: float, kernel: Expansion) -> None:
-    """Into kernel.work, the kernel on one side of the query as a polynomial of z = v + τ.
+def expand(tau: float, side: float, kernel: Polynomial, work: Array) -> None:
+    """Into work, the kernel on one side of the query as a polynomial of z = v + τ.
 
     Near its edge it is expanded from powers of 1 − |v|, elsewhere from powers of |v|: those terms are smaller.
     """
-    degree, work = len(kernel.coefficients) - 1, kernel.work
+    degree = len(kernel.coefficients) - 1
     work[:] = 0.0
     if abs(tau) <= OUTER:
         known, origin, sign = kernel.coefficients, -side * tau, side  # |v| = −side · τ + side · z
@@ -105,13 +174,14 @@ def polynomial_sums(
     points: Points,
     starts: Array,
     running: Array,
-    kernel: Expansion,
+    kernel: Polynomial,
     sums: Array,
     start: int,
     stop: int,
 ) -> None:
     """Sums for the sorted queries [start, stop); the window moves with them."""
-    x, width, sizes = points.x, points.width, kernel.sizes
+    x, width, degree, lowest = points.x, points.width, len(kernel.coefficients) - 1, kernel.lowest
+    work, sizes = numpy.empty(running.shape[2] + 1), numpy.empty(1 + sums.shape[1] // 2)
     low = high = before(x, queries.at[start] - width) if start < stop else 0
     block = max(0, before(starts, low + 1) - 1)
     for i in range(start, stop):
@@ -143,9 +213,9 @@ def polynomial_sums(
                     if side > 0:
                         begin, end = max(right, first), min(high, last)
                     if begin < end:
-                        expand(tau, side, kernel)
-                        add_part(tau, begin, end, first, running, len(kernel.coefficients) - 1, kernel.work, answer)
-                        add_size(sizes, running[end - 1, 0, 0] * reach**kernel.lowest, reach)
+                        expand(tau, side, kernel, work)
+                        add_part(tau, begin, end, first, running, degree, work, answer)
+                        add_size(sizes, running[end - 1, 0, 0] * reach**lowest, reach)
                 near += 1
             for k in range(len(sizes)):
                 exact = exact and answer[2 * k, 0] >= ROUNDING * sizes[k]
