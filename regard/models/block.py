@@ -67,7 +67,8 @@ class FeedForward(nn.Module):
         check_choice("activation", activation, [*ACTIVATIONS, *GATED])
         self.gated = activation in GATED
         self.activation = (ACTIVATIONS | GATED)[activation]
-        self.in_proj = Linear(size, ffn_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
+        self.widths = (ffn_size,) * (2 if self.gated else 1)  # of the gate and the rest, which are one product
+        self.in_proj = Linear(size, sum(self.widths), bias=bias)
         self.out_proj = Linear(ffn_size, size, bias=bias)
         self.dropout = check_dropout(dropout)
 
