@@ -9,8 +9,8 @@ from torch import Tensor
 
 from benchmarks.measure import Row, compare, compare_bandwidth
 from benchmarks.peers import exported, silence_transformers, without
+from regard import LanguageModel, Transformer, load
 from regard.data.fetching import fetch
-from regard.models import LanguageModel, Transformer, load
 
 
 def rows(tiny: bool = False) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from benchmarks.measure import Row, compare
 from benchmarks.peers import exported, silence_transformers, without
 from benchmarks.products import compare_products
 from benchmarks.textbook import TextbookSeq2Seq
-from regard.models import Encoder, LanguageModel, Seq2Seq, ViT, load
+from regard import Encoder, LanguageModel, Seq2Seq, ViT, load
 
 
 def rows(tiny: bool = False) -> Iterator[Row]:

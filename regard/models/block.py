@@ -28,8 +28,6 @@ from regard.models.multihead import SCORES, MultiHead
 from regard.models.norms import NORMS
 from regard.models.packing import SequenceInfo
 
-__all__ = ["ACTIVATIONS", "GATED", "MIXERS", "Block", "BlockConfig", "Blocks", "FeedForward"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,

@@ -16,8 +16,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Cache", "Context", "KVBuffer", "KVCache", "LayerState"]
-
 SPARE = 64  # columns that a new buffer has beyond those that are needed
 
 

@@ -19,8 +19,6 @@ from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
 from regard.models.texts import encode_with_warning, group_by_length
 
-__all__ = ["Classifier", "ImageClassifier", "TextClassifier"]
-
 TOKENS = 4_096  # at a time
 PIXELS = 1 << 20  # at a time
 Picture = str | Path | Tensor

@@ -19,8 +19,6 @@ from torch.nn import functional
 from regard.arguments import has_values
 from regard.attention.threads import load_kernels, parallel_for
 
-__all__ = ["Linear", "product"]
-
 FEW = 8  # rows; with more of them PyTorch's products are faster
 LARGE = 1 << 21  # numbers of a matrix that is worth waking threads for
 NO_BIAS = numpy.empty(0, numpy.float32)

@@ -23,8 +23,6 @@ from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions
 from regard.models.texts import encode_with_warning, group_by_length, group_neighbours
 
-__all__ = ["Encoder"]
-
 POOLINGS = ("first", "max", "mean")
 POSITIONS = ("learned", "none", "sinusoidal")
 TOKENS = 1_024  # at a time: enough for fast products, few enough that what they make stays in cache

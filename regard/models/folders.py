@@ -29,8 +29,6 @@ from regard.models.tensors import TENSORS, FolderError, Rule, Tensors, fill, rea
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["FolderError", "load", "save"]
-
 FORMAT = 2  # of folders; 1 had other names of arguments and tensors
 # The module of each model that a config may name.
 MODELS = {

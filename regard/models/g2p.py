@@ -24,8 +24,6 @@ from regard.models.tensors import FolderError, assign
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["LETTERS", "PHONEMES", "load"]
-
 CHECKPOINT = "checkpoint20.npz"
 LARGEST = 1 << 28  # bytes of its arrays
 VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")

@@ -21,8 +21,6 @@ from regard.arguments import check_size
 from regard.models.model import Model, evaluated
 from regard.models.texts import padded
 
-__all__ = ["GenerativeModel", "Hypothesis", "Sampling", "beam_search", "collect", "sample"]
-
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 NewTokens = list[tuple[int, int, float]]  # (sequence, token, its log-probability)
 

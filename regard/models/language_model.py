@@ -49,8 +49,6 @@ from regard.models.positions import (
 )
 from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
 
-__all__ = ["LanguageModel"]
-
 POSITIONS = ("alibi", "learned", "none", "rotary", "sinusoidal")
 
 

@@ -20,8 +20,6 @@ from regard.models.tensors import FolderError, assign
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["load"]
-
 HEADER = struct.Struct("<7i")
 UNKNOWN, BOS, EOS = 0, 1, 2
 

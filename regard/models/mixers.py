@@ -17,8 +17,6 @@ from regard.arguments import check_sizes, has_values
 from regard.models.packing import SequenceInfo
 from regard.models.rnn import RNN
 
-__all__ = ["Convolution", "MixerState", "Recurrent"]
-
 
 @dataclass(frozen=True)
 class MixerState:

@@ -14,8 +14,6 @@ from torch import nn
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Model", "evaluated", "evaluation"]
-
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 

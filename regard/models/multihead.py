@@ -20,8 +20,6 @@ from regard.models.norms import RMSNorm
 from regard.models.packing import SequenceInfo
 from regard.models.positions import RotaryTable, apply_rotary
 
-__all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
-
 # Scores by name, for queries and keys of these sizes: what configs and the command line can say.
 SCORES: dict[str, Callable[[int, int], Score]] = {
     "dot": lambda query_size, key_size: Dot(),

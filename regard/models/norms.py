@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["NORMS", "RMSNorm"]
-
 
 class RMSNorm(nn.Module):
     """rows / √(mean of rows² + ε) · weight, each row alone."""

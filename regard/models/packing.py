@@ -21,8 +21,6 @@ from regard.attention import Mask, segments
 from regard.attention import lengths as valid_lengths
 from regard.models.positions import RotaryTable
 
-__all__ = ["PackedBatch", "SequenceInfo", "pack"]
-
 
 @dataclass(frozen=True)
 class SequenceInfo:

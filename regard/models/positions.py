@@ -16,18 +16,6 @@ from torch import Tensor, nn
 
 from regard.arguments import has_values
 
-__all__ = [
-    "LearnedPositions",
-    "RotaryTable",
-    "add_positions",
-    "alibi_slopes",
-    "apply_rotary",
-    "check_positions",
-    "count_positions",
-    "rotary_table",
-    "sinusoidal",
-]
-
 
 def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
     """Waves of growing length: entries 2i and 2i + 1 are sin and cos of position / 10000^(2i/size). (…) → (…, size).

@@ -26,8 +26,6 @@ from regard.attention.additive import LIMIT, scores_from_exp, slopes_from_exp
 from regard.attention.threads import load_kernels
 from regard.models.rnn import RNN
 
-__all__ = ["attentive_gru"]
-
 REACH = 42.0  # up to where e^{2 query} and e^{2 key} are normal numbers; far before that tanh is 1
 
 

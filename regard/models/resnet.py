@@ -23,8 +23,6 @@ from regard.models.classifier import (
     check_normalization,
 )
 
-__all__ = ["ResNet"]
-
 
 def _convolution(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Sequential:
     """A convolution that keeps height and width (divided by the stride), and batch norm."""

@@ -18,8 +18,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.arguments import has_values
 
-__all__ = ["RNN", "Hidden"]
-
 Hidden = tuple[Tensor, ...]
 
 

@@ -45,8 +45,6 @@ from regard.models.recurrence import attentive_gru
 from regard.models.rnn import RNN, Hidden
 from regard.models.translator import Translator
 
-__all__ = ["Seq2Seq"]
-
 CELLS = ("gru", "lstm")
 
 

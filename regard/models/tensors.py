@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 
-__all__ = ["TENSORS", "FolderError", "Rule", "Tensors", "UnsupportedError", "fill", "read_json", "write_tensors"]
-
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")

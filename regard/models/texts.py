@@ -14,11 +14,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = [
-    *("CutWarning", "decode_continuation", "encode", "encode_with_warning", "group_by_length", "group_neighbours"),
-    *("padded", "plain", "warn_of_cuts"),
-]
-
 
 class CutWarning(UserWarning):
     """Texts that are longer than the model can read: it reads a part of them."""

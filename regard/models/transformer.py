@@ -38,8 +38,6 @@ from regard.models.packing import SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions, check_positions, count_positions
 from regard.models.translator import Translator
 
-__all__ = ["Transformer"]
-
 POSITIONS = ("learned", "none", "relative", "sinusoidal", "sinusoidal_halves")
 
 

@@ -14,8 +14,6 @@ from regard.models.texts import encode_with_warning
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Translator"]
-
 
 class Translator(GenerativeModel):
     """A model that reads a source and generates a target: subclasses give `read`, `decode`, `predict` and `align`.

@@ -25,8 +25,6 @@ from regard.models.classifier import (
 )
 from regard.models.positions import sinusoidal
 
-__all__ = ["ViT"]
-
 POOLINGS = ("class", "mean")
 POSITIONS = ("learned", "none", "sinusoidal")
 

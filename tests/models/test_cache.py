@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.models import LanguageModel
+from regard import LanguageModel
 from regard.models.cache import KVBuffer
 from tests.models.cases import shaken
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.models import FolderError, LanguageModel, Transformer, load
+from regard import FolderError, LanguageModel, Transformer, load
 from regard.models.huggingface import ARCHITECTURES
 from tests.models import hugging
 from tests.models.cases import check_message, edit, refused, rewrite, shaken

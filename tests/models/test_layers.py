@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from regard import attend, causal, keep, lengths, segments
-from regard.models import Attention, Block, Convolution, FeedForward, MultiHead, Recurrent, SequenceInfo
+from regard import Attention, Block, FeedForward, MultiHead, attend, causal, keep, lengths, segments
 from regard.models.block import ACTIVATIONS, GATED
 from regard.models.decode_kernels import FEW, LARGE, Linear
+from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES
 from regard.models.norms import RMSNorm
+from regard.models.packing import SequenceInfo
 from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary_table, sinusoidal
 
 BATCH, N, M = 3, 7, 11
