@@ -32,42 +32,46 @@ class LayerState(Protocol):
         ...
 
 
-class KVBuffer:
-    """Rows (batch, heads, n, size) that grow at their end without being copied each time, and still are a value.
+class KVCache:
+    """Keys and values of one attention layer, (batch, kv heads, m, head size) each, which grow without being copied.
 
     Appending writes behind the end of this value, in a buffer that it shares with its continuation. A second append to
     the same value finds that range taken, and copies.
     """
 
-    def __init__(self, rows: Tensor, buffer: _Buffer | None = None) -> None:
-        self.rows = rows
-        self._buffer = buffer
+    def __init__(self, keys: Tensor, values: Tensor, buffer: _Buffer | None = None) -> None:
+        self.keys, self.values = keys, values
+        self._buffer = buffer  # where both lie, once they have grown
 
-    def append(self, more: Tensor) -> KVBuffer:
-        """A buffer with more rows (batch, heads, n, size) at the end."""
-        if torch.is_grad_enabled():
-            return KVBuffer(torch.cat([self.rows, more], -2))  # what autograd has saved must not be overwritten
-        start, stop = self.rows.shape[-2], self.rows.shape[-2] + more.shape[-2]
-        buffer = self._buffer
+    @property
+    def batch(self) -> int:
+        return len(self.keys)
+
+    def append(self, keys: Tensor, values: Tensor) -> KVCache:
+        """A cache with more columns."""
+        if torch.is_grad_enabled():  # what autograd has saved must not be overwritten
+            return KVCache(torch.cat([self.keys, keys], -2), torch.cat([self.values, values], -2))
+        (batch, heads, start, size), buffer = self.keys.shape, self._buffer
+        stop = start + keys.shape[-2]
         locked = buffer is not None and buffer.rows.is_inference() and not torch.is_inference_mode_enabled()
         if buffer is None or locked or not buffer.claim(start, stop):
-            buffer = _Buffer(more.new_empty(*more.shape[:-2], max(2 * start, stop + SPARE), more.shape[-1]), stop)
-            buffer.rows[..., :start, :] = self.rows
-        buffer.rows[..., start:stop, :] = more
-        return KVBuffer(buffer.rows[..., :stop, :], buffer)
+            buffer = _Buffer(keys.new_empty(batch, 2 * heads, max(2 * start, stop + SPARE), size), stop)
+            buffer.rows[..., :start, :] = torch.cat([self.keys, self.values], 1)
+        buffer.rows[..., start:stop, :] = torch.cat([keys, values], 1)
+        return buffer.first(stop)
 
-    def select(self, rows: Tensor) -> KVBuffer:
-        """These entries of the batch, in this order."""
+    def select(self, rows: Tensor) -> KVCache:
         if self._buffer is None:
-            return KVBuffer(self.rows.index_select(0, rows))
+            return KVCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
         # With spare columns again, so that the next append is not one more copy; they are not copied themselves.
-        count, shape = self.rows.shape[-2], (len(rows), *self._buffer.rows.shape[1:])
-        buffer = _Buffer(self.rows.new_empty(shape), count)
-        return KVBuffer(torch.index_select(self.rows, 0, rows, out=buffer.rows[..., :count, :]), buffer)
+        count, before = self.keys.shape[-2], self._buffer.rows
+        buffer = _Buffer(before.new_empty(len(rows), *before.shape[1:]), count)
+        torch.index_select(before[..., :count, :], 0, rows, out=buffer.rows[..., :count, :])
+        return buffer.first(count)
 
 
 class _Buffer:
-    """Memory for rows, and how much of it is written."""
+    """Memory for keys and values side by side, (batch, 2 · kv heads, columns, head size), and how much is written."""
 
     def __init__(self, rows: Tensor, used: int) -> None:
         self.rows, self.used, self.lock = rows, used, threading.Lock()
@@ -79,32 +83,10 @@ class _Buffer:
             self.used = stop if free else self.used
         return free
 
-
-class KVCache:
-    """Keys and values of one attention layer, (batch, kv heads, m, head size) each; they grow together."""
-
-    def __init__(self, keys: Tensor, values: Tensor, buffer: KVBuffer | None = None) -> None:
-        self.keys, self.values = keys, values
-        self._buffer = buffer  # both side by side, (batch, 2 · kv heads, m, head size), once they have grown
-
-    @classmethod
-    def _of(cls, buffer: KVBuffer) -> KVCache:
-        keys, values = buffer.rows.chunk(2, 1)
-        return cls(keys, values, buffer)
-
-    @property
-    def batch(self) -> int:
-        return len(self.keys)
-
-    def append(self, keys: Tensor, values: Tensor) -> KVCache:
-        """A cache with more columns."""
-        buffer = self._buffer or KVBuffer(torch.cat([self.keys, self.values], 1))
-        return self._of(buffer.append(torch.cat([keys, values], 1)))
-
-    def select(self, rows: Tensor) -> KVCache:
-        if self._buffer is None:
-            return KVCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
-        return self._of(self._buffer.select(rows))
+    def first(self, count: int) -> KVCache:
+        """The keys and values in the first columns."""
+        keys, values = self.rows[..., :count, :].chunk(2, 1)
+        return KVCache(keys, values, self)
 
 
 @dataclass(frozen=True)
@@ -164,8 +146,8 @@ class Context:
     def append(self, ids: Tensor) -> Context:
         """With more tokens (batch, n). The cache does not hold them yet, and has lost the sequences that do not fit."""
         lengths = tuple(length + ids.shape[1] for length in self.lengths)
-        seen = torch.cat([self.ids, ids], 1)[:, -self.max_positions :]
-        after = Context(seen, lengths, self.max_positions, None)
+        last = torch.cat([self.ids, ids], 1)[:, -self.max_positions :]
+        after = Context(last, lengths, self.max_positions, None)
         return after._with_cache_of(self, after.fitting())
 
     def select(self, rows: Tensor) -> Context:

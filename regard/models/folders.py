@@ -15,7 +15,7 @@ import functools
 import importlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,8 @@ MODELS = {
     "Transformer": "regard.models.transformer",
     "ViT": "regard.models.vision",
 }
-# Files of others without a config.json, and the module that reads each.
-READERS = {"model.bin": "regard.models.llama2c", "checkpoint20.npz": "regard.models.g2p"}
+# Files of others without a config.json, and the function of foreign.py that reads each.
+READERS = {"model.bin": "load_llama2c", "checkpoint20.npz": "load_g2p"}
 CONFIG, CARD, MANIFEST = "config.json", "README.md", "manifest.json"
 TOKENIZERS = {"tokenizer": "tokenizer.json", "target_tokenizer": "target_tokenizer.json"}
 # Every file that regard may write into a folder, its exports for transformers included.
@@ -77,10 +77,10 @@ def load(folder: str | Path) -> Model:
 
             return load_huggingface(folder, config)
         raise FolderError(f"{folder / CONFIG}: says neither that regard wrote it nor a Hugging Face model_type")
-    for file, module in READERS.items():
+    for file, reader in READERS.items():
         if (folder / file).exists():
-            reader: Callable[[Path], Model] = importlib.import_module(module).load
-            return reader(folder)
+            model: Model = getattr(importlib.import_module("regard.models.foreign"), reader)(folder)
+            return model
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
     raise FolderError(f"{folder}: not a model folder: expected {CONFIG} and {TENSORS}, found {names}")
 

@@ -10,14 +10,14 @@ finished sequences leave the batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.arguments import check_size
+from regard.arguments import check_marks, check_size
 from regard.models.model import Model, evaluated
 from regard.models.texts import padded
 
@@ -110,6 +110,11 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 class GenerativeModel(Model):
     """A model that generates tokens: subclasses give the methods that raise NotImplementedError here."""
+
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
+        super().__init__(arguments, **choices)
+        vocab_size = self.config.get("target_vocab_size", self.config.get("vocab_size"))
+        check_marks(vocab_size, **{name: self.config.get(name) for name in ("bos", "eos", "forbidden")})
 
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
         """Logits (batch, vocabulary) of the first token after prompts (batch, n), and the state for `step`."""

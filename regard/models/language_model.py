@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from regard.arguments import (
     check_batch,
     check_choice,
-    check_count,
     check_ids,
     check_lengths,
-    check_marks,
     check_positive,
     check_sizes,
     has_values,
@@ -33,7 +31,7 @@ from regard.attention import window as sliding_window
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
 from regard.models.cache import Cache, Context
-from regard.models.classifier import TextClassifier, check_labels, pool
+from regard.models.classifier import TextClassifier, pool
 from regard.models.decode_kernels import product
 from regard.models.generation import GenerativeModel, Sampling, check_sampling, sample
 from regard.models.model import evaluation
@@ -48,8 +46,6 @@ from regard.models.positions import (
     rotary_table,
 )
 from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
-
-POSITIONS = ("alibi", "learned", "none", "rotary", "sinusoidal")
 
 
 class LanguageModel(TextClassifier, GenerativeModel):
@@ -115,9 +111,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         labels: Sequence[str] = (),
         max_length: int | None = None,
     ) -> None:
-        super().__init__(locals())
-        check_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
-        check_choice("positions", positions, POSITIONS)
+        super().__init__(locals(), positions=("alibi", "learned", "none", "rotary", "sinusoidal"))
         self.rotary_bases = _by_layer("rotary_base", rotary_base, layers)
         self.windows = _by_layer("window", window, layers)
         for base, size_of_window in zip(self.rotary_bases, self.windows, strict=True):
@@ -126,15 +120,13 @@ class LanguageModel(TextClassifier, GenerativeModel):
         if mixer != "attention" and window is not None:
             raise ValueError(f"window: expected None for mixer={mixer!r}, which attends to nothing, got {window!r}")
         self.logit_softcap = None if logit_softcap is None else check_positive("logit_softcap", logit_softcap)
-        check_marks(vocab_size, bos=bos, eos=eos)
-        check_labels(labels, classes)
         block = BlockConfig.of(self.config)
         self.token_embedding = nn.Embedding(vocab_size, size)
         self.position_embedding = LearnedPositions(max_positions, size) if positions == "learned" else None
         self.blocks = block.make_blocks(layers, causal=True)
         self.norm = block.make_norm()
         self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
-        self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
+        self.classifier = nn.Linear(size, classes) if classes else None
         self.dropout = dropout
         self.scale = math.sqrt(size) if scale_embeddings else 1.0
         self.head_size = size // heads if head_size is None else head_size

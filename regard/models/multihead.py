@@ -16,7 +16,6 @@ from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Scor
 from regard.attention.api import attend_in
 from regard.models.cache import KVCache
 from regard.models.decode_kernels import Linear, product
-from regard.models.norms import RMSNorm
 from regard.models.packing import SequenceInfo
 from regard.models.positions import RotaryTable, apply_rotary
 
@@ -43,6 +42,18 @@ def make_score(score: str | nn.Module | None, query_size: int, key_size: int, ar
 # Which of queries, keys and values: their matrices lie in this order.
 QUERY, KEY, VALUE, QUERY_KEY, KEY_VALUE = slice(0, 1), slice(1, 2), slice(2, 3), slice(0, 2), slice(1, 3)
 ALL = slice(0, 3)
+
+
+class RMSNorm(nn.Module):
+    """rows / √(mean of rows² + ε) · weight, each row alone."""
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = eps
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * (rows.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.weight
 
 
 class Attention(nn.Module):

@@ -14,14 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.arguments import check_choice, check_sizes, shape_text
-from regard.models.classifier import (
-    ImageClassifier,
-    check_image_size,
-    check_images,
-    check_labels,
-    check_normalization,
-)
+from regard.arguments import check_sizes
+from regard.models.classifier import ImageClassifier, check_image_size, check_images
 
 
 def _convolution(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Sequential:
@@ -99,17 +93,14 @@ class ResNet(ImageClassifier):
         mean: Sequence[float] = (0.5,),
         deviation: Sequence[float] = (0.5,),
     ) -> None:
-        super().__init__(locals())
+        super().__init__(locals(), stem=("cifar", "imagenet"))
         if not isinstance(depths, Sequence) or not depths or min(depths) < 1:
             raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
         if stride_first and not bottleneck:
             raise ValueError("stride_first: expected bottleneck=True beside it; other blocks have no choice")
-        check_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
+        check_sizes(stages=len(depths), layers=sum(depths))
         if image_size is not None:
             check_image_size(image_size)
-        check_labels(labels, classes)
-        check_normalization(mean, deviation, channels)
-        check_choice("stem", stem, ("cifar", "imagenet"))
         wide = stem == "imagenet"
         self.stem = _convolution(channels, width, 7 if wide else 3, 2 if wide else 1)
         self.pool = nn.MaxPool2d(3, 2, padding=1) if wide else nn.Identity()
@@ -131,10 +122,7 @@ class ResNet(ImageClassifier):
 
     def encode(self, images: Tensor) -> Tensor:
         """images → the output of the last block, (batch, depth, height, width)."""
-        check_images(images)
-        if images.dim() != 4 or images.shape[1] != self.config["channels"]:
-            expected = f"(batch, {self.config['channels']}, height, width)"
-            raise ValueError(f"images: expected shape {expected}, got {shape_text(images)}")
+        check_images(images, self.config["channels"], "height", "width")
         # With the channels of a pixel side by side a training step on a CPU takes three quarters of the time. Of one
         # channel PyTorch cannot tell the order, so it is chosen once more behind the stem.
         images = self.pool(functional.relu(self.stem(_channels_last(images))))

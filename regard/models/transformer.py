@@ -16,14 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import (
-    check_batch,
-    check_choice,
-    check_ids,
-    check_lengths,
-    check_marks,
-    check_sizes,
-)
+from regard.arguments import check_batch, check_ids, check_lengths
 from regard.attention import Mask, causal, relative, t5_buckets
 from regard.attention import lengths as valid_lengths
 from regard.attention.capture import AttentionMap, Recorder
@@ -126,14 +119,7 @@ class Transformer(Translator):
         eos: int | None = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
-        super().__init__(locals())
-        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, size=size, heads=heads)
-        check_sizes(layers=layers, decoder_layers=decoder_layers, max_positions=max_positions)
-        check_marks(target_vocab_size, bos=bos, eos=eos, forbidden=forbidden)
-        check_choice("positions", positions, POSITIONS)
-        if share_embeddings and source_vocab_size != target_vocab_size:
-            sizes = f"{source_vocab_size} and {target_vocab_size}"
-            raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes}")
+        super().__init__(locals(), positions=POSITIONS)
         learned = positions == "learned"
         self.target_embedding = nn.Embedding(target_vocab_size, size)
         self.source_embedding = None if share_embeddings else nn.Embedding(source_vocab_size, size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,12 @@ class Translator(GenerativeModel):
 
     The source is the prompt of `generate`: ids (batch, m) with lengths → one Hypothesis for each source.
     """
+
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
+        super().__init__(arguments, **choices)
+        sizes = [self.config[f"{side}_vocab_size"] for side in ("source", "target")]
+        if self.config["share_embeddings"] and len(set(sizes)) > 1:
+            raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes[0]} and {sizes[1]}")
 
     @property
     def example(self) -> str:

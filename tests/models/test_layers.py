@@ -10,8 +10,7 @@ from regard import Attention, Block, FeedForward, MultiHead, attend, causal, kee
 from regard.models.block import ACTIVATIONS, GATED
 from regard.models.decode_kernels import FEW, LARGE, Linear
 from regard.models.mixers import Convolution, Recurrent
-from regard.models.multihead import SCORES
-from regard.models.norms import RMSNorm
+from regard.models.multihead import SCORES, RMSNorm
 from regard.models.packing import SequenceInfo
 from regard.models.positions import LearnedPositions, alibi_slopes, apply_rotary, rotary_table, sinusoidal
 
