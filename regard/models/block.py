@@ -24,7 +24,7 @@ from regard.attention.dropout import dropout as apply_dropout
 from regard.models.cache import KVCache, LayerState
 from regard.models.decode_kernels import Linear
 from regard.models.mixers import Convolution, Recurrent
-from regard.models.multihead import SCORES, MultiHead, RMSNorm
+from regard.models.multihead import SCORES, MultiHead
 from regard.models.packing import SequenceInfo
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -34,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "tanh": torch.tanh,
 }
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm}
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 GATED = {"swiglu": ACTIVATIONS["silu"], "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATIONS["gelu_tanh"]}
 
 

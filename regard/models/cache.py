@@ -56,8 +56,8 @@ class KVCache:
         locked = buffer is not None and buffer.rows.is_inference() and not torch.is_inference_mode_enabled()
         if buffer is None or locked or not buffer.claim(start, stop):
             buffer = _Buffer(keys.new_empty(batch, 2 * heads, max(2 * start, stop + SPARE), size), stop)
-            buffer.rows[..., :start, :] = torch.cat([self.keys, self.values], 1)
-        buffer.rows[..., start:stop, :] = torch.cat([keys, values], 1)
+            buffer.rows.narrow(2, 0, start).copy_(torch.cat([self.keys, self.values], 1))
+        buffer.rows.narrow(2, start, stop - start).copy_(torch.cat([keys, values], 1))
         return buffer.first(stop)
 
     def select(self, rows: Tensor) -> KVCache:
@@ -66,7 +66,7 @@ class KVCache:
         # With spare columns again, so that the next append is not one more copy; they are not copied themselves.
         count, before = self.keys.shape[-2], self._buffer.rows
         buffer = _Buffer(before.new_empty(len(rows), *before.shape[1:]), count)
-        torch.index_select(before[..., :count, :], 0, rows, out=buffer.rows[..., :count, :])
+        torch.index_select(before.narrow(2, 0, count), 0, rows, out=buffer.rows.narrow(2, 0, count))
         return buffer.first(count)
 
 
@@ -85,7 +85,7 @@ class _Buffer:
 
     def first(self, count: int) -> KVCache:
         """The keys and values in the first columns."""
-        keys, values = self.rows[..., :count, :].chunk(2, 1)
+        keys, values = self.rows.narrow(2, 0, count).chunk(2, 1)
         return KVCache(keys, values, self)
 
 

@@ -239,7 +239,7 @@ def sample(
     limits = check_limits(max_new_tokens, len(logits))
     alive, generators = list(range(len(logits))), sampling.make_generators(len(logits))
     for count in range(1, max(limits, default=0) + 1):
-        logits = _forbid(_to_float(logits), forbidden)
+        logits = _allow(logits, forbidden)
         best, likeliest = logits.max(-1)
         drawn = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
         scores = logits.gather(-1, drawn[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
@@ -305,7 +305,7 @@ def beam_search(
     logits = logits.repeat_interleave(beam_size, 0)
     for length in range(1, max(limits, default=0) + 1):
         scale = length**length_penalty
-        log_p = log_probabilities(_forbid(_to_float(logits), forbidden)).view(len(alive), beam_size, vocab_size)
+        log_p = log_probabilities(_allow(logits, forbidden)).view(len(alive), beam_size, vocab_size)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
         best, index = (scores[..., None] + log_p).flatten(1).topk(min(2 * beam_size, beam_size * vocab_size))
         origin, token = index // vocab_size, index % vocab_size
@@ -349,13 +349,9 @@ def _collect_finished(
             del hypotheses[beam_size:]
 
 
-def _to_float(logits: Tensor) -> Tensor:
-    """Sums over a vocabulary need more digits than half precision has."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _forbid(logits: Tensor, forbidden: Collection[int]) -> Tensor:
-    """Logits in which these tokens cannot be chosen."""
+def _allow(logits: Tensor, forbidden: Collection[int]) -> Tensor:
+    """Logits in which these tokens cannot be chosen, in float32: sums over a vocabulary need more than half of that."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if not forbidden:
         return logits
     return logits.index_fill(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)

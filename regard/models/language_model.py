@@ -38,7 +38,6 @@ from regard.models.model import evaluation
 from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import (
     LearnedPositions,
-    RotaryTable,
     add_positions,
     alibi_slopes,
     check_positions,
@@ -282,12 +281,11 @@ class LanguageModel(TextClassifier, GenerativeModel):
     ) -> list[SequenceInfo]:
         """What each block knows of its rows: the mask of its window, and positions (batch or 1, n) by its base."""
         masks = {window: make_mask(window) for window in set(self.windows)}
-        tables = {base: self._rotary(positions, base) for base in set(self.rotary_bases)}
+        rotary = self.config["positions"] == "rotary"
+        bases = set(self.rotary_bases)
+        tables = {base: rotary_table(positions, self.head_size, base) if rotary else None for base in bases}
         kinds = zip(self.windows, self.rotary_bases, strict=True)
         return [SequenceInfo(masks[window], tables[base], **options) for window, base in kinds]
-
-    def _rotary(self, positions: Tensor, base: float) -> RotaryTable | None:
-        return rotary_table(positions, self.head_size, base) if self.config["positions"] == "rotary" else None
 
     def _packed_mask(self, packed: PackedBatch, window: int | None) -> Mask:
         """What the tokens may attend to. Packed or not: in a sequence, rows are as far apart as positions."""

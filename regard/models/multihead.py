@@ -44,18 +44,6 @@ QUERY, KEY, VALUE, QUERY_KEY, KEY_VALUE = slice(0, 1), slice(1, 2), slice(2, 3),
 ALL = slice(0, 3)
 
 
-class RMSNorm(nn.Module):
-    """rows / √(mean of rows² + ε) · weight, each row alone."""
-
-    def __init__(self, size: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.epsilon = eps
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return rows * (rows.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.weight
-
-
 class Attention(nn.Module):
     """A single attention layer: keys and values by two learned matrices, K = X W_k and V = X W_v, queries as they come.
 
@@ -153,8 +141,8 @@ class MultiHead(nn.Module):
         self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
         epsilon = None if qk_norm_epsilon is None else check_positive("qk_norm_epsilon", qk_norm_epsilon)
-        self.query_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
-        self.key_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
+        self.query_norm = None if epsilon is None else nn.RMSNorm(self.head_size, epsilon)
+        self.key_norm = None if epsilon is None else nn.RMSNorm(self.head_size, epsilon)
         self.dropout = check_dropout(dropout)
         for linear in self.in_proj:  # each of the three matrices as if it stood alone
             for weight in linear.weight.split(self.widths) if packed else (linear.weight,):

@@ -26,7 +26,6 @@ from regard.models.block import BlockConfig
 from regard.models.cache import Cache, KVCache
 from regard.models.decode_kernels import product
 from regard.models.model import evaluated
-from regard.models.multihead import MultiHead
 from regard.models.packing import SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions, check_positions, count_positions
 from regard.models.translator import Translator
@@ -172,7 +171,8 @@ class Transformer(Translator):
         batch, m = source.shape
         counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
         valid = None if counts is None else counts.to(source.device)
-        memories = tuple(cross.project_kv(memory) for cross in self._crosses())
+        crosses = (block.cross for block in self.decoder_blocks)
+        memories = tuple(cross.project_kv(memory) for cross in crosses if cross is not None)
         return DecoderState(None, memories, valid, torch.arange(batch, device=source.device))
 
     @evaluated
@@ -182,9 +182,6 @@ class Transformer(Translator):
         with torch.no_grad(), observe(Recorder(self, maps.append, layers="decoder_blocks.*.cross")):
             self(source, target, source_lengths)
         return torch.stack([layer.weights for layer in maps], 1)
-
-    def _crosses(self) -> list[MultiHead]:
-        return [block.cross for block in self.decoder_blocks if block.cross is not None]
 
     def decode(self, target: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         check_ids("target", target, self.target_embedding.num_embeddings)
