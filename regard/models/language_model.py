@@ -41,7 +41,6 @@ from regard.models.positions import (
     add_positions,
     alibi_slopes,
     check_positions,
-    count_positions,
     rotary_table,
 )
 from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
@@ -178,7 +177,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         read = before.lengths.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if valid is None else (valid.cumsum(1) - 1).clamp(min=0)
         positions = read + steps  # (batch or 1, n)
-        check_positions(count_positions(positions), self.config["max_positions"])
+        check_positions(positions, self.config["max_positions"])
         all_positions, all_valid = _append_columns(before, positions, valid, batch)
         make_mask = functools.partial(self._cached_mask, all_positions, all_valid, n)
         infos = self._infos(make_mask, positions, valid=valid, first=before.positions.shape[-1])

@@ -27,7 +27,7 @@ from regard.models.cache import Cache, KVCache
 from regard.models.decode_kernels import product
 from regard.models.model import evaluated
 from regard.models.packing import SequenceInfo, pack
-from regard.models.positions import LearnedPositions, add_positions, check_positions, count_positions
+from regard.models.positions import LearnedPositions, add_positions, check_positions
 from regard.models.translator import Translator
 
 POSITIONS = ("learned", "none", "relative", "sinusoidal", "sinusoidal_halves")
@@ -208,7 +208,7 @@ class Transformer(Translator):
     def _embed(
         self, ids: Tensor, positions: Tensor, embedding: nn.Embedding, learned: LearnedPositions | None
     ) -> Tensor:
-        check_positions(count_positions(positions), self.config["max_positions"])
+        check_positions(positions, self.config["max_positions"])
         rows = add_positions(embedding(ids) * self.scale, positions, self.config["positions"], learned)
         return apply_dropout(rows, self.dropout, self.training)
 

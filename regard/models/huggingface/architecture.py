@@ -23,6 +23,13 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
+# Arguments → entries of many configs.
+USUAL = {
+    "size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "ffn_size": "intermediate_size",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +42,7 @@ class Architecture:
     entries: Mapping[str, str | tuple[str, Any]]  # arguments → entries, with what they are where a config lacks them
     activation: str | None = None  # the entry that holds the activation; None: there is only one
     fixed: Config = field(default_factory=dict)  # arguments with one value only, or one of a tuple: the first is read
+    same: Mapping[str, str] = field(default_factory=dict)  # arguments that have to be the same as others
     constant: Config = field(default_factory=dict)  # entries with one value only
     supported: Config = field(default_factory=dict)  # entries that can be read with this value only, and aren't written
     dropouts: tuple[str, ...] = ()  # entries that are the dropout when they are written; it is not read
@@ -72,6 +80,7 @@ class Architecture:
         assert self.write is not None
         arguments = _resolve(arguments)
         check_exportable(arguments, **self.fixed)
+        check_exportable(arguments, **{name: arguments[other] for name, other in self.same.items()})
         rest = self.write(arguments)
         config: dict[str, Any] = {"architectures": [self.kind], **self.constant}
         for ours, entry in self.entries.items():

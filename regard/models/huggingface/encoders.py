@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.models.huggingface.architecture import (
+    USUAL,
     Architecture,
     Config,
     Shapes,
@@ -59,10 +60,7 @@ BERT = Architecture(
     prefix="bert.",
     entries={
         "vocab_size": "vocab_size",
-        "size": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "ffn_size": "intermediate_size",
+        **USUAL,
         "max_positions": "max_position_embeddings",
         "token_types": "type_vocab_size",
         "epsilon": "layer_norm_eps",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.arguments import check_positive, check_size
-from regard.models.huggingface.architecture import Architecture, Config, Shapes, check_exportable, same_in_all
+from regard.models.huggingface.architecture import USUAL, Architecture, Config, Shapes, check_exportable, same_in_all
 from regard.models.tensors import FolderError, UnsupportedError
 
 # Arguments of a LanguageModel that most architectures have with this value only.
@@ -28,8 +28,7 @@ MARKS = {"bos": ("bos_token_id", None), "eos": ("eos_token_id", None)}
 
 
 def _write_gpt2(arguments: Config) -> dict[str, Any]:
-    heads = arguments["heads"]
-    check_exportable(arguments, kv_heads=heads, head_size=arguments["size"] // heads)
+    check_exportable(arguments, head_size=arguments["size"] // arguments["heads"])
     return {}
 
 
@@ -57,6 +56,7 @@ GPT2 = Architecture(
         "attention_bias": (None, True),
         "attention_output_bias": (None, True),
     },
+    same={"kv_heads": "heads"},
     supported={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     dropouts=("attn_pdrop", "embd_pdrop", "resid_pdrop"),
     write=_write_gpt2,
@@ -88,21 +88,15 @@ def _read_base(rope: Config, otherwise: float) -> float:
     return float(rope.get("rope_theta", otherwise))
 
 
-def _write_base(base: float) -> dict[str, Any]:
-    return {"rope_type": "default", "rope_theta": base}
-
-
 def _read_llama(config: Config, shapes: Shapes) -> dict[str, Any]:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return {"rotary_base": _read_base(rope, config.get("rope_theta", 10_000.0))}
 
 
 def _write_llama(arguments: Config) -> dict[str, Any]:
-    for name in ("rotary_base", "window"):  # one for all layers
-        if isinstance(arguments[name], list):
-            raise FolderError(f"{name}={arguments[name]!r}")
-    check_exportable(arguments, attention_output_bias=arguments["attention_bias"])
-    return {"rope_parameters": _write_base(arguments["rotary_base"])}
+    if isinstance(arguments["rotary_base"], list):
+        raise FolderError(f"rotary_base={arguments['rotary_base']!r}")
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": arguments["rotary_base"]}}
 
 
 LLAMA = Architecture(
@@ -111,10 +105,7 @@ LLAMA = Architecture(
     prefix="model.",
     entries={
         "vocab_size": "vocab_size",
-        "size": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "ffn_size": "intermediate_size",
+        **USUAL,
         "max_positions": "max_position_embeddings",
         "epsilon": "rms_norm_eps",
         "kv_heads": ("num_key_value_heads", None),
@@ -125,6 +116,7 @@ LLAMA = Architecture(
         **MARKS,
     },
     fixed={**PLAIN, "positions": "rotary", "norm": "rms", "activation": "swiglu"},
+    same={"attention_output_bias": "attention_bias"},
     constant={"hidden_act": "silu"},
     dropouts=("attention_dropout",),
     read=_read_llama,
@@ -150,11 +142,18 @@ def _without(table: Config, *names: str) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in names}
 
 
+def _write_mistral(arguments: Config) -> dict[str, Any]:
+    if isinstance(arguments["window"], list):
+        raise FolderError(f"window={arguments['window']!r}")
+    return _write_llama(arguments)
+
+
 MISTRAL = replace(  # all layers may have a sliding window
     LLAMA,
     kind="MistralForCausalLM",
     entries={**_without(LLAMA.entries, "bias", "attention_bias"), "window": ("sliding_window", 4_096)},
     fixed={**_without(LLAMA.fixed, "window"), "bias": False, "attention_bias": False},
+    write=_write_mistral,
 )
 
 
@@ -199,16 +198,9 @@ def _read_qwen(config: Config, shapes: Shapes) -> dict[str, Any]:
     return _read_llama(config, shapes) | _read_windows(kinds, window)
 
 
-def _write_qwen2(arguments: Config) -> dict[str, Any]:
+def _write_qwen(arguments: Config) -> dict[str, Any]:
     windows = _write_windows(arguments)
-    bias = {"attention_output_bias": arguments["attention_bias"]}  # which `fixed` has checked
-    rest = _write_llama({**arguments, "window": None, **bias})
-    return {**rest, **windows, "use_sliding_window": windows["sliding_window"] is not None}
-
-
-def _write_qwen3(arguments: Config) -> dict[str, Any]:
-    check_exportable(arguments, attention_output_bias=arguments["attention_bias"])
-    return _write_qwen2(arguments)
+    return {**_write_llama(arguments), **windows, "use_sliding_window": windows["sliding_window"] is not None}
 
 
 QWEN2 = replace(  # queries, keys and values have biases; the last layers may have a sliding window
@@ -216,8 +208,9 @@ QWEN2 = replace(  # queries, keys and values have biases; the last layers may ha
     kind="Qwen2ForCausalLM",
     entries=_without(LLAMA.entries, "bias", "attention_bias"),
     fixed={**_without(LLAMA.fixed, "window"), "bias": False, "attention_bias": True, "attention_output_bias": False},
+    same={},
     read=_read_qwen,
-    write=_write_qwen2,
+    write=_write_qwen,
 )
 QWEN3 = replace(  # norms of the queries and keys of each head; windows as in Qwen2
     LLAMA,
@@ -225,7 +218,7 @@ QWEN3 = replace(  # norms of the queries and keys of each head; windows as in Qw
     entries={**_without(LLAMA.entries, "bias"), "head_size": ("head_dim", 128)},
     fixed={**_without(LLAMA.fixed, "window"), "qk_norm": True, "bias": False},
     read=_read_qwen,
-    write=_write_qwen3,
+    write=_write_qwen,
 )
 
 
@@ -241,7 +234,6 @@ def _read_gemma(config: Config) -> dict[str, Any]:
 
 
 def _write_gemma(arguments: Config) -> dict[str, Any]:
-    check_exportable(arguments, attention_output_bias=arguments["attention_bias"])
     scale = arguments["head_size"] ** -0.5 if arguments["score_scale"] is None else arguments["score_scale"]
     scalar = round(scale**-2) if scale else 0
     if not scalar or not math.isclose(scalar**-0.5, scale):
@@ -256,7 +248,7 @@ def _read_gemma2(config: Config, shapes: Shapes) -> dict[str, Any]:
 
 
 def _write_gemma2(arguments: Config) -> dict[str, Any]:
-    return {**_write_llama({**arguments, "window": None}), **_write_gemma(arguments)}
+    return {**_write_llama(arguments), **_write_gemma(arguments)}
 
 
 def _read_gemma3(config: Config, shapes: Shapes) -> dict[str, Any]:
@@ -281,7 +273,8 @@ def _write_gemma3(arguments: Config) -> dict[str, Any]:
     by_kind = dict(zip(kinds, by_layer, strict=True))
     if [by_kind[kind] for kind in kinds] != by_layer:
         raise FolderError(f"rotary_base={bases!r}")
-    rope = {kind: _write_base(by_kind.get(kind, by_layer[0])) for kind in (FULL, SLIDING)}
+    thetas = {kind: by_kind.get(kind, by_layer[0]) for kind in (FULL, SLIDING)}
+    rope = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
     return {**entries, "rope_parameters": rope}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.arguments import check_sizes
 from regard.models.classifier import check_image_size, check_normalization
-from regard.models.huggingface.architecture import Architecture, Config, Shapes, export_labels, import_classes
+from regard.models.huggingface.architecture import USUAL, Architecture, Config, Shapes, export_labels, import_classes
 from regard.models.tensors import FolderError, UnsupportedError, read_json
 
 
@@ -30,10 +30,7 @@ VIT = Architecture(
         "image_size": "image_size",
         "patch_size": "patch_size",
         "channels": "num_channels",
-        "size": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "ffn_size": "intermediate_size",
+        **USUAL,
         "epsilon": "layer_norm_eps",
         "query_bias": ("qkv_bias", True),
     },

@@ -112,7 +112,6 @@ def _read_t5(config: Config, shapes: Shapes) -> dict[str, Any]:
 
 def _write_t5(arguments: Config) -> dict[str, Any]:
     check_exportable(arguments, forbidden=[], scale_output=(False, arguments["tie_embeddings"]))
-    check_exportable(arguments, decoder_heads=arguments["heads"], decoder_ffn_size=arguments["ffn_size"])
     names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == arguments["activation"]]
     if not names:
         raise FolderError(f"activation={arguments['activation']!r}")
@@ -168,6 +167,7 @@ T5 = Architecture(  # a Transformer with relative positions, RMS norms, no biase
         "score": (None, "dot"),
         "score_scale": 1.0,
     },
+    same={"decoder_heads": "heads", "decoder_ffn_size": "ffn_size"},
     constant={"is_encoder_decoder": True},
     dropouts=("dropout_rate",),
     read=_read_t5,
