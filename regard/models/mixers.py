@@ -56,21 +56,11 @@ class SequentialMixer(nn.Module):
         if info.valid is None:
             mixed, state = self.read(rows, state)
             return mixed, MixerState(state)
-        if not has_values(rows):
-            return self._mix_padded(rows, state, info.valid)
-        mixed, states = torch.zeros_like(rows), []
-        for number, valid in enumerate(info.valid):  # padded: each sequence alone, over the rows that hold a token
-            output, after = self.read(rows[number : number + 1, valid], state[number : number + 1])
-            mixed[number, valid] = output[0].to(mixed.dtype)
-            states.append(after)
-        return mixed, MixerState(torch.cat(states))
-
-    def _mix_padded(self, rows: Tensor, state: Tensor, valid: Tensor) -> tuple[Tensor, MixerState]:
-        """The same for all sequences at once, traced: the rows that hold a token are moved to the front."""
-        order = (~valid).long().argsort(dim=1, stable=True)[..., None].expand_as(rows)
-        mixed, state = self.read(rows.gather(1, order), state, valid.sum(1))
+        # Padded: the rows that hold a token are moved to the front, and back.
+        order = (~info.valid).long().argsort(dim=1, stable=True)[..., None].expand_as(rows)
+        mixed, state = self.read(rows.gather(1, order), state, info.valid.sum(1))
         mixed = torch.zeros_like(mixed).scatter(1, order, mixed)
-        return mixed.masked_fill(~valid[..., None], 0), MixerState(state)
+        return mixed.masked_fill(~info.valid[..., None], 0), MixerState(state)
 
 
 class Recurrent(SequentialMixer):
