@@ -1,4 +1,4 @@
-"""Hugging Face folders: read without `transformers`, and written for it. An architecture is a row of ARCHITECTURES."""
+"""Hugging Face folders: read without `transformers`, and written for it. Architectures are tables."""
 
 from __future__ import annotations
 
@@ -11,31 +11,16 @@ from torch import Tensor
 
 from regard.arguments import check_size
 from regard.models.folders import MARK, build, read_tokenizer, write_folder
-from regard.models.huggingface.architecture import Architecture
-from regard.models.huggingface.encoders import BERT, DISTILBERT, ROBERTA, read_sentence_files, sentence_files
-from regard.models.huggingface.language_models import GEMMA2, GEMMA3, GPT2, LLAMA, MISTRAL, QWEN2, QWEN3
-from regard.models.huggingface.pictures import IMAGES, RESNET, VIT, image_file, read_image_file
-from regard.models.huggingface.translators import MARIAN, T5
+from regard.models.huggingface import encoders, language_models, pictures, translators
+from regard.models.huggingface.architecture import Architecture, read_tables
+from regard.models.huggingface.encoders import read_sentence_files, sentence_files
+from regard.models.huggingface.pictures import IMAGES, image_file, read_image_file
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill
 
+FUNCTIONS = encoders.FUNCTIONS | language_models.FUNCTIONS | pictures.FUNCTIONS | translators.FUNCTIONS
 # By the model_type of a config.json. A model is exported as the first of them that can express it.
-ARCHITECTURES = {
-    "bert": BERT,
-    "distilbert": DISTILBERT,
-    "gemma2": GEMMA2,
-    "gemma3_text": GEMMA3,
-    "gpt2": GPT2,
-    "llama": LLAMA,
-    "marian": MARIAN,
-    "mistral": MISTRAL,
-    "qwen2": QWEN2,
-    "qwen3": QWEN3,
-    "resnet": RESNET,
-    "roberta": ROBERTA,
-    "t5": T5,
-    "vit": VIT,
-}
+ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS[name]) for name, table in sorted(read_tables().items())}
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
 # Heads stand beside the bare model, and so without its prefix.
 HEADS = ("cls.", "classifier.", "pre_classifier.", "lm_head.", "vocab_", "final_logits_bias")

@@ -1,10 +1,13 @@
-"""What an architecture of Hugging Face is: tables between its config.json, its tensors, and a model of ours."""
+"""What an architecture of Hugging Face is: tables between its config.json, its tensors, and a model of ours, which are
+in architectures.toml."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 from regard.models.model import Model
@@ -23,49 +26,51 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-# Arguments → entries of many configs.
-USUAL = {
-    "size": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """One `model_type`. Arguments are those of our model, entries those of their config.json."""
+    """One `model_type`: a table of architectures.toml, and functions for what a table cannot say.
 
-    model: str  # the class of ours
-    kind: str  # the class of theirs
-    prefix: str  # of the names of most tensors, unless a file holds the model without its head
-    entries: Mapping[str, str | tuple[str, Any]]  # arguments → entries, with what they are where a config lacks them
-    activation: str | None = None  # the entry that holds the activation; None: there is only one
-    fixed: Config = field(default_factory=dict)  # arguments with one value only, or one of a tuple: the first is read
-    same: Mapping[str, str] = field(default_factory=dict)  # arguments that have to be the same as others
-    constant: Config = field(default_factory=dict)  # entries with one value only
-    supported: Config = field(default_factory=dict)  # entries that can be read with this value only, and aren't written
-    dropouts: tuple[str, ...] = ()  # entries that are the dropout when they are written; it is not read
+    Arguments are those of our model, entries those of their config.json.
+    """
+
+    model: str
+    kind: str
+    prefix: str
+    entries: Mapping[str, str]
+    tensors: Mapping[str, str]
+    activation: str | None = None
+    dropouts: Sequence[str] = ()
+    optional: Sequence[str] = ()
+    missing: Config = field(default_factory=dict)
+    fixed: Config = field(default_factory=dict)
+    unset: Sequence[str] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+    constant: Config = field(default_factory=dict)
+    supported: Config = field(default_factory=dict)
+    ignored: str = "(?!)"
+    transposed: bool = False
+    norm_offset: float = 0.0
+    first_position: int = 0
     read: Callable[[Config, Shapes], dict[str, Any]] = lambda config, shapes: {}  # the other arguments
     # The other entries; FolderError where they cannot express the model. None: the architecture is read only, as
     # another one expresses whatever it does.
     write: Callable[[Config], dict[str, Any]] | None = lambda arguments: {}
-    # Layers or tensors, ours → theirs. # is the number of a block; (a|b) are two of theirs that are one of ours.
-    tensors: Mapping[str, str] | Callable[[Config], Mapping[str, str]]
+    more_tensors: Callable[[Config], dict[str, str]] = lambda arguments: {}  # by arguments
     place: Callable[[Config, int], str] = lambda arguments, number: str(number)  # of a block: what # stands for
-    ignored: str = "(?!)"  # a pattern of tensors of theirs that hold nothing new
-    transposed: bool = False  # matrices of blocks are written so
-    norm_offset: float = 0.0  # what their norms' weights are less than ours
-    first_position: int = 0  # of a token: rows of learned positions before it are not used
 
     def import_arguments(self, config: Config, shapes: Shapes) -> dict[str, Any]:
         """Arguments of our model, from their config.json and the shapes of the tensors in their files."""
         for name, value in {**self.supported, **self.constant}.items():
             if config.get(name, value) != value:
                 raise UnsupportedError(f"{name} {config[name]!r} is not supported, only {value!r}")
-        arguments = {name: value[0] if isinstance(value, tuple) else value for name, value in self.fixed.items()}
+        arguments = {**dict.fromkeys(self.unset), **self.fixed}
         for ours, entry in self.entries.items():
-            arguments[ours] = config[entry] if isinstance(entry, str) else config.get(*entry)
+            left_out = entry not in config and (entry in self.optional or entry in self.missing)
+            arguments[ours] = self.missing.get(entry) if left_out else config[entry]
+        if self.first_position:
+            arguments["max_positions"] -= self.first_position
         if self.activation is not None:
             activation = config[self.activation]
             if activation not in ACTIVATIONS:
@@ -79,12 +84,11 @@ class Architecture:
         """The way back; FolderError where they cannot express our model."""
         assert self.write is not None
         arguments = _resolve(arguments)
-        check_exportable(arguments, **self.fixed)
+        check_exportable(arguments, **dict.fromkeys(self.unset), **self.fixed)
         check_exportable(arguments, **{name: arguments[other] for name, other in self.same.items()})
         rest = self.write(arguments)
         config: dict[str, Any] = {"architectures": [self.kind], **self.constant}
-        for ours, entry in self.entries.items():
-            config[entry if isinstance(entry, str) else entry[0]] = arguments[ours]
+        config |= {entry: arguments[ours] for ours, entry in self.entries.items()}
         if self.activation is not None:
             names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == arguments["activation"]]
             if not names:
@@ -94,7 +98,7 @@ class Architecture:
 
     def tensor_rules(self, model: Model) -> dict[str, Rule]:
         """Where each tensor of ours is in their files."""
-        table = self.tensors(model.config) if callable(self.tensors) else self.tensors
+        table = {**self.tensors, **self.more_tensors(model.config)}
         rules = {}
         for name, tensor in model.state_dict().items():
             numbers = re.findall(r"blocks\.(\d+)\.", name)
@@ -120,6 +124,22 @@ class Architecture:
     def is_ignored(self, name: str) -> bool:
         """Whether a tensor of theirs holds nothing new."""
         return re.fullmatch(self.ignored, name) is not None
+
+
+def read_tables() -> dict[str, dict[str, Any]]:
+    """architectures.toml, with what architectures that are like others have from them."""
+    tables = tomllib.loads(resources.files(__package__).joinpath("architectures.toml").read_text(encoding="utf-8"))
+    for table in tables.values():
+        without = table.pop("without", ())
+        for name, given in tables[table.pop("like")].items() if "like" in table else ():
+            if isinstance(given, dict):
+                kept = {key: value for key, value in given.items() if key not in without}
+                table[name] = kept | table.get(name, {})
+            elif isinstance(given, list):
+                table[name] = [key for key in given if key not in without] + table.get(name, [])
+            else:
+                table.setdefault(name, given)
+    return tables
 
 
 def _read_marks(arguments: Config) -> dict[str, Any]:
@@ -149,6 +169,8 @@ def _resolve(arguments: Config) -> dict[str, Any]:
         for name, otherwise in (("attention_bias", "bias"), ("attention_output_bias", "attention_bias")):
             values[name] = values[otherwise] if arguments[name] is None else arguments[name]
         values |= {name: same_in_all(arguments[name]) for name in ("rotary_base", "window")}
+    if arguments.get("score") == "dot":
+        values["score"] = None  # which is the same
     if "forbidden" in arguments:
         values["forbidden"] = list(arguments["forbidden"])
     return values

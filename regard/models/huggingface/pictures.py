@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.arguments import check_sizes
 from regard.models.classifier import check_image_size, check_normalization
-from regard.models.huggingface.architecture import USUAL, Architecture, Config, Shapes, export_labels, import_classes
+from regard.models.huggingface.architecture import Config, Shapes, export_labels, import_classes
 from regard.models.tensors import FolderError, UnsupportedError, read_json
 
 
@@ -22,42 +22,9 @@ def _export_classes(arguments: Config) -> dict[str, Any]:
     return {"id2label": export_labels(arguments["labels"], arguments["classes"])}
 
 
-VIT = Architecture(
-    model="ViT",
-    kind="ViTForImageClassification",
-    prefix="vit.",
-    entries={
-        "image_size": "image_size",
-        "patch_size": "patch_size",
-        "channels": "num_channels",
-        **USUAL,
-        "epsilon": "layer_norm_eps",
-        "query_bias": ("qkv_bias", True),
-    },
-    activation="hidden_act",
-    fixed={"positions": "learned", "pooling": "class", "score": (None, "dot")},
-    dropouts=("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    read=lambda config, shapes: _import_classes(config, shapes, VIT.kind, "classifier.weight"),
-    write=_export_classes,
-    tensors={
-        "class_token": "embeddings.cls_token",
-        "position_embedding": "embeddings.position_embeddings",
-        "patch_embedding": "embeddings.patch_embeddings.projection",
-        "blocks.#.mixer_norm": "encoder.layer.#.layernorm_before",
-        "blocks.#.mixer.in_proj.0": "encoder.layer.#.attention.attention.(query|key|value)",
-        "blocks.#.mixer.out_proj": "encoder.layer.#.attention.output.dense",
-        "blocks.#.feed_forward_norm": "encoder.layer.#.layernorm_after",
-        "blocks.#.feed_forward.in_proj": "encoder.layer.#.intermediate.dense",
-        "blocks.#.feed_forward.out_proj": "encoder.layer.#.output.dense",
-        "norm": "layernorm",
-        "classifier": "classifier",
-    },
-    # The pooler, which classification does not use, and the token that stood for hidden patches.
-    ignored=r"pooler\..*|embeddings\.mask_token",
-)
+def _read_vit(config: Config, shapes: Shapes) -> dict[str, Any]:
+    return _import_classes(config, shapes, "ViTForImageClassification", "classifier.weight")
 
-
-# -------------------------------------------------------------------------------------------------------------- ResNet
 
 EXPANSIONS = {"basic": 1, "bottleneck": 4}  # how much deeper a block's output is than its first convolution
 
@@ -67,7 +34,7 @@ def _hidden_sizes(width: int, stages: int, kind: str) -> list[int]:
 
 
 def _read_resnet(config: Config, shapes: Shapes) -> dict[str, Any]:
-    classes = _import_classes(config, shapes, RESNET.kind, "classifier.1.weight")
+    classes = _import_classes(config, shapes, "ResNetForImageClassification", "classifier.1.weight")
     kind, depths = config["layer_type"], config["depths"]
     if kind not in EXPANSIONS:
         raise UnsupportedError(f"layer_type {kind!r} is not supported, only {', '.join(EXPANSIONS)}")
@@ -96,30 +63,10 @@ def _place(arguments: Config, number: int) -> str:
     return "stages.{}.layers.{}".format(*places[number])
 
 
-def _convolution(ours: str, theirs: str) -> dict[str, str]:
-    """A convolution and the batch norm behind it."""
-    return {f"{ours}.0": f"{theirs}.convolution", f"{ours}.1": f"{theirs}.normalization"}
-
-
-RESNET = Architecture(
-    model="ResNet",
-    kind="ResNetForImageClassification",
-    prefix="resnet.",
-    entries={"depths": "depths", "width": "embedding_size", "channels": "num_channels"},
-    fixed={"stem": "imagenet"},
-    constant={"hidden_act": "relu", "downsample_in_first_stage": False},
-    read=_read_resnet,
-    write=_write_resnet,
-    tensors={
-        **_convolution("stem", "embedder.embedder"),
-        **_convolution("blocks.#.shortcut", "encoder.#.shortcut"),
-        **_convolution("blocks.#.convolutions.0", "encoder.#.layer.0"),
-        **_convolution("blocks.#.convolutions.1", "encoder.#.layer.1"),
-        **_convolution("blocks.#.convolutions.2", "encoder.#.layer.2"),
-        "classifier": "classifier.1",
-    },
-    place=_place,
-)
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "vit": {"read": _read_vit, "write": _export_classes},
+    "resnet": {"read": _read_resnet, "write": _write_resnet, "place": _place},
+}
 
 
 # --------------------------------------------------------------------------------------------- preprocessor_config.json

@@ -1,27 +1,18 @@
-"""Marian, the translators of the OPUS-MT project, and T5."""
+"""What the tables of Marian and T5 cannot say: activations, marks, and embeddings that are also the output layer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from regard.models.huggingface.architecture import Architecture, Config, Shapes, check_exportable
+from regard.models.huggingface.architecture import Config, Shapes, check_exportable
 from regard.models.tensors import FolderError, UnsupportedError
 
-# -------------------------------------------------------------------------------------------------------------- Marian
+ACTIVATIONS = {"relu": "relu", "gated-gelu": "geglu_tanh", "gated-silu": "swiglu"}
+POSITIONS = 1 << 20  # relative ones have no end
 
 
-def _marian_side(side: str) -> dict[str, str]:
-    block, layer = f"{side}_blocks.#", f"{side}.layers.#"
-    names = {
-        f"{block}.feed_forward.in_proj": f"{layer}.fc1",
-        f"{block}.feed_forward.out_proj": f"{layer}.fc2",
-        f"{block}.feed_forward_norm": f"{layer}.final_layer_norm",
-    }
-    for ours, theirs in (("mixer", "self_attn"), ("cross", "encoder_attn")):
-        names[f"{block}.{ours}.in_proj.0"] = f"{layer}.{theirs}.(q|k|v)_proj"
-        names[f"{block}.{ours}.out_proj"] = f"{layer}.{theirs}.out_proj"
-        names[f"{block}.{ours}_norm"] = f"{layer}.{theirs}_layer_norm"
-    return names
+def _read_marian(config: Config, shapes: Shapes) -> dict[str, Any]:
+    return {"forbidden": [config["pad_token_id"]]}
 
 
 def _write_marian(arguments: Config) -> dict[str, Any]:
@@ -33,66 +24,6 @@ def _write_marian(arguments: Config) -> dict[str, Any]:
         "pad_token_id": forbidden[0] if forbidden else bos,
         "bos_token_id": None,
     }
-
-
-MARIAN = Architecture(  # a Transformer as in the paper, with one embedding for all
-    model="Transformer",
-    kind="MarianMTModel",
-    prefix="model.",
-    entries={
-        "source_vocab_size": "vocab_size",
-        "target_vocab_size": "vocab_size",
-        "size": "d_model",
-        "layers": "encoder_layers",
-        "heads": "encoder_attention_heads",
-        "ffn_size": "encoder_ffn_dim",
-        "decoder_layers": "decoder_layers",
-        "decoder_heads": "decoder_attention_heads",
-        "decoder_ffn_size": "decoder_ffn_dim",
-        "max_positions": "max_position_embeddings",
-        "scale_embeddings": ("scale_embedding", False),
-        "bos": "decoder_start_token_id",
-        "eos": "eos_token_id",
-    },
-    activation="activation_function",
-    fixed={
-        "epsilon": 1e-5,
-        "positions": "sinusoidal_halves",
-        "score": (None, "dot"),
-        "score_scale": None,
-        "norm": "layer",
-        "pre_norm": False,
-        "bias": True,
-        "share_embeddings": True,
-        "tie_embeddings": True,
-        "scale_output": False,
-        "output_bias": True,
-    },
-    constant={"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True},
-    supported={
-        "static_position_embeddings": True,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-    },
-    dropouts=("dropout", "attention_dropout", "activation_dropout"),
-    read=lambda config, shapes: {"forbidden": [config["pad_token_id"]]},
-    write=_write_marian,
-    tensors={
-        "target_embedding": "shared",
-        "output_bias": "final_logits_bias",
-        **_marian_side("encoder"),
-        **_marian_side("decoder"),
-    },
-    # Sinusoidal positions, which are computed, and the one embedding under its other names.
-    ignored=r".*(embed_positions|embed_tokens)\.weight|lm_head\.weight",
-)
-
-
-# ------------------------------------------------------------------------------------------------------------------ T5
-
-ACTIVATIONS = {"relu": "relu", "gated-gelu": "geglu_tanh", "gated-silu": "swiglu"}
-POSITIONS = 1 << 20  # relative ones have no end
 
 
 def _read_t5(config: Config, shapes: Shapes) -> dict[str, Any]:
@@ -125,54 +56,16 @@ def _write_t5(arguments: Config) -> dict[str, Any]:
 
 
 def _t5_tensors(arguments: Config) -> dict[str, str]:
-    names = {"target_embedding": "shared", "output": "lm_head"}
-    for side, parts in (("encoder", ("mixer",)), ("decoder", ("mixer", "cross"))):
-        block, layer = f"{side}_blocks.#", f"{side}.block.#.layer"
-        names[f"{side}_relative"] = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
-        names[f"{side}_norm"] = f"{side}.final_layer_norm"
-        for number, (ours, theirs) in enumerate(zip(parts, ("SelfAttention", "EncDecAttention"), strict=False)):
-            names[f"{block}.{ours}.in_proj.0"] = f"{layer}.{number}.{theirs}.(q|k|v)"
-            names[f"{block}.{ours}.out_proj"] = f"{layer}.{number}.{theirs}.o"
-            names[f"{block}.{ours}_norm"] = f"{layer}.{number}.layer_norm"
-        last, gated = f"{layer}.{len(parts)}", arguments["activation"] != "relu"
-        names[f"{block}.feed_forward.in_proj"] = f"{last}.DenseReluDense.{'(wi_0|wi_1)' if gated else 'wi'}"
-        names[f"{block}.feed_forward.out_proj"] = f"{last}.DenseReluDense.wo"
-        names[f"{block}.feed_forward_norm"] = f"{last}.layer_norm"
-    return names
+    """Gated feed-forward nets have two matrices."""
+    if arguments["activation"] == "relu":
+        return {}
+    layers = {"encoder": "encoder.block.#.layer.1", "decoder": "decoder.block.#.layer.2"}
+    return {
+        f"{side}_blocks.#.feed_forward.in_proj": f"{layer}.DenseReluDense.(wi_0|wi_1)" for side, layer in layers.items()
+    }
 
 
-T5 = Architecture(  # a Transformer with relative positions, RMS norms, no biases, and dot products that are not scaled
-    model="Transformer",
-    kind="T5ForConditionalGeneration",
-    prefix="",
-    entries={
-        "source_vocab_size": "vocab_size",
-        "target_vocab_size": "vocab_size",
-        "size": "d_model",
-        "layers": "num_layers",
-        "decoder_layers": ("num_decoder_layers", None),
-        "heads": "num_heads",
-        "head_size": "d_kv",
-        "ffn_size": "d_ff",
-        "epsilon": "layer_norm_epsilon",
-        "relative_buckets": "relative_attention_num_buckets",
-        "relative_distance": ("relative_attention_max_distance", 128),
-        "eos": "eos_token_id",
-    },
-    fixed={
-        **dict.fromkeys(("share_embeddings", "pre_norm"), True),
-        **dict.fromkeys(("bias", "output_bias", "scale_embeddings"), False),
-        "positions": "relative",
-        "norm": "rms",
-        "score": (None, "dot"),
-        "score_scale": 1.0,
-    },
-    same={"decoder_heads": "heads", "decoder_ffn_size": "ffn_size"},
-    constant={"is_encoder_decoder": True},
-    dropouts=("dropout_rate",),
-    read=_read_t5,
-    write=_write_t5,
-    tensors=_t5_tensors,
-    # The one embedding under its other names, and a table that cross-attention never used.
-    ignored=r"lm_head\.weight|(en|de)coder\.embed_tokens\.weight|.*EncDecAttention\.relative_attention_bias\.weight",
-)
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "marian": {"read": _read_marian, "write": _write_marian},
+    "t5": {"read": _read_t5, "write": _write_t5, "more_tensors": _t5_tensors},
+}
