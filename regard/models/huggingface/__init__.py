@@ -11,14 +11,14 @@ from torch import Tensor
 
 from regard.arguments import check_size
 from regard.models.folders import MARK, build, read_tokenizer, write_folder
-from regard.models.huggingface import encoders, language_models, pictures, translators
+from regard.models.huggingface import encoders, generators, pictures
 from regard.models.huggingface.architecture import Architecture, read_tables
 from regard.models.huggingface.encoders import read_sentence_files, sentence_files
 from regard.models.huggingface.pictures import IMAGES, image_file, read_image_file
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill
 
-FUNCTIONS = encoders.FUNCTIONS | language_models.FUNCTIONS | pictures.FUNCTIONS | translators.FUNCTIONS
+FUNCTIONS = encoders.FUNCTIONS | generators.FUNCTIONS | pictures.FUNCTIONS
 # By the model_type of a config.json. A model is exported as the first of them that can express it.
 ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS[name]) for name, table in sorted(read_tables().items())}
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
