@@ -85,10 +85,6 @@ class ImageClassifier(Classifier):
         check_size("classes", self.config["classes"])
         check_normalization(*(self.config[name] for name in ("mean", "deviation", "channels")))
 
-    @property
-    def example(self) -> str:
-        return "classify('picture.png')"
-
     def preprocess(self, images: Tensor) -> Tensor:
         """Images of bytes (batch, channels, height, width) as the model expects them: numbers, normalised."""
         mean, deviation = (

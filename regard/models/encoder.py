@@ -88,10 +88,6 @@ class Encoder(TextClassifier):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=0.02)
 
-    @property
-    def example(self) -> str:
-        return "classify('a text')" if self.config["classes"] else "embed('a text')"
-
     def forward(
         self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None
     ) -> Tensor:

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORMAT = 2  # of folders; 1 had other names of arguments and tensors
-# The module of each model that a config may name.
+# The module of each model that a config may name, and a call that uses it, for its card.
 MODELS = {
-    "Encoder": "regard.models.encoder",
-    "LanguageModel": "regard.models.language_model",
-    "ResNet": "regard.models.resnet",
-    "Seq2Seq": "regard.models.seq2seq",
-    "Transformer": "regard.models.transformer",
-    "ViT": "regard.models.vision",
+    "Encoder": ("regard.models.encoder", "embed('a text')"),
+    "LanguageModel": ("regard.models.language_model", "generate('a beginning')"),
+    "ResNet": ("regard.models.resnet", "classify('picture.png')"),
+    "Seq2Seq": ("regard.models.seq2seq", "translate('a sentence')"),
+    "Transformer": ("regard.models.transformer", "translate('a sentence')"),
+    "ViT": ("regard.models.vision", "classify('picture.png')"),
 }
 # Files of others without a config.json, and the function of foreign.py that reads each.
 READERS = {"model.bin": "load_llama2c", "checkpoint20.npz": "load_g2p"}
@@ -187,11 +187,14 @@ def _check_manifest(folder: Path) -> dict[str, str]:
 
 def _card(model: Model) -> str:
     """README.md: what this is, how big, how to use it."""
+    name = type(model).__name__
+    classifies_texts = name in ("Encoder", "LanguageModel") and model.config["classes"]
+    example = "classify('a text')" if classifies_texts else MODELS[name][1]
     arguments = "\n".join(f"| {name} | {json.dumps(value)} |" for name, value in model.config.items())
     return (
-        f"# {type(model).__name__}\n\n"
+        f"# {name}\n\n"
         f"A model of regard with {model.parameter_count:,} parameters.\n\n"
-        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{model.example})\n```\n\n"
+        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{example})\n```\n\n"
         f"| argument | value |\n|---|---|\n{arguments}\n"
     )
 
@@ -201,7 +204,7 @@ def _card(model: Model) -> str:
 
 def build(name: str, arguments: Mapping[str, Any], file: Path) -> Model:
     """The model that a file describes, on the meta device: its shapes are known, and no memory is taken."""
-    kind: type[Model] = getattr(importlib.import_module(MODELS[name]), name)
+    kind: type[Model] = getattr(importlib.import_module(MODELS[name][0]), name)
     try:
         with torch.device("meta"):
             model = kind(**arguments)

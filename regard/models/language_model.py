@@ -43,7 +43,7 @@ from regard.models.positions import (
     check_positions,
     rotary_table,
 )
-from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
+from regard.models.texts import encode, padded, warn_of_cuts
 
 
 class LanguageModel(TextClassifier, GenerativeModel):
@@ -136,10 +136,6 @@ class LanguageModel(TextClassifier, GenerativeModel):
                 deep = name.endswith("out_proj.weight")
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if deep else 0.02)
 
-    @property
-    def example(self) -> str:
-        return "classify('a text')" if self.config["classes"] else "generate('a beginning')"
-
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""
         rows, packed = self._read(ids, lengths)
@@ -231,7 +227,9 @@ class LanguageModel(TextClassifier, GenerativeModel):
         return encode(self.need_tokenizer(), texts, empty=[] if bos is None else [bos])
 
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
-        return decode_continuation(self.need_tokenizer(), prompt, ids)
+        tokenizer = self.need_tokenizer()
+        text: str = tokenizer.decode(prompt + ids)  # together with the prompt: a space may belong to either
+        return text[len(tokenizer.decode(prompt)) :]
 
     @torch.no_grad()
     def stream(self, prompt: str, *, max_new_tokens: int = 128, sampling: Sampling | None = None) -> Iterator[str]:

@@ -67,11 +67,6 @@ class Model(nn.Module):
             check_choice(name, self.config[name], names)
 
     @property
-    def example(self) -> str:
-        """A call that uses it, for its model card."""
-        return "config"
-
-    @property
     def parameter_count(self) -> int:
         """The number of learned parameters; tied ones count once."""
         return sum(parameter.numel() for parameter in self.parameters())

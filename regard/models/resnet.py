@@ -51,14 +51,10 @@ class Residual(nn.Module):
         changed = images
         for number, convolution in enumerate(self.convolutions):
             changed = convolution(functional.relu(changed) if number else changed)
-        return functional.relu(changed + self._cut_short(images))
-
-    def _cut_short(self, images: Tensor) -> Tensor:
-        if self.shortcut is None:
-            return images
-        # A convolution of width 1 with a stride, but oneDNN's own writes beyond its memory with channels last.
-        shortcut: Tensor = self.shortcut(_channels_last(images[:, :, :: self.stride, :: self.stride]))
-        return shortcut
+        if self.shortcut is not None:
+            # A convolution of width 1 with a stride, but oneDNN's own writes beyond its memory with channels last.
+            images = self.shortcut(_channels_last(images[:, :, :: self.stride, :: self.stride]))
+        return functional.relu(changed + images)
 
 
 class ResNet(ImageClassifier):

@@ -27,10 +27,6 @@ class Translator(GenerativeModel):
         if self.config["share_embeddings"] and len(set(sizes)) > 1:
             raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes[0]} and {sizes[1]}")
 
-    @property
-    def example(self) -> str:
-        return "translate('a sentence')"
-
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m), target (batch, n), which begins with bos → logits (batch, n, target vocabulary)."""
         return self.predict(self.decode(target, self.read(source, source_lengths))[0])
