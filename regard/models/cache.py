@@ -130,7 +130,7 @@ class Context:
     ids: Tensor  # (batch, n): the last tokens, at the end of each row; short sequences have anything in front
     lengths: tuple[int, ...]  # of the sequences, with the tokens that are not seen any more
     max_positions: int
-    cache: Cache | None  # of the sequences that fit, in their order; None: none does
+    cache: Cache | None  # what it holds of sequences that do not fit means nothing; None: none fits
 
     @classmethod
     def of(cls, ids: Tensor, lengths: Sequence[int], max_positions: int, cache: Cache) -> Context:
@@ -139,30 +139,26 @@ class Context:
         columns = (torch.arange(ids.shape[1], device=ids.device) - shifts).clamp(min=0)  # (batch, n)
         return cls(ids.gather(1, columns), tuple(lengths), max_positions, cache)
 
-    def fitting(self) -> list[int]:
-        """The sequences that are seen from their beginning."""
-        return [row for row, length in enumerate(self.lengths) if length <= self.max_positions]
+    @property
+    def too_long(self) -> list[int]:
+        """The sequences that are not seen from their beginning."""
+        return [row for row, length in enumerate(self.lengths) if length > self.max_positions]
 
     def append(self, ids: Tensor) -> Context:
-        """With more tokens (batch, n). The cache does not hold them yet, and has lost the sequences that do not fit."""
+        """With more tokens (batch, n), which the cache does not hold yet."""
         lengths = tuple(length + ids.shape[1] for length in self.lengths)
         last = torch.cat([self.ids, ids], 1)[:, -self.max_positions :]
-        after = Context(last, lengths, self.max_positions, None)
-        return after._with_cache_of(self, after.fitting())
+        after = Context(last, lengths, self.max_positions, self.cache)
+        too_long = len(after.too_long)
+        if not too_long or self.cache is None:
+            return after
+        if too_long == len(lengths):
+            return replace(after, cache=None)
+        room = self.max_positions - ids.shape[1]  # sequences that do not fit stay at the last position
+        return replace(after, cache=replace(self.cache, lengths=self.cache.lengths.clamp(max=room)))
 
     def select(self, rows: Tensor) -> Context:
         """These sequences, in this order."""
-        chosen = rows.tolist()
-        lengths = tuple(self.lengths[row] for row in chosen)
-        selected = Context(self.ids.index_select(0, rows), lengths, self.max_positions, None)
-        return selected._with_cache_of(self, [chosen[row] for row in selected.fitting()])
-
-    def _with_cache_of(self, other: Context, rows: list[int]) -> Context:
-        """With those rows of another one's cache."""
-        if other.cache is None or not rows:
-            return self
-        places = {row: place for place, row in enumerate(other.fitting())}
-        if rows == list(places):
-            return replace(self, cache=other.cache)
-        chosen = torch.tensor([places[row] for row in rows], device=self.ids.device)
-        return replace(self, cache=other.cache.select(chosen))
+        lengths = tuple(self.lengths[row] for row in rows.tolist())
+        cache = None if self.cache is None else self.cache.select(rows)
+        return Context(self.ids.index_select(0, rows), lengths, self.max_positions, cache)

@@ -208,19 +208,14 @@ class LanguageModel(TextClassifier, GenerativeModel):
 
     def step(self, ids: Tensor, state: Context) -> tuple[Tensor, Context]:
         context = state.append(ids)
-        fitting = context.fitting()
-        if len(fitting) == len(ids):
-            rows, cache = self.extend(ids, context.cache)
-            return self.predict(rows[:, -1]), dataclasses.replace(context, cache=cache)
-        full = sorted(set(range(len(ids))) - set(fitting))
-        read = self.extend(context.ids[full])[0][:, -1]  # (full, size)
-        rows = read.new_empty(len(ids), read.shape[-1])
-        rows[full] = read
-        if fitting:
-            read, cache = self.extend(ids[fitting], context.cache)
-            rows[fitting] = read[:, -1]
-            context = dataclasses.replace(context, cache=cache)
-        return self.predict(rows), context
+        too_long = context.too_long
+        if context.cache is None:
+            return self.predict(self.extend(context.ids)[0][:, -1]), context
+        rows, cache = self.extend(ids, context.cache)
+        rows = rows[:, -1]
+        if too_long:  # they are read again, from the first token that is still seen
+            rows[too_long] = self.extend(context.ids[too_long])[0][:, -1]
+        return self.predict(rows), dataclasses.replace(context, cache=cache)
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         bos = self.config["bos"]
