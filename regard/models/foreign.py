@@ -63,7 +63,7 @@ def _llama_state(arguments: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     size, ffn_size, layers, heads = (arguments[name] for name in ("size", "ffn_size", "layers", "heads"))
     head_size = size // heads
     kv_size = arguments["kv_heads"] * head_size
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "token_embedding": (arguments["vocab_size"], size),
         "mixer_norm": (layers, size),
         "query": (layers, size, size),
@@ -106,7 +106,8 @@ def _read_numbers(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     if left:
         raise FolderError(f"{path}: {left} numbers are left over after the model")
     numbers = numpy.memmap(path, dtype="<f4", mode="r", offset=HEADER.size)
-    tensors, start = {}, 0
+    tensors: dict[str, Tensor] = {}
+    start = 0
     for name, shape in shapes.items():
         stop = start + math.prod(shape)
         if name != "rotations":

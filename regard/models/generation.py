@@ -113,7 +113,7 @@ class GenerativeModel(Model):
 
     def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
         super().__init__(arguments, **choices)
-        vocab_size = self.config.get("target_vocab_size", self.config.get("vocab_size"))
+        vocab_size: Any = self.config.get("target_vocab_size", self.config.get("vocab_size"))
         check_marks(vocab_size, **{name: self.config.get(name) for name in ("bos", "eos", "forbidden")})
 
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:

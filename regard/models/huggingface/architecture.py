@@ -65,7 +65,7 @@ class Architecture:
         for name, value in {**self.supported, **self.constant}.items():
             if config.get(name, value) != value:
                 raise UnsupportedError(f"{name} {config[name]!r} is not supported, only {value!r}")
-        arguments = {**dict.fromkeys(self.unset), **self.fixed}
+        arguments: dict[str, Any] = {**dict.fromkeys(self.unset), **self.fixed}
         for ours, entry in self.entries.items():
             left_out = entry not in config and (entry in self.optional or entry in self.missing)
             arguments[ours] = self.missing.get(entry) if left_out else config[entry]
