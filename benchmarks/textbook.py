@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.models import Seq2Seq
+from regard import Seq2Seq
 
 
 class TextbookAttention(nn.Module):

@@ -37,7 +37,6 @@ except ImportError as error:
     message = f"regard.transformers: expected transformers 5 or newer; pip install 'transformers>=5' ({error})"
     raise ImportError(message) from error
 
-__all__ = ["attention", "attention_mask"]
 
 # What models hand on to attention and what does not change its result. Windows are in the mask already, and so are the
 # position ids of packed sequences.

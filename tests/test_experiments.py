@@ -17,11 +17,11 @@ from experiments.trial import spread, table, train, trial_folder
 from experiments.verdicts import PAGE as VERDICTS
 from experiments.verdicts import differences, published, verdicts
 from experiments.verdicts import page as verdicts_page
+from regard import Encoder
 from regard.data.catalog import SETS
 from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
 from regard.data.words import split
-from regard.models import Encoder
 from regard.training.metrics import alignment_error_rate
 from tests.training import tiny
 

@@ -17,8 +17,6 @@ from regard.models.translator import Translator
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-__all__ = ["Alignment", "Links", "align", "align_heads"]
-
 LEAST = 0.1  # weight that a source word needs, to be linked to the target word that attends to it most
 Links = frozenset[tuple[int, int]]  # (source word, target word)
 

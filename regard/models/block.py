@@ -25,10 +25,7 @@ from regard.models.cache import KVCache, LayerState
 from regard.models.decode_kernels import Linear
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES, MultiHead
-from regard.models.norms import NORMS
 from regard.models.packing import SequenceInfo
-
-__all__ = ["ACTIVATIONS", "GATED", "MIXERS", "Block", "BlockConfig", "Blocks", "FeedForward"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -37,6 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "tanh": torch.tanh,
 }
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 GATED = {"swiglu": ACTIVATIONS["silu"], "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATIONS["gelu_tanh"]}
 
 
@@ -67,7 +65,8 @@ class FeedForward(nn.Module):
         check_choice("activation", activation, [*ACTIVATIONS, *GATED])
         self.gated = activation in GATED
         self.activation = (ACTIVATIONS | GATED)[activation]
-        self.in_proj = Linear(size, ffn_size * (2 if self.gated else 1), bias=bias)  # gate and rest in one product
+        self.widths = (ffn_size,) * (2 if self.gated else 1)  # of the gate and the rest, which are one product
+        self.in_proj = Linear(size, sum(self.widths), bias=bias)
         self.out_proj = Linear(ffn_size, size, bias=bias)
         self.dropout = check_dropout(dropout)
 

@@ -16,8 +16,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Cache", "Context", "KVBuffer", "KVCache", "LayerState"]
-
 SPARE = 64  # columns that a new buffer has beyond those that are needed
 
 
@@ -34,42 +32,46 @@ class LayerState(Protocol):
         ...
 
 
-class KVBuffer:
-    """Rows (batch, heads, n, size) that grow at their end without being copied each time, and still are a value.
+class KVCache:
+    """Keys and values of one attention layer, (batch, kv heads, m, head size) each, which grow without being copied.
 
     Appending writes behind the end of this value, in a buffer that it shares with its continuation. A second append to
     the same value finds that range taken, and copies.
     """
 
-    def __init__(self, rows: Tensor, buffer: _Buffer | None = None) -> None:
-        self.rows = rows
-        self._buffer = buffer
+    def __init__(self, keys: Tensor, values: Tensor, buffer: _Buffer | None = None) -> None:
+        self.keys, self.values = keys, values
+        self._buffer = buffer  # where both lie, once they have grown
 
-    def append(self, more: Tensor) -> KVBuffer:
-        """A buffer with more rows (batch, heads, n, size) at the end."""
-        if torch.is_grad_enabled():
-            return KVBuffer(torch.cat([self.rows, more], -2))  # what autograd has saved must not be overwritten
-        start, stop = self.rows.shape[-2], self.rows.shape[-2] + more.shape[-2]
-        buffer = self._buffer
+    @property
+    def batch(self) -> int:
+        return len(self.keys)
+
+    def append(self, keys: Tensor, values: Tensor) -> KVCache:
+        """A cache with more columns."""
+        if torch.is_grad_enabled():  # what autograd has saved must not be overwritten
+            return KVCache(torch.cat([self.keys, keys], -2), torch.cat([self.values, values], -2))
+        (batch, heads, start, size), buffer = self.keys.shape, self._buffer
+        stop = start + keys.shape[-2]
         locked = buffer is not None and buffer.rows.is_inference() and not torch.is_inference_mode_enabled()
         if buffer is None or locked or not buffer.claim(start, stop):
-            buffer = _Buffer(more.new_empty(*more.shape[:-2], max(2 * start, stop + SPARE), more.shape[-1]), stop)
-            buffer.rows[..., :start, :] = self.rows
-        buffer.rows[..., start:stop, :] = more
-        return KVBuffer(buffer.rows[..., :stop, :], buffer)
+            buffer = _Buffer(keys.new_empty(batch, 2 * heads, max(2 * start, stop + SPARE), size), stop)
+            buffer.rows.narrow(2, 0, start).copy_(torch.cat([self.keys, self.values], 1))
+        buffer.rows.narrow(2, start, stop - start).copy_(torch.cat([keys, values], 1))
+        return buffer.first(stop)
 
-    def select(self, rows: Tensor) -> KVBuffer:
-        """These entries of the batch, in this order."""
+    def select(self, rows: Tensor) -> KVCache:
         if self._buffer is None:
-            return KVBuffer(self.rows.index_select(0, rows))
+            return KVCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
         # With spare columns again, so that the next append is not one more copy; they are not copied themselves.
-        count, shape = self.rows.shape[-2], (len(rows), *self._buffer.rows.shape[1:])
-        buffer = _Buffer(self.rows.new_empty(shape), count)
-        return KVBuffer(torch.index_select(self.rows, 0, rows, out=buffer.rows[..., :count, :]), buffer)
+        count, before = self.keys.shape[-2], self._buffer.rows
+        buffer = _Buffer(before.new_empty(len(rows), *before.shape[1:]), count)
+        torch.index_select(before.narrow(2, 0, count), 0, rows, out=buffer.rows.narrow(2, 0, count))
+        return buffer.first(count)
 
 
 class _Buffer:
-    """Memory for rows, and how much of it is written."""
+    """Memory for keys and values side by side, (batch, 2 · kv heads, columns, head size), and how much is written."""
 
     def __init__(self, rows: Tensor, used: int) -> None:
         self.rows, self.used, self.lock = rows, used, threading.Lock()
@@ -81,32 +83,10 @@ class _Buffer:
             self.used = stop if free else self.used
         return free
 
-
-class KVCache:
-    """Keys and values of one attention layer, (batch, kv heads, m, head size) each; they grow together."""
-
-    def __init__(self, keys: Tensor, values: Tensor, buffer: KVBuffer | None = None) -> None:
-        self.keys, self.values = keys, values
-        self._buffer = buffer  # both side by side, (batch, 2 · kv heads, m, head size), once they have grown
-
-    @classmethod
-    def _of(cls, buffer: KVBuffer) -> KVCache:
-        keys, values = buffer.rows.chunk(2, 1)
-        return cls(keys, values, buffer)
-
-    @property
-    def batch(self) -> int:
-        return len(self.keys)
-
-    def append(self, keys: Tensor, values: Tensor) -> KVCache:
-        """A cache with more columns."""
-        buffer = self._buffer or KVBuffer(torch.cat([self.keys, self.values], 1))
-        return self._of(buffer.append(torch.cat([keys, values], 1)))
-
-    def select(self, rows: Tensor) -> KVCache:
-        if self._buffer is None:
-            return KVCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
-        return self._of(self._buffer.select(rows))
+    def first(self, count: int) -> KVCache:
+        """The keys and values in the first columns."""
+        keys, values = self.rows.narrow(2, 0, count).chunk(2, 1)
+        return KVCache(keys, values, self)
 
 
 @dataclass(frozen=True)
@@ -150,7 +130,7 @@ class Context:
     ids: Tensor  # (batch, n): the last tokens, at the end of each row; short sequences have anything in front
     lengths: tuple[int, ...]  # of the sequences, with the tokens that are not seen any more
     max_positions: int
-    cache: Cache | None  # of the sequences that fit, in their order; None: none does
+    cache: Cache | None  # what it holds of sequences that do not fit means nothing; None: none fits
 
     @classmethod
     def of(cls, ids: Tensor, lengths: Sequence[int], max_positions: int, cache: Cache) -> Context:
@@ -159,30 +139,26 @@ class Context:
         columns = (torch.arange(ids.shape[1], device=ids.device) - shifts).clamp(min=0)  # (batch, n)
         return cls(ids.gather(1, columns), tuple(lengths), max_positions, cache)
 
-    def fitting(self) -> list[int]:
-        """The sequences that are seen from their beginning."""
-        return [row for row, length in enumerate(self.lengths) if length <= self.max_positions]
+    @property
+    def too_long(self) -> list[int]:
+        """The sequences that are not seen from their beginning."""
+        return [row for row, length in enumerate(self.lengths) if length > self.max_positions]
 
     def append(self, ids: Tensor) -> Context:
-        """With more tokens (batch, n). The cache does not hold them yet, and has lost the sequences that do not fit."""
+        """With more tokens (batch, n), which the cache does not hold yet."""
         lengths = tuple(length + ids.shape[1] for length in self.lengths)
-        seen = torch.cat([self.ids, ids], 1)[:, -self.max_positions :]
-        after = Context(seen, lengths, self.max_positions, None)
-        return after._with_cache_of(self, after.fitting())
+        last = torch.cat([self.ids, ids], 1)[:, -self.max_positions :]
+        after = Context(last, lengths, self.max_positions, self.cache)
+        too_long = len(after.too_long)
+        if not too_long or self.cache is None:
+            return after
+        if too_long == len(lengths):
+            return replace(after, cache=None)
+        room = self.max_positions - ids.shape[1]  # sequences that do not fit stay at the last position
+        return replace(after, cache=replace(self.cache, lengths=self.cache.lengths.clamp(max=room)))
 
     def select(self, rows: Tensor) -> Context:
         """These sequences, in this order."""
-        chosen = rows.tolist()
-        lengths = tuple(self.lengths[row] for row in chosen)
-        selected = Context(self.ids.index_select(0, rows), lengths, self.max_positions, None)
-        return selected._with_cache_of(self, [chosen[row] for row in selected.fitting()])
-
-    def _with_cache_of(self, other: Context, rows: list[int]) -> Context:
-        """With those rows of another one's cache."""
-        if other.cache is None or not rows:
-            return self
-        places = {row: place for place, row in enumerate(other.fitting())}
-        if rows == list(places):
-            return replace(self, cache=other.cache)
-        chosen = torch.tensor([places[row] for row in rows], device=self.ids.device)
-        return replace(self, cache=other.cache.select(chosen))
+        lengths = tuple(self.lengths[row] for row in rows.tolist())
+        cache = None if self.cache is None else self.cache.select(rows)
+        return Context(self.ids.index_select(0, rows), lengths, self.max_positions, cache)

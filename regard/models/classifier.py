@@ -5,7 +5,7 @@ p_c = softmax_c(logits)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.arguments import check_positive, check_size
+from regard.arguments import check_count, check_positive, check_size, shape_text
 from regard.attention import masked_softmax
 from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
 from regard.models.texts import encode_with_warning, group_by_length
-
-__all__ = ["Classifier", "ImageClassifier", "TextClassifier"]
 
 TOKENS = 4_096  # at a time
 PIXELS = 1 << 20  # at a time
@@ -28,6 +26,16 @@ Picture = str | Path | Tensor
 
 class Classifier(Model):
     """A model that may have classes, with names (`labels`) if they were given."""
+
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
+        super().__init__(arguments, **choices)
+        labels, classes = self.config["labels"], check_count("classes", self.config["classes"])
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+            raise TypeError(f"labels: expected the names of the classes, got {labels!r}")
+        if labels and len(labels) != classes:
+            raise ValueError(f"labels: expected {classes} names, one for each class, got {len(labels)}")
+        if len(set(labels)) < len(labels):
+            raise ValueError("labels: expected different names, got one twice")
 
     @property
     def labels(self) -> list[Any]:
@@ -72,9 +80,10 @@ class TextClassifier(Classifier):
 class ImageClassifier(Classifier):
     """Classes of images: calling the model gives logits. `mean` and `deviation` are those of its training images."""
 
-    @property
-    def example(self) -> str:
-        return "classify('picture.png')"
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
+        super().__init__(arguments, **choices)
+        check_size("classes", self.config["classes"])
+        check_normalization(*(self.config[name] for name in ("mean", "deviation", "channels")))
 
     def preprocess(self, images: Tensor) -> Tensor:
         """Images of bytes (batch, channels, height, width) as the model expects them: numbers, normalised."""
@@ -119,16 +128,6 @@ def _batch_by_size(images: Sequence[Tensor]) -> Iterator[Tensor]:
             yield torch.stack(same[start : start + count])
 
 
-def check_labels(labels: Sequence[str], classes: int) -> None:
-    """As many names as classes, or none, and no name twice."""
-    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-        raise TypeError(f"labels: expected the names of the classes, got {labels!r}")
-    if labels and len(labels) != classes:
-        raise ValueError(f"labels: expected {classes} names, one for each class, got {len(labels)}")
-    if len(set(labels)) < len(labels):
-        raise ValueError("labels: expected different names, got one twice")
-
-
 def check_image_size(image_size: object) -> tuple[int, int]:
     """Height and width, from one number or two."""
     sides = [image_size, image_size] if isinstance(image_size, int) else image_size
@@ -138,11 +137,15 @@ def check_image_size(image_size: object) -> tuple[int, int]:
     return height, width
 
 
-def check_images(images: object) -> None:
-    """A tensor of numbers, as `preprocess` gives them."""
+def check_images(images: object, channels: int, *sides: int | str, advice: str = "") -> None:
+    """A tensor of numbers, as `preprocess` gives them, (batch, channels, height, width); sides may be any number."""
     if not isinstance(images, Tensor) or not images.is_floating_point():
         came = images.dtype if isinstance(images, Tensor) else type(images).__name__
         raise TypeError(f"images: expected a floating-point tensor (batch, channels, height, width), got {came}")
+    sizes = zip(images.shape[1:], (channels, *sides), strict=False)
+    if images.dim() != 4 or any(isinstance(expected, int) and size != expected for size, expected in sizes):
+        expected = ", ".join(map(str, (channels, *sides)))
+        raise ValueError(f"images: expected shape (batch, {expected}), got {shape_text(images)}{advice}")
 
 
 def check_normalization(mean: Sequence[float], deviation: Sequence[float], channels: int) -> None:

@@ -19,8 +19,6 @@ from torch.nn import functional
 from regard.arguments import has_values
 from regard.attention.threads import load_kernels, parallel_for
 
-__all__ = ["Linear", "product"]
-
 FEW = 8  # rows; with more of them PyTorch's products are faster
 LARGE = 1 << 21  # numbers of a matrix that is worth waking threads for
 NO_BIAS = numpy.empty(0, numpy.float32)
@@ -39,14 +37,14 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if loops is None:
         return functional.linear(rows, weight, bias)
     outputs, size = weight.shape
-    output = rows.new_empty(*rows.shape[:-1], outputs)
-    bias_array = NO_BIAS if bias is None else bias.detach().numpy()
-    arrays = rows.reshape(-1, size).numpy(), weight.detach().numpy(), bias_array, output.view(-1, outputs).numpy()
+    inputs = rows.detach().numpy().reshape(-1, size)
+    output = numpy.empty((len(inputs), outputs), numpy.float32)  # NumPy is faster here: this runs for every product
+    arrays = inputs, weight.detach().numpy(), NO_BIAS if bias is None else bias.detach().numpy(), output
     if weight.numel() < LARGE:
         loops.products(*arrays, 0, outputs)
     else:
         parallel_for(functools.partial(loops.products, *arrays), outputs, work=weight.numel())
-    return output
+    return torch.from_numpy(output).view(*rows.shape[:-1], outputs)
 
 
 def _load_loops(rows: Tensor, weight: Tensor) -> Any:

@@ -14,19 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.arguments import check_choice, check_count, check_ids, check_lengths, check_sizes, has_values
+from regard.arguments import check_choice, check_count, check_ids, check_lengths, has_values
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import ACTIVATIONS, BlockConfig
-from regard.models.classifier import TextClassifier, check_labels, pool
+from regard.models.classifier import TextClassifier, pool
 from regard.models.model import evaluated
 from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions
 from regard.models.texts import encode_with_warning, group_by_length, group_neighbours
 
-__all__ = ["Encoder"]
-
-POOLINGS = ("first", "max", "mean")
-POSITIONS = ("learned", "none", "sinusoidal")
+POSITIONS, POOLINGS = ("learned", "none", "sinusoidal"), ("first", "max", "mean")
 TOKENS = 1_024  # at a time: enough for fast products, few enough that what they make stays in cache
 
 
@@ -74,11 +71,7 @@ class Encoder(TextClassifier):
         normalized: bool = True,
         max_length: int | None = None,
     ) -> None:
-        super().__init__(locals())
-        check_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
-        check_choice("positions", positions, POSITIONS)
-        check_choice("pooling", pooling, POOLINGS)
-        check_labels(labels, classes)
+        super().__init__(locals(), positions=POSITIONS, pooling=POOLINGS, pooler_activation=ACTIVATIONS)
         block = BlockConfig.of(self.config)
         self.token_embedding = nn.Embedding(vocab_size, size)
         self.position_embedding = LearnedPositions(max_positions, size) if positions == "learned" else None
@@ -88,16 +81,12 @@ class Encoder(TextClassifier):
         self.norm = block.make_norm() if pre_norm else None
         self.mlm_head = MaskedLMHead(self.token_embedding, activation, block.make_norm()) if mlm_head else None
         self.pooler = nn.Linear(size, size) if pooler else None
-        self.pooler_activation = ACTIVATIONS[check_choice("pooler_activation", pooler_activation, ACTIVATIONS)]
-        self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
+        self.pooler_activation = ACTIVATIONS[pooler_activation]
+        self.classifier = nn.Linear(size, classes) if classes else None
         self.dropout = dropout
         for embedding in (self.token_embedding, self.position_embedding, self.token_type_embedding):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=0.02)
-
-    @property
-    def example(self) -> str:
-        return "classify('a text')" if self.config["classes"] else "embed('a text')"
 
     def forward(
         self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None

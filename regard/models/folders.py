@@ -15,7 +15,7 @@ import functools
 import importlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,20 +29,18 @@ from regard.models.tensors import TENSORS, FolderError, Rule, Tensors, fill, rea
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["FolderError", "load", "save"]
-
 FORMAT = 2  # of folders; 1 had other names of arguments and tensors
-# The module of each model that a config may name.
+# The module of each model that a config may name, and a call that uses it, for its card.
 MODELS = {
-    "Encoder": "regard.models.encoder",
-    "LanguageModel": "regard.models.language_model",
-    "ResNet": "regard.models.resnet",
-    "Seq2Seq": "regard.models.seq2seq",
-    "Transformer": "regard.models.transformer",
-    "ViT": "regard.models.vision",
+    "Encoder": ("regard.models.encoder", "embed('a text')"),
+    "LanguageModel": ("regard.models.language_model", "generate('a beginning')"),
+    "ResNet": ("regard.models.resnet", "classify('picture.png')"),
+    "Seq2Seq": ("regard.models.seq2seq", "translate('a sentence')"),
+    "Transformer": ("regard.models.transformer", "translate('a sentence')"),
+    "ViT": ("regard.models.vision", "classify('picture.png')"),
 }
-# Files of others without a config.json, and the module that reads each.
-READERS = {"model.bin": "regard.models.llama2c", "checkpoint20.npz": "regard.models.g2p"}
+# Files of others without a config.json, and the function of foreign.py that reads each.
+READERS = {"model.bin": "load_llama2c", "checkpoint20.npz": "load_g2p"}
 CONFIG, CARD, MANIFEST = "config.json", "README.md", "manifest.json"
 TOKENIZERS = {"tokenizer": "tokenizer.json", "target_tokenizer": "target_tokenizer.json"}
 # Every file that regard may write into a folder, its exports for transformers included.
@@ -79,10 +77,10 @@ def load(folder: str | Path) -> Model:
 
             return load_huggingface(folder, config)
         raise FolderError(f"{folder / CONFIG}: says neither that regard wrote it nor a Hugging Face model_type")
-    for file, module in READERS.items():
+    for file, reader in READERS.items():
         if (folder / file).exists():
-            reader: Callable[[Path], Model] = importlib.import_module(module).load
-            return reader(folder)
+            model: Model = getattr(importlib.import_module("regard.models.foreign"), reader)(folder)
+            return model
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
     raise FolderError(f"{folder}: not a model folder: expected {CONFIG} and {TENSORS}, found {names}")
 
@@ -189,11 +187,14 @@ def _check_manifest(folder: Path) -> dict[str, str]:
 
 def _card(model: Model) -> str:
     """README.md: what this is, how big, how to use it."""
+    name = type(model).__name__
+    classifies_texts = name in ("Encoder", "LanguageModel") and model.config["classes"]
+    example = "classify('a text')" if classifies_texts else MODELS[name][1]
     arguments = "\n".join(f"| {name} | {json.dumps(value)} |" for name, value in model.config.items())
     return (
-        f"# {type(model).__name__}\n\n"
+        f"# {name}\n\n"
         f"A model of regard with {model.parameter_count:,} parameters.\n\n"
-        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{model.example})\n```\n\n"
+        f"```python\nimport regard\n\nmodel = regard.load('this folder')\nprint(model.{example})\n```\n\n"
         f"| argument | value |\n|---|---|\n{arguments}\n"
     )
 
@@ -203,7 +204,7 @@ def _card(model: Model) -> str:
 
 def build(name: str, arguments: Mapping[str, Any], file: Path) -> Model:
     """The model that a file describes, on the meta device: its shapes are known, and no memory is taken."""
-    kind: type[Model] = getattr(importlib.import_module(MODELS[name]), name)
+    kind: type[Model] = getattr(importlib.import_module(MODELS[name][0]), name)
     try:
         with torch.device("meta"):
             model = kind(**arguments)

@@ -10,18 +10,16 @@ finished sequences leave the batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.arguments import check_size
+from regard.arguments import check_marks, check_size
 from regard.models.model import Model, evaluated
 from regard.models.texts import padded
-
-__all__ = ["GenerativeModel", "Hypothesis", "Sampling", "beam_search", "collect", "sample"]
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 NewTokens = list[tuple[int, int, float]]  # (sequence, token, its log-probability)
@@ -112,6 +110,11 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 class GenerativeModel(Model):
     """A model that generates tokens: subclasses give the methods that raise NotImplementedError here."""
+
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
+        super().__init__(arguments, **choices)
+        vocab_size: Any = self.config.get("target_vocab_size", self.config.get("vocab_size"))
+        check_marks(vocab_size, **{name: self.config.get(name) for name in ("bos", "eos", "forbidden")})
 
     def start(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> tuple[Tensor, Any]:
         """Logits (batch, vocabulary) of the first token after prompts (batch, n), and the state for `step`."""
@@ -224,26 +227,26 @@ def sample(
     logits: Tensor,
     *,
     sampling: Sampling | None = None,
-    max_new_tokens: int | Sequence[int],
+    max_new_tokens: int,
     eos: int | None = None,
     forbidden: Collection[int] = (),
 ) -> Iterator[NewTokens]:
     """Continue after logits (batch, vocabulary), greedily unless there is a sampling: the new tokens of each step.
 
-    A sequence ends with the eos token, or after `max_new_tokens` tokens (one number for all, or one for each).
+    A sequence ends with the eos token, or after `max_new_tokens` tokens.
     """
     sampling = GREEDY if sampling is None else sampling
-    limits = check_limits(max_new_tokens, len(logits))
+    check_limit(max_new_tokens)
     alive, generators = list(range(len(logits))), sampling.make_generators(len(logits))
-    for count in range(1, max(limits, default=0) + 1):
-        logits = _forbid(_to_float(logits), forbidden)
+    for count in range(1, max_new_tokens + 1):
+        logits = _allow(logits, forbidden)
         best, likeliest = logits.max(-1)
         drawn = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
         scores = logits.gather(-1, drawn[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
         tokens = drawn.tolist()
         yield list(zip(alive, tokens, scores.tolist(), strict=True))
-        going = [row for row, token in enumerate(tokens) if token != eos and count < limits[alive[row]]]
-        if not going:
+        going = [row for row, token in enumerate(tokens) if token != eos]
+        if not going or count == max_new_tokens:
             return
         if len(going) < len(alive):
             rows = torch.tensor(going, device=drawn.device)
@@ -251,13 +254,10 @@ def sample(
         logits, state = step(drawn[:, None], state)
 
 
-def check_limits(max_new_tokens: int | Sequence[int], batch: int) -> list[int]:
-    """How many tokens each sequence may get."""
-    limits = list(max_new_tokens) if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * batch
-    for limit in limits:
-        if limit < 1:
-            raise ValueError(f"max_new_tokens: expected 1 token or more, got {limit}")
-    return limits
+def check_limit(max_new_tokens: int) -> None:
+    """At least one token."""
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens: expected 1 token or more, got {max_new_tokens}")
 
 
 def collect(steps: Iterator[NewTokens], batch: int, eos: int | None, length_penalty: float = 1.0) -> list[Hypothesis]:
@@ -280,7 +280,7 @@ def beam_search(
     logits: Tensor,
     *,
     beam_size: int,
-    max_new_tokens: int | Sequence[int],
+    max_new_tokens: int,
     eos: int | None,
     length_penalty: float = 1.0,
     forbidden: Collection[int] = (),
@@ -292,7 +292,7 @@ def beam_search(
     """
     batch, vocab_size = logits.shape
     device = logits.device
-    limits = check_limits(max_new_tokens, batch)
+    check_limit(max_new_tokens)
     alive = list(range(batch))
     finished: list[list[Hypothesis]] = [[] for _ in alive]
     scores = torch.full((batch, beam_size), -math.inf, device=device)
@@ -300,15 +300,15 @@ def beam_search(
     ids = torch.empty(batch, beam_size, 0, dtype=torch.long, device=device)
     state = state.select(torch.arange(batch, device=device).repeat_interleave(beam_size))
     logits = logits.repeat_interleave(beam_size, 0)
-    for length in range(1, max(limits, default=0) + 1):
+    for length in range(1, max_new_tokens + 1):
         scale = length**length_penalty
-        log_p = log_probabilities(_forbid(_to_float(logits), forbidden)).view(len(alive), beam_size, vocab_size)
+        log_p = log_probabilities(_allow(logits, forbidden)).view(len(alive), beam_size, vocab_size)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
         best, index = (scores[..., None] + log_p).flatten(1).topk(min(2 * beam_size, beam_size * vocab_size))
         origin, token = index // vocab_size, index % vocab_size
         candidates = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), token[..., None]], -1)
-        at_limit = torch.tensor([length == limits[number] for number in alive], device=device)[:, None]
-        over = at_limit.expand_as(token) if eos is None else (token == eos) | at_limit
+        over = torch.full_like(token, length == max_new_tokens, dtype=torch.bool)
+        over = over if eos is None else over | (token == eos)
         _collect_finished(finished, alive, candidates, best / scale, over[:, :beam_size], eos)
         scores, chosen = best.masked_fill(over, -math.inf).topk(beam_size)
         going = []
@@ -346,13 +346,9 @@ def _collect_finished(
             del hypotheses[beam_size:]
 
 
-def _to_float(logits: Tensor) -> Tensor:
-    """Sums over a vocabulary need more digits than half precision has."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _forbid(logits: Tensor, forbidden: Collection[int]) -> Tensor:
-    """Logits in which these tokens cannot be chosen."""
+def _allow(logits: Tensor, forbidden: Collection[int]) -> Tensor:
+    """Logits in which these tokens cannot be chosen, in float32: sums over a vocabulary need more than half of that."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if not forbidden:
         return logits
     return logits.index_fill(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)

@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from regard.arguments import (
     check_batch,
     check_choice,
-    check_count,
     check_ids,
     check_lengths,
-    check_marks,
     check_positive,
     check_sizes,
     has_values,
@@ -33,25 +31,19 @@ from regard.attention import window as sliding_window
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
 from regard.models.cache import Cache, Context
-from regard.models.classifier import TextClassifier, check_labels, pool
+from regard.models.classifier import TextClassifier, pool
 from regard.models.decode_kernels import product
 from regard.models.generation import GenerativeModel, Sampling, check_sampling, sample
 from regard.models.model import evaluation
 from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import (
     LearnedPositions,
-    RotaryTable,
     add_positions,
     alibi_slopes,
     check_positions,
-    count_positions,
     rotary_table,
 )
-from regard.models.texts import decode_continuation, encode, padded, warn_of_cuts
-
-__all__ = ["LanguageModel"]
-
-POSITIONS = ("alibi", "learned", "none", "rotary", "sinusoidal")
+from regard.models.texts import encode, padded, warn_of_cuts
 
 
 class LanguageModel(TextClassifier, GenerativeModel):
@@ -117,9 +109,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         labels: Sequence[str] = (),
         max_length: int | None = None,
     ) -> None:
-        super().__init__(locals())
-        check_sizes(vocab_size=vocab_size, size=size, layers=layers, heads=heads, max_positions=max_positions)
-        check_choice("positions", positions, POSITIONS)
+        super().__init__(locals(), positions=("alibi", "learned", "none", "rotary", "sinusoidal"))
         self.rotary_bases = _by_layer("rotary_base", rotary_base, layers)
         self.windows = _by_layer("window", window, layers)
         for base, size_of_window in zip(self.rotary_bases, self.windows, strict=True):
@@ -128,15 +118,13 @@ class LanguageModel(TextClassifier, GenerativeModel):
         if mixer != "attention" and window is not None:
             raise ValueError(f"window: expected None for mixer={mixer!r}, which attends to nothing, got {window!r}")
         self.logit_softcap = None if logit_softcap is None else check_positive("logit_softcap", logit_softcap)
-        check_marks(vocab_size, bos=bos, eos=eos)
-        check_labels(labels, classes)
         block = BlockConfig.of(self.config)
         self.token_embedding = nn.Embedding(vocab_size, size)
         self.position_embedding = LearnedPositions(max_positions, size) if positions == "learned" else None
         self.blocks = block.make_blocks(layers, causal=True)
         self.norm = block.make_norm()
         self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
-        self.classifier = nn.Linear(size, classes) if check_count("classes", classes) else None
+        self.classifier = nn.Linear(size, classes) if classes else None
         self.dropout = dropout
         self.scale = math.sqrt(size) if scale_embeddings else 1.0
         self.head_size = size // heads if head_size is None else head_size
@@ -147,10 +135,6 @@ class LanguageModel(TextClassifier, GenerativeModel):
             if parameter.dim() == 2 and "mixer.score" not in name and "mixer.net" not in name:
                 deep = name.endswith("out_proj.weight")
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if deep else 0.02)
-
-    @property
-    def example(self) -> str:
-        return "classify('a text')" if self.config["classes"] else "generate('a beginning')"
 
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""
@@ -189,7 +173,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         read = before.lengths.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if valid is None else (valid.cumsum(1) - 1).clamp(min=0)
         positions = read + steps  # (batch or 1, n)
-        check_positions(count_positions(positions), self.config["max_positions"])
+        check_positions(positions, self.config["max_positions"])
         all_positions, all_valid = _append_columns(before, positions, valid, batch)
         make_mask = functools.partial(self._cached_mask, all_positions, all_valid, n)
         infos = self._infos(make_mask, positions, valid=valid, first=before.positions.shape[-1])
@@ -224,26 +208,23 @@ class LanguageModel(TextClassifier, GenerativeModel):
 
     def step(self, ids: Tensor, state: Context) -> tuple[Tensor, Context]:
         context = state.append(ids)
-        fitting = context.fitting()
-        if len(fitting) == len(ids):
-            rows, cache = self.extend(ids, context.cache)
-            return self.predict(rows[:, -1]), dataclasses.replace(context, cache=cache)
-        full = sorted(set(range(len(ids))) - set(fitting))
-        read = self.extend(context.ids[full])[0][:, -1]  # (full, size)
-        rows = read.new_empty(len(ids), read.shape[-1])
-        rows[full] = read
-        if fitting:
-            read, cache = self.extend(ids[fitting], context.cache)
-            rows[fitting] = read[:, -1]
-            context = dataclasses.replace(context, cache=cache)
-        return self.predict(rows), context
+        too_long = context.too_long
+        if context.cache is None:
+            return self.predict(self.extend(context.ids)[0][:, -1]), context
+        rows, cache = self.extend(ids, context.cache)
+        rows = rows[:, -1]
+        if too_long:  # they are read again, from the first token that is still seen
+            rows[too_long] = self.extend(context.ids[too_long])[0][:, -1]
+        return self.predict(rows), dataclasses.replace(context, cache=cache)
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         bos = self.config["bos"]
         return encode(self.need_tokenizer(), texts, empty=[] if bos is None else [bos])
 
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
-        return decode_continuation(self.need_tokenizer(), prompt, ids)
+        tokenizer = self.need_tokenizer()
+        text: str = tokenizer.decode(prompt + ids)  # together with the prompt: a space may belong to either
+        return text[len(tokenizer.decode(prompt)) :]
 
     @torch.no_grad()
     def stream(self, prompt: str, *, max_new_tokens: int = 128, sampling: Sampling | None = None) -> Iterator[str]:
@@ -292,12 +273,11 @@ class LanguageModel(TextClassifier, GenerativeModel):
     ) -> list[SequenceInfo]:
         """What each block knows of its rows: the mask of its window, and positions (batch or 1, n) by its base."""
         masks = {window: make_mask(window) for window in set(self.windows)}
-        tables = {base: self._rotary(positions, base) for base in set(self.rotary_bases)}
+        rotary = self.config["positions"] == "rotary"
+        bases = set(self.rotary_bases)
+        tables = {base: rotary_table(positions, self.head_size, base) if rotary else None for base in bases}
         kinds = zip(self.windows, self.rotary_bases, strict=True)
         return [SequenceInfo(masks[window], tables[base], **options) for window, base in kinds]
-
-    def _rotary(self, positions: Tensor, base: float) -> RotaryTable | None:
-        return rotary_table(positions, self.head_size, base) if self.config["positions"] == "rotary" else None
 
     def _packed_mask(self, packed: PackedBatch, window: int | None) -> Mask:
         """What the tokens may attend to. Packed or not: in a sequence, rows are as far apart as positions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import nn
 
+from regard.arguments import check_choice, check_sizes
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Model", "evaluated", "evaluation"]
-
+# Arguments that are sizes, in every model that has them.
+SIZES = (
+    *("vocab_size", "source_vocab_size", "target_vocab_size", "size", "hidden_size", "layers", "decoder_layers"),
+    *("heads", "max_positions", "patch_size", "channels", "width"),
+)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -46,21 +51,20 @@ def evaluated(
 
 
 class Model(nn.Module):
-    """A model of this project. `config` holds the arguments of its constructor."""
+    """A model of this project. `config` holds the arguments of its constructor: sizes are checked by their names,
+    others by the choices that they have."""
 
     config: dict[str, Any]
     tokenizer: Tokenizer | None
     target_tokenizer: Tokenizer | None
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
         super().__init__()
         self.config = {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
         self.tokenizer = self.target_tokenizer = None
-
-    @property
-    def example(self) -> str:
-        """A call that uses it, for its model card."""
-        return "config"
+        check_sizes(**{name: self.config[name] for name in SIZES if name in self.config})
+        for name, names in choices.items():
+            check_choice(name, self.config[name], names)
 
     @property
     def parameter_count(self) -> int:

@@ -6,7 +6,7 @@ Legend: batch · n queries · m keys · heads · kv heads (groups of heads may s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,8 @@ from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Scor
 from regard.attention.api import attend_in
 from regard.models.cache import KVCache
 from regard.models.decode_kernels import Linear, product
-from regard.models.norms import RMSNorm
 from regard.models.packing import SequenceInfo
 from regard.models.positions import RotaryTable, apply_rotary
-
-__all__ = ["SCORES", "Attention", "MultiHead", "make_score"]
 
 # Scores by name, for queries and keys of these sizes: what configs and the command line can say.
 SCORES: dict[str, Callable[[int, int], Score]] = {
@@ -144,8 +141,8 @@ class MultiHead(nn.Module):
         self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
         epsilon = None if qk_norm_epsilon is None else check_positive("qk_norm_epsilon", qk_norm_epsilon)
-        self.query_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
-        self.key_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
+        self.query_norm = None if epsilon is None else nn.RMSNorm(self.head_size, epsilon)
+        self.key_norm = None if epsilon is None else nn.RMSNorm(self.head_size, epsilon)
         self.dropout = check_dropout(dropout)
         for linear in self.in_proj:  # each of the three matrices as if it stood alone
             for weight in linear.weight.split(self.widths) if packed else (linear.weight,):
@@ -206,8 +203,8 @@ class MultiHead(nn.Module):
     ) -> Tensor:
         """The outputs of all heads, from (batch, heads or kv heads, rows, head size) each, mixed: (batch, n, size)."""
         dropout = self.dropout if self.training else 0.0
-        options: dict[str, Any] = {"dropout": dropout, "cross": cross, "first": first}
-        heads = attend_in(self, query, key, value, score=self.score, mask=mask, **options)
+        score = self.score
+        heads = attend_in(self, query, key, value, score=score, mask=mask, dropout=dropout, cross=cross, first=first)
         return self.out_proj(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _project(self, rows: Tensor, parts: slice, rotary: RotaryTable | None = None) -> list[Tensor]:
@@ -216,20 +213,20 @@ class MultiHead(nn.Module):
             return self._normalize([self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]], parts)
         linear = self.in_proj[0]
         span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
-        if parts == ALL or not isinstance(linear, nn.Linear):  # another kind of layer, such as one with an adapter
-            projected: Tensor = linear(rows)[..., span]
-        else:
+        if parts == ALL:
+            projected: Tensor = linear(rows)
+        elif isinstance(linear, nn.Linear):
             projected = product(rows, linear.weight[span], None if linear.bias is None else linear.bias[span])
+        else:  # another kind of layer, such as one with an adapter
+            projected = linear(rows)[..., span]
+        heads = self._split_heads(projected)  # (batch, heads of all parts, n, head size)
+        counts = (self.heads, self.kv_heads, self.kv_heads)
         if rotary is None:
-            heads = [self._split_heads(part) for part in projected.split(self.widths[parts], -1)]
-            return self._normalize(heads, parts)
-        rotated, values = projected.split((sum(self.widths[:2]), self.widths[2]), -1)
-        query_and_key = self._split_heads(rotated)  # (batch, heads + kv heads, n, head size)
+            return self._normalize(heads.split(counts[parts], 1), parts)
+        query_and_key, values = heads.split((self.heads + self.kv_heads, self.kv_heads), 1)
         if self.query_norm is not None:
-            both = query_and_key.split((self.heads, self.kv_heads), 1)
-            query_and_key = torch.cat(self._normalize(both, QUERY_KEY), 1)
-        query_and_key = apply_rotary(query_and_key, rotary)
-        return [*query_and_key.split((self.heads, self.kv_heads), 1), self._split_heads(values)]
+            query_and_key = torch.cat(self._normalize(query_and_key.split(counts[:2], 1), QUERY_KEY), 1)
+        return [*apply_rotary(query_and_key, rotary).split(counts[:2], 1), values]
 
     def _normalize(self, heads: Sequence[Tensor], parts: slice) -> list[Tensor]:
         """Some of queries, keys and values, by the norms that they have."""

@@ -21,8 +21,6 @@ from regard.attention import Mask, segments
 from regard.attention import lengths as valid_lengths
 from regard.models.positions import RotaryTable
 
-__all__ = ["PackedBatch", "SequenceInfo", "pack"]
-
 
 @dataclass(frozen=True)
 class SequenceInfo:
@@ -32,9 +30,7 @@ class SequenceInfo:
     rotary: RotaryTable | None = None  # rotary positions
     lengths: tuple[int, ...] | None = None  # of packed sequences, end to end; None: the rows are not packed
     valid: Tensor | None = None  # (batch, n): which rows hold a token; None: all of them
-    first: int | None = (
-        None  # the position of the first row, where rows follow others; None: it is 0, or they are packed
-    )
+    first: int | None = None  # the position of the first row after others; None: it is 0, or they are packed
 
 
 @dataclass(frozen=True)

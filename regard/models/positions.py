@@ -16,18 +16,6 @@ from torch import Tensor, nn
 
 from regard.arguments import has_values
 
-__all__ = [
-    "LearnedPositions",
-    "RotaryTable",
-    "add_positions",
-    "alibi_slopes",
-    "apply_rotary",
-    "check_positions",
-    "count_positions",
-    "rotary_table",
-    "sinusoidal",
-]
-
 
 def sinusoidal(positions: Tensor, size: int, *, halves: bool = False) -> Tensor:
     """Waves of growing length: entries 2i and 2i + 1 are sin and cos of position / 10000^(2i/size). (…) → (…, size).
@@ -49,24 +37,23 @@ def _angles(positions: Tensor, size: int, base: float = 10_000.0) -> Tensor:
     return positions.double().unsqueeze(-1) / base ** (entry / size)
 
 
-def check_positions(count: int, max_positions: int) -> None:
-    """No more positions than a model can read."""
-    if count > max_positions:
-        raise ValueError(f"ids: expected at most {max_positions} positions, the model's max_positions, got {count}")
+def check_positions(positions: Tensor | int, max_positions: int) -> None:
+    """No more positions than a model can read: so many, or those from 0 to the largest of a tensor.
 
-
-def count_positions(positions: Tensor) -> int:
-    """How many there are from 0 to the largest; of those without values, as many as there are in a row."""
-    if not has_values(positions):
-        return positions.shape[-1]
-    return int(positions.max()) + 1 if positions.numel() else 0
+    Of a tensor without values there are as many as in a row.
+    """
+    if isinstance(positions, Tensor):
+        known = has_values(positions)
+        positions = positions.shape[-1] if not known else int(positions.max()) + 1 if positions.numel() else 0
+    if positions > max_positions:
+        raise ValueError(f"ids: expected at most {max_positions} positions, the model's max_positions, got {positions}")
 
 
 class LearnedPositions(nn.Embedding):
     """One learned vector for each position, up to the model's max_positions."""
 
     def forward(self, positions: Tensor) -> Tensor:
-        check_positions(count_positions(positions), self.num_embeddings)
+        check_positions(positions, self.num_embeddings)
         return super().forward(positions)
 
 

@@ -14,16 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.arguments import check_choice, check_sizes, shape_text
-from regard.models.classifier import (
-    ImageClassifier,
-    check_image_size,
-    check_images,
-    check_labels,
-    check_normalization,
-)
-
-__all__ = ["ResNet"]
+from regard.arguments import check_sizes
+from regard.models.classifier import ImageClassifier, check_image_size, check_images
 
 
 def _convolution(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Sequential:
@@ -59,14 +51,10 @@ class Residual(nn.Module):
         changed = images
         for number, convolution in enumerate(self.convolutions):
             changed = convolution(functional.relu(changed) if number else changed)
-        return functional.relu(changed + self._cut_short(images))
-
-    def _cut_short(self, images: Tensor) -> Tensor:
-        if self.shortcut is None:
-            return images
-        # A convolution of width 1 with a stride, but oneDNN's own writes beyond its memory with channels last.
-        shortcut: Tensor = self.shortcut(_channels_last(images[:, :, :: self.stride, :: self.stride]))
-        return shortcut
+        if self.shortcut is not None:
+            # A convolution of width 1 with a stride, but oneDNN's own writes beyond its memory with channels last.
+            images = self.shortcut(_channels_last(images[:, :, :: self.stride, :: self.stride]))
+        return functional.relu(changed + images)
 
 
 class ResNet(ImageClassifier):
@@ -101,17 +89,14 @@ class ResNet(ImageClassifier):
         mean: Sequence[float] = (0.5,),
         deviation: Sequence[float] = (0.5,),
     ) -> None:
-        super().__init__(locals())
+        super().__init__(locals(), stem=("cifar", "imagenet"))
         if not isinstance(depths, Sequence) or not depths or min(depths) < 1:
             raise ValueError(f"depths: expected how many blocks each stage has, such as (2, 2, 2, 2), got {depths!r}")
         if stride_first and not bottleneck:
             raise ValueError("stride_first: expected bottleneck=True beside it; other blocks have no choice")
-        check_sizes(classes=classes, width=width, channels=channels, stages=len(depths), layers=sum(depths))
+        check_sizes(stages=len(depths), layers=sum(depths))
         if image_size is not None:
             check_image_size(image_size)
-        check_labels(labels, classes)
-        check_normalization(mean, deviation, channels)
-        check_choice("stem", stem, ("cifar", "imagenet"))
         wide = stem == "imagenet"
         self.stem = _convolution(channels, width, 7 if wide else 3, 2 if wide else 1)
         self.pool = nn.MaxPool2d(3, 2, padding=1) if wide else nn.Identity()
@@ -133,10 +118,7 @@ class ResNet(ImageClassifier):
 
     def encode(self, images: Tensor) -> Tensor:
         """images → the output of the last block, (batch, depth, height, width)."""
-        check_images(images)
-        if images.dim() != 4 or images.shape[1] != self.config["channels"]:
-            expected = f"(batch, {self.config['channels']}, height, width)"
-            raise ValueError(f"images: expected shape {expected}, got {shape_text(images)}")
+        check_images(images, self.config["channels"], "height", "width")
         # With the channels of a pixel side by side a training step on a CPU takes three quarters of the time. Of one
         # channel PyTorch cannot tell the order, so it is chosen once more behind the stem.
         images = self.pool(functional.relu(self.stem(_channels_last(images))))

@@ -17,8 +17,6 @@ from regard.models.encoder import Encoder
 from regard.models.folders import load
 from regard.models.tensors import FolderError
 
-__all__ = ["Match", "search"]
-
 TEMPERATURE = 0.05  # a cosine that is this much larger weighs e times as much
 
 

@@ -22,16 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import (
-    check_batch,
-    check_choice,
-    check_dropout,
-    check_ids,
-    check_lengths,
-    check_marks,
-    check_sizes,
-    has_values,
-)
+from regard.arguments import check_batch, check_dropout, check_ids, check_lengths, has_values
 from regard.attention import Mask, masked_softmax
 from regard.attention import lengths as valid_lengths
 from regard.attention.api import attend_in
@@ -39,15 +30,11 @@ from regard.attention.capture import AttentionMap, Recorder, by_layer
 from regard.attention.dropout import dropout as apply_dropout
 from regard.attention.mods import require_score
 from regard.attention.observers import has_editors, notify, observe
+from regard.models.mixers import RNN, Hidden
 from regard.models.model import evaluated
 from regard.models.multihead import make_score
 from regard.models.recurrence import attentive_gru
-from regard.models.rnn import RNN, Hidden
 from regard.models.translator import Translator
-
-__all__ = ["Seq2Seq"]
-
-CELLS = ("gru", "lstm")
 
 
 @dataclass(frozen=True)
@@ -110,16 +97,10 @@ class Seq2Seq(Translator):
         eos: int = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
-        super().__init__(locals())
-        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, size=size)
-        check_marks(target_vocab_size, bos=bos, eos=eos, forbidden=forbidden)
-        check_sizes(hidden_size=hidden_size, layers=layers)
+        super().__init__(locals(), cell=("gru", "lstm"))
         if bidirectional and hidden_size % 2:
             raise ValueError(f"hidden_size: expected an even number for two directions, got {hidden_size}")
-        if share_embeddings and source_vocab_size != target_vocab_size:
-            sizes = f"{source_vocab_size} and {target_vocab_size}"
-            raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes}")
-        mode = check_choice("cell", cell, CELLS).upper()
+        mode = cell.upper()
         encoder_size = hidden_size // 2 if bidirectional else hidden_size
         between = dropout if layers > 1 else 0.0  # PyTorch drops between layers, and warns where there is only one
         self.source_embedding = None if share_embeddings else nn.Embedding(source_vocab_size, size)

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 
-__all__ = ["TENSORS", "FolderError", "Rule", "Tensors", "UnsupportedError", "fill", "read_json", "write_tensors"]
-
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth")
@@ -77,9 +75,8 @@ class Tensors:
 
     def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
         self.folder = folder
-        self.files: dict[str, Path] = {}
+        self.files: dict[str, tuple[Path, str]] = {}  # the file that holds each, and its name there
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.names_in_files: dict[str, str] = {}  # after `rename`
         for file in sorted(set(files.values())):
             path = folder / file
             with open_tensors(path) as reader:
@@ -87,7 +84,7 @@ class Tensors:
                     part = reader.get_slice(name)
                     if part.get_dtype() not in DTYPES:
                         raise FolderError(f"{path}: {name} has dtype {part.get_dtype()}, which is not supported")
-                    self.files[name], self.shapes[name] = path, tuple(part.get_shape())
+                    self.files[name], self.shapes[name] = (path, name), tuple(part.get_shape())
         for name, file in files.items():
             if name and name not in self.files:
                 raise FolderError(f"{folder / file}: {name} is missing, though the index says that it is there")
@@ -117,10 +114,10 @@ class Tensors:
 
     def rename(self, change: Callable[[str], str]) -> None:
         """Give every tensor another name here: change(its name in the file)."""
-        self.names_in_files = {change(name): name for name in self.files}
-        if len(self.names_in_files) < len(self.files):
+        files = {change(name): place for name, place in self.files.items()}
+        if len(files) < len(self.files):
             raise FolderError(f"{self.folder}: two tensors have the same name but for a prefix")
-        self.files = {change(name): file for name, file in self.files.items()}
+        self.files = files
         self.shapes = {change(name): shape for name, shape in self.shapes.items()}
 
     def take(self, rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -136,12 +133,13 @@ class Tensors:
         if tensor.is_floating_point() != dtype.is_floating_point:
             raise FolderError(f"{self.folder}: {rule.theirs[0]}: expected {dtype}, got {tensor.dtype}")
         if not bool(tensor.isfinite().all()):
-            raise FolderError(f"{self.files[rule.theirs[0]]}: {rule.theirs[0]} holds NaN or infinity")
+            raise FolderError(f"{self.files[rule.theirs[0]][0]}: {rule.theirs[0]} holds NaN or infinity")
         return tensor.to(dtype) + rule.offset if rule.offset else tensor.to(dtype)
 
     def _read(self, name: str) -> Tensor:
-        with open_tensors(self.files[name]) as reader:
-            tensor: Tensor = reader.get_tensor(self.names_in_files.get(name, name))
+        path, name_in_file = self.files[name]
+        with open_tensors(path) as reader:
+            tensor: Tensor = reader.get_tensor(name_in_file)
             return tensor
 
 

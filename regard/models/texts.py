@@ -14,11 +14,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = [
-    *("CutWarning", "decode_continuation", "encode", "encode_with_warning", "group_by_length", "group_neighbours"),
-    *("padded", "plain", "warn_of_cuts"),
-]
-
 
 class CutWarning(UserWarning):
     """Texts that are longer than the model can read: it reads a part of them."""
@@ -104,10 +99,3 @@ def group_by_length(ids: Sequence[Sequence[int]], max_tokens: int) -> Iterator[t
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     for group in group_neighbours([len(ids[index]) for index in order], max_tokens):
         yield order[group], *padded([ids[index] for index in order[group]])
-
-
-def decode_continuation(tokenizer: Tokenizer, prompt: list[int], new: list[int]) -> str:
-    """The text of new tokens. They are decoded together with the prompt: a space may belong to either."""
-    before: str = tokenizer.decode(prompt)
-    whole: str = tokenizer.decode(prompt + new)
-    return whole[len(before) :]

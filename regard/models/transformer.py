@@ -16,14 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import (
-    check_batch,
-    check_choice,
-    check_ids,
-    check_lengths,
-    check_marks,
-    check_sizes,
-)
+from regard.arguments import check_batch, check_ids, check_lengths
 from regard.attention import Mask, causal, relative, t5_buckets
 from regard.attention import lengths as valid_lengths
 from regard.attention.capture import AttentionMap, Recorder
@@ -33,12 +26,9 @@ from regard.models.block import BlockConfig
 from regard.models.cache import Cache, KVCache
 from regard.models.decode_kernels import product
 from regard.models.model import evaluated
-from regard.models.multihead import MultiHead
 from regard.models.packing import SequenceInfo, pack
-from regard.models.positions import LearnedPositions, add_positions, check_positions, count_positions
+from regard.models.positions import LearnedPositions, add_positions, check_positions
 from regard.models.translator import Translator
-
-__all__ = ["Transformer"]
 
 POSITIONS = ("learned", "none", "relative", "sinusoidal", "sinusoidal_halves")
 
@@ -128,14 +118,7 @@ class Transformer(Translator):
         eos: int | None = 2,
         forbidden: Sequence[int] = (),
     ) -> None:
-        super().__init__(locals())
-        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size, size=size, heads=heads)
-        check_sizes(layers=layers, decoder_layers=decoder_layers, max_positions=max_positions)
-        check_marks(target_vocab_size, bos=bos, eos=eos, forbidden=forbidden)
-        check_choice("positions", positions, POSITIONS)
-        if share_embeddings and source_vocab_size != target_vocab_size:
-            sizes = f"{source_vocab_size} and {target_vocab_size}"
-            raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes}")
+        super().__init__(locals(), positions=POSITIONS)
         learned = positions == "learned"
         self.target_embedding = nn.Embedding(target_vocab_size, size)
         self.source_embedding = None if share_embeddings else nn.Embedding(source_vocab_size, size)
@@ -188,7 +171,8 @@ class Transformer(Translator):
         batch, m = source.shape
         counts = None if lengths is None else check_lengths("source_lengths", lengths, batch, m)
         valid = None if counts is None else counts.to(source.device)
-        memories = tuple(cross.project_kv(memory) for cross in self._crosses())
+        crosses = (block.cross for block in self.decoder_blocks)
+        memories = tuple(cross.project_kv(memory) for cross in crosses if cross is not None)
         return DecoderState(None, memories, valid, torch.arange(batch, device=source.device))
 
     @evaluated
@@ -198,9 +182,6 @@ class Transformer(Translator):
         with torch.no_grad(), observe(Recorder(self, maps.append, layers="decoder_blocks.*.cross")):
             self(source, target, source_lengths)
         return torch.stack([layer.weights for layer in maps], 1)
-
-    def _crosses(self) -> list[MultiHead]:
-        return [block.cross for block in self.decoder_blocks if block.cross is not None]
 
     def decode(self, target: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         check_ids("target", target, self.target_embedding.num_embeddings)
@@ -227,7 +208,7 @@ class Transformer(Translator):
     def _embed(
         self, ids: Tensor, positions: Tensor, embedding: nn.Embedding, learned: LearnedPositions | None
     ) -> Tensor:
-        check_positions(count_positions(positions), self.config["max_positions"])
+        check_positions(positions, self.config["max_positions"])
         rows = add_positions(embedding(ids) * self.scale, positions, self.config["positions"], learned)
         return apply_dropout(rows, self.dropout, self.training)
 

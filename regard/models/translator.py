@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,8 +14,6 @@ from regard.models.texts import encode_with_warning
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["Translator"]
-
 
 class Translator(GenerativeModel):
     """A model that reads a source and generates a target: subclasses give `read`, `decode`, `predict` and `align`.
@@ -23,9 +21,11 @@ class Translator(GenerativeModel):
     The source is the prompt of `generate`: ids (batch, m) with lengths → one Hypothesis for each source.
     """
 
-    @property
-    def example(self) -> str:
-        return "translate('a sentence')"
+    def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
+        super().__init__(arguments, **choices)
+        sizes = [self.config[f"{side}_vocab_size"] for side in ("source", "target")]
+        if self.config["share_embeddings"] and len(set(sizes)) > 1:
+            raise ValueError(f"share_embeddings: expected vocabularies of one size, got {sizes[0]} and {sizes[1]}")
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """source (batch, m), target (batch, n), which begins with bos → logits (batch, n, target vocabulary)."""

@@ -13,22 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.arguments import check_choice, check_sizes, shape_text
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
-from regard.models.classifier import (
-    ImageClassifier,
-    check_image_size,
-    check_images,
-    check_labels,
-    check_normalization,
-)
+from regard.models.classifier import ImageClassifier, check_image_size, check_images
 from regard.models.positions import sinusoidal
-
-__all__ = ["ViT"]
-
-POOLINGS = ("class", "mean")
-POSITIONS = ("learned", "none", "sinusoidal")
 
 
 class ViT(ImageClassifier):
@@ -69,12 +57,7 @@ class ViT(ImageClassifier):
         mean: Sequence[float] = (0.5,),
         deviation: Sequence[float] = (0.5,),
     ) -> None:
-        super().__init__(locals())
-        check_sizes(patch_size=patch_size, size=size, layers=layers, heads=heads, classes=classes, channels=channels)
-        check_labels(labels, classes)
-        check_normalization(mean, deviation, channels)
-        check_choice("positions", positions, POSITIONS)
-        check_choice("pooling", pooling, POOLINGS)
+        super().__init__(locals(), positions=("learned", "none", "sinusoidal"), pooling=("class", "mean"))
         block = BlockConfig.of(self.config, attention_bias=query_bias, attention_output_bias=True)
         self.grid = _grid(image_size, patch_size)
         self.patch_embedding = nn.Conv2d(channels, size, patch_size, stride=patch_size)
@@ -96,7 +79,9 @@ class ViT(ImageClassifier):
 
     def encode(self, images: Tensor) -> Tensor:
         """images → rows (batch, patches, size), the class token first if there is one."""
-        self._check(images)
+        height, width = (count * self.config["patch_size"] for count in self.grid)
+        advice = "; model.resize(…) makes it read another size"
+        check_images(images, self.config["channels"], height, width, advice=advice)
         rows = self.patch_embedding(images).flatten(2).transpose(1, 2)  # (batch, patches, size), row by row of the grid
         if self.config["positions"] == "sinusoidal":
             rows = rows + _sinusoidal_grid(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
@@ -122,16 +107,6 @@ class ViT(ImageClassifier):
             self.position_embedding = nn.Parameter(torch.cat([old[:, :front], table], 1))
         self.grid, self.config["image_size"] = grid, image_size
         return self
-
-    def _check(self, images: Tensor) -> None:
-        check_images(images)
-        edge = self.config["patch_size"]
-        expected = (self.config["channels"], self.grid[0] * edge, self.grid[1] * edge)
-        if images.dim() != 4 or tuple(images.shape[1:]) != expected:
-            raise ValueError(
-                f"images: expected shape (batch, {', '.join(map(str, expected))}), got {shape_text(images)}; "
-                "model.resize(…) makes it read another size"
-            )
 
 
 def _grid(image_size: int | Sequence[int], patch_size: int) -> tuple[int, int]:

@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
+from regard import Encoder, LanguageModel, Transformer
 from regard.cli import main
-from regard.models import Encoder, LanguageModel, Transformer
 from tests.models.cases import shaken, word_tokenizer
 
 SIZES = {"size": 24, "layers": 1, "heads": 4, "max_positions": 11}

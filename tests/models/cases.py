@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
-from regard.models import FolderError, load
+from regard import FolderError, load
 
 
 def shaken(model: nn.Module) -> nn.Module:

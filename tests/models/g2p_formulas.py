@@ -2,7 +2,7 @@
 
 import numpy
 
-from regard.models.g2p import LETTERS, PHONEMES
+from regard.models.foreign import LETTERS, PHONEMES
 
 LONGEST = 20
 

@@ -3,7 +3,7 @@
 import torch
 import transformers
 
-from regard.models import load
+from regard import load
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

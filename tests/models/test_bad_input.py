@@ -3,20 +3,9 @@
 import pytest
 import torch
 
+from regard import Block, Encoder, FeedForward, LanguageModel, MultiHead, ResNet, Sampling, Seq2Seq, Transformer, ViT
 from regard.attention import Dot
-from regard.models import (
-    Block,
-    Encoder,
-    FeedForward,
-    LanguageModel,
-    MultiHead,
-    Recurrent,
-    ResNet,
-    Sampling,
-    Seq2Seq,
-    Transformer,
-    ViT,
-)
+from regard.models.mixers import Recurrent
 from regard.models.texts import CutWarning
 from tests.models.cases import check_message, word_tokenizer
 

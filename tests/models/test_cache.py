@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.models import LanguageModel
-from regard.models.cache import KVBuffer
+from regard import LanguageModel
+from regard.models.cache import KVCache
 from tests.models.cases import shaken
 
 CASES = {
@@ -107,15 +107,19 @@ def test_a_cache_is_a_value(model):
 
 
 def test_buffers_share_memory_but_not_values():
-    first = KVBuffer(torch.zeros(2, 3, 0, 5)).append(torch.ones(2, 3, 1, 5))
-    second, other = first.append(torch.full((2, 3, 1, 5), 2.0)), first.append(torch.full((2, 3, 1, 5), 3.0))
-    assert first.rows.shape[-2] == 1
-    assert (second.rows[..., 1, :] == 2).all()
-    assert (other.rows[..., 1, :] == 3).all()
-    assert second.rows.data_ptr() == first.rows.data_ptr()  # not copied
-    long = second.append(torch.full((2, 3, 1_000, 5), 4.0))  # more than the buffer has room for
-    assert long.rows.shape[-2] == 1_002
-    assert (long.rows[..., 1, :] == 2).all()
+    def filled(number, count=1):
+        return torch.full((2, 3, count, 5), number), torch.full((2, 3, count, 5), -number)
+
+    first = KVCache(*filled(0.0, 0)).append(*filled(1.0))
+    second, other = first.append(*filled(2.0)), first.append(*filled(3.0))
+    assert first.keys.shape[-2] == first.values.shape[-2] == 1
+    for cache, number in ((second, 2), (other, 3)):
+        assert (cache.keys[..., 1, :] == number).all()
+        assert (cache.values[..., 1, :] == -number).all()
+    assert second.keys.data_ptr() == first.keys.data_ptr()  # not copied
+    long = second.append(*filled(4.0, 1_000))  # more than the buffer has room for
+    assert long.keys.shape[-2] == long.values.shape[-2] == 1_002
+    assert (long.keys[..., 1, :] == 2).all()
 
 
 def test_a_cache_from_inference_mode_goes_on_outside():

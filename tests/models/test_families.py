@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.models import FolderError, LanguageModel, Transformer, load
+from regard import FolderError, LanguageModel, Transformer, load
 from regard.models.huggingface import ARCHITECTURES
 from tests.models import hugging
 from tests.models.cases import check_message, edit, refused, rewrite, shaken
@@ -156,6 +156,18 @@ def test_what_no_family_has_is_not_exported(options, message, tmp_path):
     with pytest.raises(FolderError) as raised:
         LanguageModel(31, 24, 2, 4, **form | options).export(tmp_path)
     check_message(str(raised.value), message)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("norm", "rms"), ("bias", False), ("scale_output", True), ("score_scale", 1.0), ("head_size", 5)],
+)
+def test_what_a_marian_cannot_say_is_not_exported(option, value, tmp_path):
+    form = {"positions": "sinusoidal_halves", "share_embeddings": True, "output_bias": True}
+    Transformer(31, 31, 24, 1, 4, **form).export(tmp_path)
+    with pytest.raises(FolderError) as raised:
+        Transformer(31, 31, 24, 1, 4, **form, **{option: value}).export(tmp_path)
+    check_message(str(raised.value), f"marian has no {option}={value!r}")
 
 
 def test_a_transformer_with_relative_positions_is_exported(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import regard
+from regard import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, Transformer, ViT, load
 from regard.files import digest
-from regard.models import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, Transformer, ViT, load
 from regard.models.texts import CutWarning
 from tests.models.cases import edit, refused, shaken, word_tokenizer
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.models import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
+from regard import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
 from tests.models import hugging
 from tests.models.cases import edit, refused, rewrite, shaken, word_tokenizer
 

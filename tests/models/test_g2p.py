@@ -7,9 +7,9 @@ import zipfile
 import numpy
 import pytest
 
+from regard import Seq2Seq, load
 from regard.cli import main
-from regard.models import Seq2Seq, load
-from regard.models.g2p import LETTERS, PHONEMES
+from regard.models.foreign import LETTERS, PHONEMES
 from tests.models.cases import refused
 from tests.models.g2p_formulas import say
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from regard.models import LanguageModel, Sampling
+from regard import LanguageModel, Sampling
 from regard.models.generation import beam_search, collect, sample
 from regard.models.texts import CutWarning
 from tests.models.cases import shaken, word_tokenizer

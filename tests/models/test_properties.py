@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from regard.models import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
+from regard import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
 from tests.models.cases import shaken
 
 LANGUAGE = {

@@ -14,11 +14,11 @@ import numpy
 import pytest
 import torch
 
+from regard import FolderError, ResNet, Sampling, load
 from regard.attention import Cosine
 from regard.data import catalog, fetching, unpacking
 from regard.data.packages import members, read_member
-from regard.models import FolderError, ResNet, Sampling, load
-from regard.models.g2p import LETTERS, PHONEMES
+from regard.models.foreign import LETTERS, PHONEMES
 from tests.data import keras_graph
 from tests.models.g2p_formulas import say
 

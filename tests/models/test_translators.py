@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard import Additive
+from regard import Additive, Seq2Seq, Transformer
 from regard.attention.observers import observe
-from regard.models import Seq2Seq, Transformer
 from regard.models.multihead import SCORES
 from regard.models.positions import sinusoidal
 from tests.models.cases import shaken

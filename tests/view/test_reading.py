@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch import nn
 
 import regard
+from regard import FolderError
 from regard.cli import main
-from regard.models import FolderError
 from regard.view.foreign import load
 from regard.view.reading import prepare, read
 from regard.web.model_store import ModelStore
