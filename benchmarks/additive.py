@@ -8,9 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Row, compare
+from benchmarks.measure import Row, compare, peak_memory_alone
 from regard import Additive, attend
-from regard.measure import peak_memory_alone
 
 
 def textbook(score: Additive, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import torch
 from torch import Tensor
 
-from regard.measure import Work, median_seconds
+from regard.measure import Work, median_seconds, peak_memory
 
 
 @dataclass(frozen=True)
@@ -102,3 +104,19 @@ def duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{1e6 * seconds:.3g} µs"
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def peak_memory_alone(prepare: Callable[[], Work]) -> float:
+    """`peak_memory` in a process of its own, in which `prepare()` prepares and returns the work."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_peak_memory, args=(prepare, sender))
+    child.start()
+    sender.close()  # so that a child which dies ends the waiting
+    megabytes: float = receiver.recv()
+    child.join()
+    return megabytes
+
+
+def _send_peak_memory(prepare: Callable[[], Work], sender: Connection) -> None:
+    sender.send(peak_memory(prepare()))

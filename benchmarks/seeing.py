@@ -20,9 +20,8 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.measure import Row, compare, compare_time, duration
+from benchmarks.measure import Row, compare, compare_time, duration, peak_memory_alone
 from regard.attention.capture import AttentionMap
-from regard.measure import peak_memory_alone
 from regard.view.attention import AttentionDisplay
 
 

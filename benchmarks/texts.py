@@ -17,12 +17,12 @@ import numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from benchmarks.measure import Row, duration
+from benchmarks.measure import Row, duration, peak_memory_alone
 from regard.data.corpus import open_corpus
 from regard.data.store import Column
 from regard.data.tokens import EOS, train_tokenizer
 from regard.data.topics import topics
-from regard.measure import Work, peak_memory_alone
+from regard.measure import Work
 
 LINE = 60  # words
 VOCABULARY = 4_096

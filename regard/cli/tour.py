@@ -1,7 +1,7 @@
 """`regard tour`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -24,22 +24,13 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
 @click.option("--notes", metavar="DIR", type=PATH, help="Folder of the course notes: the page shows what it judges.")
 @click.option("--code", metavar="DIR", type=PATH, help="Write the plain code of all claims, and run nothing.")
 @json_flag
-def command(
-    out: Path,
-    language: Literal["en", "zh"] | None,
-    only: tuple[int, ...],
-    full: bool,
-    no_cache: bool,
-    notes: Path | None,
-    code: Path | None,
-    as_json: bool,
-) -> int:
+def command(only: tuple[int, ...], code: Path | None, **options: Any) -> int:
     """Run every claim of the course notes: the code they lack, its picture, and whether the claim held."""
     from regard import tour
 
     if code is not None:
-        refuse_ignored(("out", "language", "full", "no_cache", "notes", "as_json"), "beside --code, which runs nothing")
+        refuse_ignored(options, "beside --code, which runs nothing")
         for path in tour.write_code(code, only=only):
             click.echo(path)
         return 0
-    return tour.run(out, language=language, only=only, full=full, no_cache=no_cache, notes=notes, as_json=as_json)
+    return tour.run(only=only, **options)

@@ -29,8 +29,6 @@ from regard.training.options import (
     applies,
 )
 
-__all__ = ["BYTES", "RULES", "Rule", "complete"]
-
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 BYTES = 4

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import resource, sys, torch
-from regard.training.memory import keep_memory
+from regard.training.processes import keep_memory
 if sys.argv[1] == "kept":
     assert keep_memory()
 def faults():

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy
 from safetensors.torch import load_file
 
+from regard.data.split import content_hash
 from regard.training.folder import read_log
 from regard.training.options import TASKS
+from regard.training.tasks.examples import balanced_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "jay", "kid"]
@@ -79,6 +81,13 @@ def pictures(folder, generator):
 
 
 MAKERS = {"translate": pairs, "language": prose, "text": labelled, "images": pictures}
+
+
+def balanced_subset(examples, count):
+    """The examples of a training part that `regard train text --examples COUNT` learns from."""
+    _, labels = numpy.unique([example.label for example in examples], return_inverse=True)
+    hashes = numpy.array([content_hash(example.text) for example in examples], numpy.uint64)
+    return [examples[row] for row in balanced_rows(labels, hashes, count)]
 
 
 def losses(folder):
