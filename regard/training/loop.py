@@ -93,7 +93,10 @@ class Run:
             add_adapters(self.model, self.options.lora)
         if self.options.checkpoint_activations:
             checkpoint_blocks(self.model)
-        _set_train_mode(self.model)
+        self.model.train()
+        for layer in self.model.modules():  # batch norm that is frozen keeps its running statistics as well
+            if isinstance(layer, nn.BatchNorm2d) and not any(weight.requires_grad for weight in layer.parameters()):
+                layer.eval()
         # DDP and FSDP2 have to know which parameters are frozen, and FSDP2 replaces parameters: so the model is wrapped
         # here, after freezing and before the optimizer.
         if self.options.compile:
@@ -248,14 +251,6 @@ class Run:
         for parameter in module.parameters():
             parameter.requires_grad_(parameter.grad is not None)
             parameter.grad = None
-
-
-def _set_train_mode(model: Model) -> None:
-    """Training mode, except for batch norm that is frozen: its running statistics are kept as well."""
-    model.train()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not any(parameter.requires_grad for parameter in module.parameters()):
-            module.eval()
 
 
 def _copy(model: Model, state: dict[str, Tensor]) -> Model:

@@ -72,13 +72,12 @@ def test_a_run_without_its_bad_rows_is_the_run_of_the_good_ones(task, tmp_path):
 
 
 @pytest.mark.parametrize("task", BAD)
-def test_the_command_line_prints_a_line_for_each_bad_row(task, tmp_path):
-    done = tiny.run(tiny.command(task, spoilt(task, tmp_path), tmp_path / "run"))
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 7
-    done = tiny.run(tiny.command(task, tmp_path / next(tmp_path.iterdir()).name, tmp_path / "run", on_error="skip"))
-    assert done.returncode == 0, done.stderr
-    assert "5 " in next(line for line in done.stderr.splitlines() if line.endswith("are left out:"))
+def test_the_command_line_prints_a_line_for_each_bad_row(task, tmp_path, capsys):
+    data = spoilt(task, tmp_path)
+    assert tiny.call(tiny.command(task, data, tmp_path / "run")) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 7
+    assert tiny.call(tiny.command(task, data, tmp_path / "run", on_error="skip", steps=2)) == 0
+    assert "5 " in next(line for line in capsys.readouterr().err.splitlines() if line.endswith("are left out:"))
 
 
 def test_batches_of_pairs_are_those_of_the_list_of_pairs(tmp_path):
