@@ -19,18 +19,10 @@ StepRows = tuple[int, list[list[int]], Position]  # the number of a step, the ro
 
 
 @dataclass(frozen=True)
-class Share:
-    """This process's part of a batch; an example that does not count if there is no row for this process."""
-
-    batch: Batch
-    counts: bool
-
-
-@dataclass(frozen=True)
 class StepData:
-    """What a process computes in one step, and where the run stands in its data after it."""
+    """What a process computes in one step: its share of each batch; and where the run stands in its data after it."""
 
-    shares: list[Share]
+    shares: list[tuple[Batch, bool]]  # whether it counts: where there is no row for this process, some example does not
     after: Position
 
 
@@ -83,7 +75,7 @@ class _Maker(Dataset[StepData]):
         for rows in batches:
             counts = self.rank < len(rows)
             share = slice(self.rank, None, self.size) if counts else slice(0, 1)
-            shares.append(Share(self.task.batch(rows, share, generator), counts))
+            shares.append((self.task.batch(rows, share, generator), counts))
         return StepData(shares, after)
 
 

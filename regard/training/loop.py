@@ -153,19 +153,18 @@ class Run:
         """Update the weights once."""
         state, options, world, start = self.state, self.options, self.world, time.monotonic()
         torch.manual_seed(random_seed(options.seed, state.step, world.rank) + 1)  # for dropout
-        shares = data.shares
+        counted = [batch for batch, counts in data.shares if counts]
         count, tokens = world.all_reduce(
-            float(sum(share.batch.count for share in shares if share.counts)),
-            float(sum(share.batch.tokens for share in shares if share.counts)),
+            float(sum(batch.count for batch in counted)), float(sum(batch.tokens for batch in counted))
         )
         # DDP and FSDP2 average the gradients of the processes, but the loss is a mean over all targets, wherever they
         # are: hence the factor world.size.
         total = 0.0
-        for number, share in enumerate(shares):
-            with world.no_sync(self.module, skip=number < len(shares) - 1):
+        for number, (batch, counts) in enumerate(data.shares, 1):
+            with world.no_sync(self.module, skip=number < len(data.shares)):
                 with torch.autocast(world.device.type, torch.bfloat16, enabled=options.precision == "bf16"):
-                    losses: Tensor = self.module(share.batch.to(world.device))
-                loss = losses * (world.size / count if share.counts else 0.0)
+                    losses: Tensor = self.module(batch.to(world.device))
+                loss = losses * (world.size / count if counts else 0.0)
                 loss.backward()
             total += float(loss.detach())
         (total,) = world.all_reduce(total / world.size)

@@ -142,7 +142,8 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers, model: Model | None 
     options = dataclasses.replace(options, image_size=size)
     store = store_images(images, images.shape(size or None))
     notes = [*skipped_images(store, options.on_error).notes(), *examples.storage_notes(store, time.monotonic() - start)]
-    train, validation, test = _split(store, options)
+    parts = _split(store, options)
+    train, validation, test = parts.values()
     options = complete(options, examples=len(train), edge=min(train.shape[1:]), common=math.gcd(*train.shape[1:]))
     counts = f"{len(train):,} images of {len(train.names)} classes to train on, {len(validation):,} for validation"
     return ImagesTask(
@@ -154,14 +155,12 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers, model: Model | None 
             f"to train on: {examples.counted_classes(train.names, train.class_counts())}",
             *notes,
         ],
-        train=train,
-        validation=validation,
-        test=test,
         options=options,
+        **parts,
     )
 
 
-def _split(store: Store, options: ImagesOptions) -> tuple[StoredImages, StoredImages, StoredImages]:
+def _split(store: Store, options: ImagesOptions) -> dict[str, StoredImages]:
     """Training, validation and test, by the content of the images; a test part that comes with the data is kept."""
     images, where = stored_part(store, "train"), options.data or "digits"
     present = [name for name, count in zip(images.names, images.class_counts(), strict=True) if count]
@@ -170,16 +169,17 @@ def _split(store: Store, options: ImagesOptions) -> tuple[StoredImages, StoredIm
     has_test = "test" in store.facts["counts"]
     share = min(0.05 if has_test else 0.1, HELD_OUT / len(images))
     hashes = store.column("train.hashes").between(0, len(images))
-    parts = divide(store.column("train.hashes"), share, 0 if has_test else share).parts(hashes)
-    rows = numpy.flatnonzero(parts == PARTS.index("train"))
+    numbers = divide(store.column("train.hashes"), share, 0 if has_test else share).parts(hashes)  # of PARTS, (images,)
+    parts: dict[str, StoredImages] = {
+        name: dataclasses.replace(images, rows=numpy.flatnonzero(numbers == PARTS.index(name))) for name in PARTS
+    }
+    rows = parts["train"].rows
     rows = rows[examples.balanced_rows(store.column("train.labels").take(rows), hashes[rows], options.examples)]
-    train = dataclasses.replace(images, rows=rows)
-    examples.check_trained(train.names, train.class_counts(), where)
-    validation, test = (
-        dataclasses.replace(images, rows=numpy.flatnonzero(parts == PARTS.index(name)))
-        for name in ("validation", "test")
-    )
-    return train, validation, stored_part(store, "test") if has_test else test
+    parts["train"] = dataclasses.replace(images, rows=rows)
+    examples.check_trained(images.names, parts["train"].class_counts(), where)
+    if has_test:
+        parts["test"] = stored_part(store, "test")
+    return parts
 
 
 def _build_model(options: ImagesOptions, train: StoredImages) -> Model:
