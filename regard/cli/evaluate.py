@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from regard.cli.options import PATH, json_flag
+from regard.cli.options import PATH, int_option, json_flag
 from regard.training.options import TranslateOptions
 
 
@@ -18,9 +18,7 @@ from regard.training.options import TranslateOptions
 @click.argument("target", type=PATH, required=False, help="Text file with the translations, for a translator.")
 @click.option("--text", metavar="COL", help="Column of the texts; default: text.")
 @click.option("--label", metavar="COL", help="Column of the classes; default: label.")
-@click.option(
-    "--beam-size", metavar="N", type=int, help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}."
-)
+@int_option("--beam-size", help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}.")
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), help="What to do about bad rows; default: stop.")
 @json_flag
 def command(model: Path, as_json: bool, **data: Any) -> None:

@@ -23,6 +23,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 AnyModel = TypeVar("AnyModel", bound="Model")
 Answer = TypeVar("Answer")
 
+int_option = partial(click.option, metavar="N", type=int)
+path_option = partial(click.option, type=PATH)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from regard.cli.options import PATH, json_flag, refuse_ignored
+from regard.cli.options import json_flag, path_option, refuse_ignored
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
@@ -16,13 +16,13 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
 
 
 @click.command("tour")
-@click.option("--out", metavar="DIR", type=PATH, default="regard-tour", help="Folder to write into.")
+@path_option("--out", metavar="DIR", default="regard-tour", help="Folder to write into.")
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Of the page; by default that of the locale.")
 @click.option("--only", metavar="N,N…", default="", callback=_numbers, help="Numbers of claims to run, such as 17,18.")
 @click.option("--full", is_flag=True, help="More seeds, longer training and larger data: some hours.")
 @click.option("--no-cache", is_flag=True, help="Ignore the results of earlier tours.")
-@click.option("--notes", metavar="DIR", type=PATH, help="Folder of the course notes: the page shows what it judges.")
-@click.option("--code", metavar="DIR", type=PATH, help="Write the plain code of all claims, and run nothing.")
+@path_option("--notes", metavar="DIR", help="Folder of the course notes: the page shows what it judges.")
+@path_option("--code", metavar="DIR", help="Write the plain code of all claims, and run nothing.")
 @json_flag
 def command(only: tuple[int, ...], code: Path | None, **options: Any) -> int:
     """Run every claim of the course notes: the code they lack, its picture, and whether the claim held."""

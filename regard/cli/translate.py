@@ -9,16 +9,14 @@ from typing import Any
 
 import click
 
-from regard.cli.options import answers, load_as, model_and_inputs
+from regard.cli.options import answers, int_option, load_as, model_and_inputs
 from regard.training.options import TranslateOptions
 
 
 @click.command("translate", epilog='Example: regard translate regard-translate "the cat is on the mat"')
 @model_and_inputs("TEXT")
-@click.option(
-    "--beam-size", metavar="N", type=int, default=TranslateOptions.beam_size, help="Beam size; 1 is greedy search."
-)
-@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Maximum number of tokens of a translation.")
+@int_option("--beam-size", default=TranslateOptions.beam_size, help="Beam size; 1 is greedy search.")
+@int_option("--max-new-tokens", default=128, help="Maximum number of tokens of a translation.")
 def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **options: Any) -> None:
     """Translate texts, or the lines of stdin."""
     from regard.models.translator import Translator
