@@ -12,24 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-__all__ = [
-    "check_batch",
-    "check_choice",
-    "check_count",
-    "check_dropout",
-    "check_ids",
-    "check_indices",
-    "check_lengths",
-    "check_marks",
-    "check_not_nested",
-    "check_positive",
-    "check_size",
-    "check_sizes",
-    "check_tensor",
-    "has_values",
-    "shape_text",
-]
-
 _is_mapped = torch._C._functorch.is_functorch_wrapped_tensor
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Beyond these a config is a mistake, or worse; refusing it takes no memory.

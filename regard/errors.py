@@ -1,7 +1,5 @@
 """The base class of what goes wrong because of a file, an option or an input, and not because of a bug."""
 
-__all__ = ["RegardError"]
-
 
 class RegardError(Exception):
     """Something that the user can mend. The message names the file or the argument, what is wrong and what to do.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["digest", "new_folder", "sync", "write"]
-
 
 def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
     """Write a file beside its place, force it to disk, move it there: readers see the old file or the whole new one.

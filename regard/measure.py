@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import multiprocessing
 import platform
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
-
-__all__ = ["Work", "median_seconds", "peak_memory", "peak_memory_alone"]
 
 Work = Callable[[], object]
 
@@ -62,22 +58,6 @@ def peak_memory(work: Work) -> float:
         done.set()
         watcher.join()
     return max(peak, _resident_memory()) - before
-
-
-def peak_memory_alone(prepare: Callable[[], Work]) -> float:
-    """`peak_memory` in a process of its own, in which `prepare()` prepares and returns the work."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_send_peak_memory, args=(prepare, sender))
-    child.start()
-    sender.close()  # so that a child which dies ends the waiting
-    megabytes: float = receiver.recv()
-    child.join()
-    return megabytes
-
-
-def _send_peak_memory(prepare: Callable[[], Work], sender: Connection) -> None:
-    sender.send(peak_memory(prepare()))
 
 
 def _return_free_memory() -> None:

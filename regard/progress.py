@@ -5,8 +5,6 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["ProgressBar"]
-
 
 class ProgressBar:
     """One line: what is going on, how much of it is done, the time elapsed and the time remaining."""

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from regard.measure import median_seconds, peak_memory, peak_memory_alone
+from benchmarks.measure import peak_memory_alone
+from regard.measure import median_seconds, peak_memory
 
 
 def allocate():

@@ -1,8 +1,8 @@
 """The command line: results on stdout, progress on stderr.
 
 Exit codes: 0 done, 1 failed, 2 cannot be carried out as given, 130 stopped by Ctrl-C.
-Each command is a file of this folder, imported when it is called. Those files import rooms within their functions, so
-that `regard --help`, the help of a command and completion in the shell wait for nothing heavy.
+Each command is a file of this folder. They import rooms within their functions, so that `regard --help`, the help
+of a command and completion in the shell wait for nothing heavy.
 """
 
 from __future__ import annotations
@@ -12,65 +12,39 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from regard import __version__
+from regard.cli import classify, curve, data, doctor, evaluate, explore, generate, look, search, tour, train, translate
 from regard.errors import RegardError
 
-__all__ = ["COMMANDS", "commands", "main"]
-
-COMMANDS = {
-    "tour": "Run every claim of the course notes: the code they lack, its picture, and whether the claim held.",
-    "curve": "Draw a smooth curve through columns of a file.",
-    "search": "Find the lines of a file, or the paragraphs of a folder's files, that answer a question.",
-    "train": "Train a translator, a language model, or a classifier of texts or images.",
-    "translate": "Translate texts, or the lines of stdin.",
-    "generate": "Let a language model continue prompts, or the lines of stdin.",
-    "classify": "Classify texts, the lines of stdin, or image files.",
-    "evaluate": "Measure a model on the test part of its data, or on other data.",
-    "look": "Show what a model attends to, in the terminal or as a picture.",
-    "explore": "Serve a page on this machine to see attention and change what it depends on.",
-    "data": "List real data sets and weights that can be fetched, or fetch one.",
-    "doctor": "Check whether regard works on this machine, and say what to do where it does not.",
-}
 EPILOG = (
     'Completion in the shell: add  eval "$(_REGARD_COMPLETE=bash_source regard)"  to ~/.bashrc, or the same with '
     "zsh_source to ~/.zshrc; for fish,  _REGARD_COMPLETE=fish_source regard | source  to its config."
 )
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are the modules of this folder; a module is imported when its command is needed."""
+# In the order of `regard --help`.
+MODULES = (tour, curve, search, train, translate, generate, classify, evaluate, look, explore, data, doctor)
+
+
+class CommandGroup(click.Group):
+    """A group that lists its commands in their order, each with the whole first line of its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of `regard --help`."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a module."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"regard.cli.{cmd_name}").command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is called; an unknown one is answered with those of a similar name."""
-        if args[0] not in COMMANDS:
-            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
-        return super().resolve_command(ctx, args)
+        return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `regard --help`, which imports none of them."""
+        """The list in `regard --help`."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, str(item.help).partition("\n")[0]) for name, item in self.commands.items()])
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=CommandGroup,
+    commands=[module.command for module in MODULES],
     epilog=EPILOG,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},

@@ -1,19 +1,13 @@
 """`regard classify`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from regard.cli.options import input_batches, model_and_inputs, notes_on_stderr
-
-if TYPE_CHECKING:
-    from regard.models.classifier import ImageClassifier, TextClassifier
+from regard.cli.options import answers, model_and_inputs
 
 
 @click.command("classify", epilog='Example: regard classify regard-text "a fine film"')
@@ -29,22 +23,13 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
             f"{model}: expected a model that classifies (`regard train text` or `images`), "
             f"got a {type(classifier).__name__} without classes"
         )
-    for lines in input_batches(inputs):
-        for (number, text), row in zip(lines, _probabilities(classifier, [text for _, text in lines]), strict=True):
-            label = None if row is None else classifier.labels[row.index(max(row))]
-            probabilities = None if row is None else dict(zip(map(str, classifier.labels), row, strict=True))
-            record = {"line": number, "input": text, "label": label, "probabilities": probabilities}
-            line = "" if row is None else f"{label}\t{max(row):.1%}\t{text}"
-            print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
-            if show and row is not None:
-                from regard.view.look import look, print_attention
+    for number, text, row in answers(inputs, lambda texts: classifier.probabilities(texts).tolist()):
+        label = None if row is None else classifier.labels[row.index(max(row))]
+        probabilities = None if row is None else dict(zip(map(str, classifier.labels), row, strict=True))
+        record = {"line": number, "input": text, "label": label, "probabilities": probabilities}
+        line = "" if row is None else f"{label}\t{max(row):.1%}\t{text}"
+        print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
+        if show and row is not None:
+            from regard.view.look import look, print_attention
 
-                print_attention(look(classifier, text), file=sys.stderr)
-
-
-def _probabilities(classifier: ImageClassifier | TextClassifier, texts: Sequence[str]) -> list[list[float] | None]:
-    """Those of each class for each text; None for a blank one."""
-    given = [text for text in texts if text.strip()]
-    with notes_on_stderr():
-        rows = iter(classifier.probabilities(given).tolist() if given else [])
-    return [next(rows) if text.strip() else None for text in texts]
+            print_attention(look(classifier, text), file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from regard.cli.options import PATH, json_flag
+from regard.cli.options import PATH, int_option, json_flag, path_option
 
 KERNELS = "gaussian, laplace, constant, boxcar, triangular, epanechnikov, biweight, triweight, tricube or cosine"
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
@@ -57,24 +57,18 @@ class CurveCommand(click.Command):
     metavar="NUMBERS",
     help="Bandwidth: numbers joined by commas, one a column; of dates in days, or such as 2w, 7d, 12h, 30min.",
 )
-@click.option("--robust", metavar="N", type=int, default=0, help="Iterations that let outliers count less.")
-@click.option(
-    "--block", metavar="N", type=int, default=0, help="Neighbours on each side that leave-one-out leaves out."
-)
+@int_option("--robust", default=0, help="Iterations that let outliers count less.")
+@int_option("--block", default=0, help="Neighbours on each side that leave-one-out leaves out.")
 @click.option("--day-first/--month-first", default=None, help="Which is first in dates such as 03/04/2019.")
 @click.option("--decimal", type=click.Choice([".", ","]), help="What separates decimals in numbers such as 1,234.")
 @click.option("--encoding", metavar="NAME", help="Encoding of the file, such as gb18030, where it is not found out.")
-@click.option(
+@path_option(
     "--predictions",
     metavar="CSV",
-    type=PATH,
     help="File for the rows with their predictions and band; default: FILE-predictions.csv.",
 )
-@click.option(
-    "--picture",
-    metavar="IMAGE",
-    type=PATH,
-    help="File for the picture (.png, .svg, .pdf or .html); default: FILE-curve.png.",
+@path_option(
+    "--picture", metavar="IMAGE", help="File for the picture (.png, .svg, .pdf or .html); default: FILE-curve.png."
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that are there; otherwise new ones get a number.")
 @json_flag

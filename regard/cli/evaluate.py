@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from regard.cli.options import PATH, json_flag
+from regard.cli.options import PATH, int_option, json_flag
 from regard.training.options import TranslateOptions
 
 
@@ -17,27 +18,16 @@ from regard.training.options import TranslateOptions
 @click.argument("target", type=PATH, required=False, help="Text file with the translations, for a translator.")
 @click.option("--text", metavar="COL", help="Column of the texts; default: text.")
 @click.option("--label", metavar="COL", help="Column of the classes; default: label.")
-@click.option(
-    "--beam-size", metavar="N", type=int, help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}."
-)
+@int_option("--beam-size", help=f"Beam size, for a translator; default: {TranslateOptions.beam_size}.")
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), help="What to do about bad rows; default: stop.")
 @json_flag
-def command(
-    model: Path,
-    data: Path | None,
-    target: Path | None,
-    text: str | None,
-    label: str | None,
-    beam_size: int | None,
-    on_error: str | None,
-    as_json: bool,
-) -> None:
+def command(model: Path, as_json: bool, **data: Any) -> None:
     """Measure a model on the test part of its data, or on other data."""
     from regard.training.evaluate import evaluate
     from regard.training.report import format_metrics, preparation_shown
 
     with preparation_shown(quiet=False):
-        metrics = evaluate(model, data, target, text=text, label=label, beam_size=beam_size, on_error=on_error)
+        metrics = evaluate(model, **data)
     if as_json:
         print(json.dumps(metrics, ensure_ascii=False))
         return

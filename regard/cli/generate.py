@@ -8,18 +8,18 @@ from typing import Any
 
 import click
 
-from regard.cli.options import input_lines, load_as, model_and_inputs, notes_on_stderr, refuse_ignored
+from regard.cli.options import input_lines, int_option, load_as, model_and_inputs, notes_on_stderr, refuse_ignored
 
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
 @model_and_inputs("PROMPT")
-@click.option("--max-new-tokens", metavar="N", type=int, default=128, help="Maximum number of tokens to generate.")
+@int_option("--max-new-tokens", default=128, help="Maximum number of tokens to generate.")
 @click.option(
     "--temperature", metavar="X", type=float, default=0.0, help="Sampling temperature; 0 takes the likeliest token."
 )
-@click.option("--top-k", metavar="N", type=int, help="Sample among the likeliest N tokens.")
+@int_option("--top-k", help="Sample among the likeliest N tokens.")
 @click.option("--top-p", metavar="X", type=float, help="Sample among the likeliest tokens that hold this probability.")
-@click.option("--seed", metavar="N", type=int, default=0, help="Random seed of the sampling.")
+@int_option("--seed", default=0, help="Random seed of the sampling.")
 def command(
     model: Path, inputs: Sequence[str], show: bool, as_json: bool, max_new_tokens: int, **sampling: Any
 ) -> None:

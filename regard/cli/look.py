@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from regard.cli.options import PATH
+from regard.cli.options import PATH, int_option, path_option
 
 ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
 
@@ -14,9 +14,9 @@ ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
 @click.command("look", epilog='Example: regard look regard-translate "the cat is on the mat" --out attention.html')
 @click.argument("model", type=PATH, help="Model folder, regard's or Hugging Face's.")
 @click.argument("given", metavar="TEXT", help="Text to read or translate; for a ViT or ResNet, an image file.")
-@click.option("--layer", metavar="N", type=int, help="Number of the layer; default: the last one, in pictures all.")
-@click.option("--head", metavar="N", type=int, help="Number of the head; default: the mean, in pictures all.")
-@click.option("--out", metavar="FILE", type=PATH, help="File to write: .html (a page), .png, .svg, .pdf or .json.")
+@int_option("--layer", help="Number of the layer; default: the last one, in pictures all.")
+@int_option("--head", help="Number of the head; default: the mean, in pictures all.")
+@path_option("--out", metavar="FILE", help="File to write: .html (a page), .png, .svg, .pdf or .json.")
 def command(model: Path, given: str, layer: int | None, head: int | None, out: Path | None) -> None:
     """Show what a model attends to, in the terminal or as a picture."""
     if out is not None and out.suffix.lower() not in ENDINGS:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,23 +16,15 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from regard.models.model import Model
 
-__all__ = [
-    "PATH",
-    "input_batches",
-    "input_lines",
-    "json_flag",
-    "load_as",
-    "model_and_inputs",
-    "notes_on_stderr",
-    "refuse_ignored",
-]
-
 PATH = click.Path(path_type=Path)
 BATCH = 64  # lines of stdin that are read before the model runs on them
 LONGEST_LINE = 1 << 20  # bytes
 Function = TypeVar("Function", bound=Callable[..., Any])
 AnyModel = TypeVar("AnyModel", bound="Model")
+Answer = TypeVar("Answer")
 
+int_option = partial(click.option, metavar="N", type=int)
+path_option = partial(click.option, type=PATH)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -84,8 +77,22 @@ def notes_on_stderr() -> Iterator[None]:
         yield
 
 
-def input_batches(inputs: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
-    """The inputs with their numbers, up to 64 at a time; one at a time where a person types them."""
+def answers(
+    inputs: Sequence[str], answer: Callable[[list[str]], Iterable[Answer]]
+) -> Iterator[tuple[int, str, Answer | None]]:
+    """The inputs with their numbers, and what `answer` makes of them; None for a blank one.
+
+    Up to 64 are answered at a time; one at a time where a person types them.
+    """
+    for batch in _batches(inputs):
+        texts = [text for _, text in batch if text.strip()]
+        with notes_on_stderr():
+            results = iter(answer(texts) if texts else ())
+        for number, text in batch:
+            yield number, text, next(results) if text.strip() else None
+
+
+def _batches(inputs: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
     size = 1 if not inputs and sys.stdin.isatty() else BATCH
     batch: list[tuple[int, str]] = []
     try:
@@ -107,20 +114,15 @@ def input_lines(inputs: Sequence[str]) -> Iterator[tuple[int, str]]:
         return
     if sys.stdin.isatty():
         print("a line at a time; Ctrl-D ends", file=sys.stderr)
-    number = 0
     # Bytes, because sys.stdin takes a lone \r for the end of a line, and decodes many lines at once: which one is
     # wrong could not be said.
-    while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
-        number += 1
-        yield number, _decode(line, number)
-
-
-def _decode(line: bytes, number: int) -> str:
-    if len(line) > LONGEST_LINE:
-        raise click.UsageError(f"stdin: line {number}: expected at most {LONGEST_LINE} bytes, got more")
-    if b"\0" in line:
-        raise click.UsageError(f"stdin: line {number}: expected text, got a NUL byte")
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"stdin: line {number}: not UTF-8 ({error.reason})") from error
+    for number, line in enumerate(iter(partial(sys.stdin.buffer.readline, LONGEST_LINE + 1), b""), 1):
+        if len(line) > LONGEST_LINE:
+            raise click.UsageError(f"stdin: line {number}: expected at most {LONGEST_LINE} bytes, got more")
+        if b"\0" in line:
+            raise click.UsageError(f"stdin: line {number}: expected text, got a NUL byte")
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise click.UsageError(f"stdin: line {number}: not UTF-8 ({error.reason})") from error
+        yield number, text.removesuffix("\n").removesuffix("\r")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regard.cli.options import PATH, json_flag, notes_on_stderr
+from regard.cli.options import PATH, int_option, json_flag, notes_on_stderr, path_option
 
 if TYPE_CHECKING:
     from regard.models.search import Match
@@ -25,8 +25,8 @@ INDENT = 8  # characters in front of a text
 )
 @click.argument("file", type=PATH, help="Text file, or a folder of them.")
 @click.argument("question", help="Question in words.")
-@click.option("--model", metavar="FOLDER", type=PATH, required=True, help="Folder of an encoder: regard's, or a BERT.")
-@click.option("--top", metavar="N", type=int, default=5, help="Number of results.")
+@path_option("--model", metavar="FOLDER", required=True, help="Folder of an encoder: regard's, or a BERT.")
+@int_option("--top", default=5, help="Number of results.")
 @json_flag
 def command(file: Path, question: str, model: Path, top: int, as_json: bool) -> None:
     """Find the lines of a file, or the paragraphs of a folder's files, that answer a question.

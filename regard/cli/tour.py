@@ -1,11 +1,11 @@
 """`regard tour`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
-from regard.cli.options import PATH, json_flag, refuse_ignored
+from regard.cli.options import json_flag, path_option, refuse_ignored
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
@@ -16,30 +16,21 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple
 
 
 @click.command("tour")
-@click.option("--out", metavar="DIR", type=PATH, default="regard-tour", help="Folder to write into.")
+@path_option("--out", metavar="DIR", default="regard-tour", help="Folder to write into.")
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Of the page; by default that of the locale.")
 @click.option("--only", metavar="N,N…", default="", callback=_numbers, help="Numbers of claims to run, such as 17,18.")
 @click.option("--full", is_flag=True, help="More seeds, longer training and larger data: some hours.")
 @click.option("--no-cache", is_flag=True, help="Ignore the results of earlier tours.")
-@click.option("--notes", metavar="DIR", type=PATH, help="Folder of the course notes: the page shows what it judges.")
-@click.option("--code", metavar="DIR", type=PATH, help="Write the plain code of all claims, and run nothing.")
+@path_option("--notes", metavar="DIR", help="Folder of the course notes: the page shows what it judges.")
+@path_option("--code", metavar="DIR", help="Write the plain code of all claims, and run nothing.")
 @json_flag
-def command(
-    out: Path,
-    language: Literal["en", "zh"] | None,
-    only: tuple[int, ...],
-    full: bool,
-    no_cache: bool,
-    notes: Path | None,
-    code: Path | None,
-    as_json: bool,
-) -> int:
+def command(only: tuple[int, ...], code: Path | None, **options: Any) -> int:
     """Run every claim of the course notes: the code they lack, its picture, and whether the claim held."""
     from regard import tour
 
     if code is not None:
-        refuse_ignored(("out", "language", "full", "no_cache", "notes", "as_json"), "beside --code, which runs nothing")
+        refuse_ignored(options, "beside --code, which runs nothing")
         for path in tour.write_code(code, only=only):
             click.echo(path)
         return 0
-    return tour.run(out, language=language, only=only, full=full, no_cache=no_cache, notes=notes, as_json=as_json)
+    return tour.run(only=only, **options)

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from regard.training.run import Trained
 
 POSITIONAL = ("data", "target")
-ABOUT = {
-    "translate": "Learn to translate, from a TSV file or from two text files side by side.",
-    "language": "Learn a language, from a text file or a folder of them.",
-    "text": "Learn to classify texts, from a CSV, TSV or JSONL file with named columns.",
-    "images": "Learn to classify images, from a folder for each class, idx files or an npz file.",
-}
 ALL = f"{__name__}.all"  # in a context's meta: whether all options are shown
 WIDEST = 25  # characters of an option and its choices in --help
 EPILOG = (
@@ -40,8 +34,8 @@ def command() -> None:
 
 
 def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: bool, **flags: Any) -> None:
-    from regard.training.memory import keep_memory
     from regard.training.options import OptionError, read_yaml
+    from regard.training.processes import keep_memory
     from regard.training.run import train
 
     keep_memory()
@@ -63,24 +57,20 @@ def _text(trained: Trained) -> str:
 
     results = trained.results
     signature = results["test"].get("signature")
-    return "\n".join(
-        [
-            f"test: {format_metrics(results['test'])}",
-            *([] if signature is None else [f"      sacreBLEU {signature}"]),
-            f"{results['steps']:,} steps, {results['seconds']:,.0f} s of training at "
-            f"{results['tokens_per_second']:,.0f} {results['unit']}/s; best at step {results['best_step']:,}",
-            f"the model is in {trained.folder}",
-        ]
-    )
+    lines = [
+        f"test: {format_metrics(results['test'])}",
+        f"      sacreBLEU {signature}" if signature else "",
+        f"{results['steps']:,} steps, {results['seconds']:,.0f} s of training at "
+        f"{results['tokens_per_second']:,.0f} {results['unit']}/s; best at step {results['best_step']:,}",
+        f"the model is in {trained.folder}",
+    ]
+    return "\n".join(filter(None, lines))
 
 
 class TaskCommand(click.Command):
     """A command whose --help fits a screen: it shows the parameters that have a brief text; --help-all shows all."""
 
-    def __init__(self, name: str, parameters: list[click.Parameter], brief: dict[str, str], **arguments: Any) -> None:
-        arguments["params"] = [*parameters, _help_all()]
-        super().__init__(name, **arguments)
-        self.brief = brief
+    brief: dict[str, str]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Everything, or what is brief."""
@@ -91,49 +81,40 @@ class TaskCommand(click.Command):
         self.format_help_text(ctx, formatter)
         shown = [parameter for parameter in self.params if parameter.name in self.brief]
         shown.sort(key=lambda parameter: isinstance(parameter, click.Option))  # arguments first
+        terms = [(parameter.get_help_record(ctx) or ("", ""))[0] for parameter in shown]  # names, and choices if few
+        terms = [term if len(term) <= WIDEST else term.partition(" [")[0] + " NAME" for term in terms]
         with formatter.section("Options"):
-            formatter.write_dl([(_term(parameter, ctx), self.brief[str(parameter.name)]) for parameter in shown])
+            formatter.write_dl([(term, self.brief[str(item.name)]) for term, item in zip(terms, shown, strict=True)])
         formatter.write_paragraph()
         formatter.write_text(f"All options, and what a run leaves behind: {ctx.command_path} --help-all")
 
 
-def _help_all() -> click.Option:
-    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-        if value and not ctx.resilient_parsing:
-            ctx.meta[ALL] = True
-            click.echo(ctx.get_help(), color=ctx.color)
-            ctx.exit()
-
-    text = "Show all options and exit."
-    return click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
-
-
-def _term(parameter: click.Parameter, ctx: click.Context) -> str:
-    """The name of an argument or an option, with its choices if they are few."""
-    term, _ = parameter.get_help_record(ctx) or ("", "")
-    return term if len(term) <= WIDEST else term.partition(" [")[0] + " NAME"
+def _show_all(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def _task_command(task: str, options: type[Options]) -> click.Command:
     """`regard train TASK`, from the fields of the task's options."""
     fields = dataclasses.fields(options)
-    parameters: list[click.Parameter] = [_parameter(field, options, EMBEDDED[task]) for field in fields]
-    brief = {field.name: _brief(field) for field in fields if field.metadata["basic"]}
-    brief |= {"out": f"Model folder to write. [regard-{task}]", "resume": "Continue the run in --out."}
-    parameters += [
+    show_all: Any = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
+    parameters = [
+        *(_parameter(field, options, EMBEDDED[task]) for field in fields),
         click.Option(["--out"], metavar="DIR", type=PATH, default=f"regard-{task}", help="Model folder to write."),
         click.Option(["--config"], metavar="YAML", type=PATH, help="YAML file with options; flags override it."),
         click.Option(["--resume"], is_flag=True, help="Continue the run in --out."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the results as JSON."),
+        click.Option(["--help-all"], **show_all, help="Show all options and exit."),
     ]
-    callback = partial(_train, task)
-    return TaskCommand(task, parameters, brief, callback=callback, help=ABOUT[task], epilog=EPILOG)
-
-
-def _brief(field: dataclasses.Field[Any]) -> str:
-    """The text of a field up to its first semicolon, and [its default]."""
-    text = _sentence(field.metadata["help"].partition(";")[0])
-    return text if field.default is None else f"{text} [{field.default}]"
+    made = TaskCommand(task, callback=partial(_train, task), params=parameters, help=options.__doc__, epilog=EPILOG)
+    made.brief = {"out": f"Model folder to write. [regard-{task}]", "resume": "Continue the run in --out."}
+    for field in fields:
+        if field.metadata["basic"]:  # the text up to its first semicolon, and [its default]
+            text = _sentence(field.metadata["help"].partition(";")[0])
+            made.brief[field.name] = text if field.default is None else f"{text} [{field.default}]"
+    return made
 
 
 def _parameter(field: dataclasses.Field[Any], owner: type[Options], embedded: dict[str, Any]) -> click.Parameter:

@@ -32,8 +32,6 @@ from regard.models.folders import MANIFEST
 from regard.models.tensors import FolderError, read_json
 from regard.training.processes import World
 
-__all__ = ["Checkpoint", "CheckpointError", "Damage", "exists", "newest", "remove_after", "restore", "save"]
-
 KEEP = 2
 STATE = "state.json"
 
@@ -53,47 +51,43 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A checkpoint that cannot be used: its step, by the name of its folder, and what is wrong with it."""
-
-    step: int
-    reason: str
-
-
 def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any], world: World) -> None:
-    """Write a checkpoint; every process calls this. OSError if the disk is full: then the older ones stay."""
+    """Write a checkpoint, unless this step has one; every process calls this.
+
+    OSError if the disk is full: then the older ones stay.
+    """
+    path = home / f"step-{step:08d}"
+    if world.broadcast(path.exists()):
+        return
     with ExitStack() as stack:
         folder = None
         with _failing_together(world):
             if world.is_first:
-                folder = stack.enter_context(files.new_folder(_path(home, step)))
+                folder = stack.enter_context(files.new_folder(path))
         with _failing_together(world):
             _write_tensors(world.broadcast(folder), tensors)
         with _failing_together(world):
             if folder is not None:
-                _write_manifest(folder, state)
+                (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+                digests = {file.name: files.digest(file) for file in sorted(folder.iterdir())}
+                (folder / MANIFEST).write_text(json.dumps({"sha256": digests}, indent=2) + "\n", encoding="utf-8")
                 stack.close()  # synced and renamed
-                _remove_old(home)
+                for _, old in _folders(home)[:-KEEP]:
+                    shutil.rmtree(old)
 
 
-def exists(home: Path, step: int) -> bool:
-    """Whether this step is saved already."""
-    return _path(home, step).exists()
-
-
-def newest(home: Path) -> tuple[Checkpoint | None, list[Damage]]:
-    """The newest complete checkpoint, and what is wrong with those after it. An error if all are damaged."""
-    damages: list[Damage] = []
+def newest(home: Path) -> tuple[Checkpoint | None, dict[int, str]]:
+    """The newest complete checkpoint, and what is wrong with those after it, by step. An error if all are damaged."""
+    damages: dict[int, str] = {}
     for step, folder in reversed(_folders(home)):
         try:
             return _verify(folder), damages
         except FolderError as error:
-            damages.append(Damage(step, str(error)))
+            damages[step] = str(error)
     if damages:
         raise CheckpointError(
-            f"every checkpoint is damaged: {damages[0].reason}; remove the folder {home}, and --resume trains again "
-            f"from the first step; the best model, in {home.parent}, stays usable"
+            f"every checkpoint is damaged: {next(iter(damages.values()))}; remove the folder {home}, and --resume "
+            f"trains again from the first step; the best model, in {home.parent}, stays usable"
         )
     return None, damages
 
@@ -114,10 +108,6 @@ def restore(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> None:
             load_tensors(tensors, storage_reader=reader, no_dist=not distributed.is_initialized())
     except (CheckpointException, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{checkpoint.folder}: does not fit this model: {_reason(error)}") from error
-
-
-def _path(home: Path, step: int) -> Path:
-    return home / f"step-{step:08d}"
 
 
 def _folders(home: Path) -> list[tuple[int, Path]]:
@@ -141,19 +131,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()))[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _write_manifest(folder: Path, state: Mapping[str, Any]) -> None:
-    (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    digests = {path.name: files.digest(path) for path in sorted(folder.iterdir())}
-    (folder / MANIFEST).write_text(json.dumps({"sha256": digests}, indent=2) + "\n", encoding="utf-8")
-
-
-def _remove_old(home: Path) -> None:
-    for _, folder in _folders(home)[:-KEEP]:
-        shutil.rmtree(folder)
-    for unfinished in home.glob(".*-step-*"):  # of processes that were killed while they wrote
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _verify(folder: Path) -> Checkpoint:

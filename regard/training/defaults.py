@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,8 +30,6 @@ from regard.training.options import (
     applies,
 )
 
-__all__ = ["BYTES", "RULES", "Rule", "complete"]
-
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 BYTES = 4
@@ -39,48 +38,46 @@ FACTS = {"examples": "examples", "text_bytes": "bytes", "tokens": "tokens"}  # i
 
 @dataclass(frozen=True)
 class Rule:
-    """What an option is: in words, and as a function of the facts that it is named after."""
+    """What an option is: in words, and as a function of facts by their names; KeyError if one is not known yet."""
 
     text: str
-    facts: tuple[str, ...]
-    value: Callable[..., Any]
+    value: Callable[[Mapping[str, Any]], Any]
 
 
 def always(value: Any) -> Rule:
     """The same for all data."""
-    return Rule(_format(value), (), lambda: value)
+    return Rule(_format(value), lambda facts: value)
 
 
 def growing(fact: str, table: Mapping[int, Any]) -> Rule:
     """The value of the last row whose number the fact has reached; the first row's is 0."""
     first, *rest = table.items()
     texts = [_format(first[1]), *(f"{_format(value)} from {start:,} {FACTS[fact]}" for start, value in rest)]
-    return Rule(", ".join(texts), (fact,), lambda amount: table[max(start for start in table if start <= amount)])
+    return Rule(", ".join(texts), lambda facts: table[max(start for start in table if start <= facts[fact])])
 
 
 def root(factor: float, fact: str, low: int, high: int, multiple: int) -> Rule:
     """factor · √fact, rounded to a multiple, no less than `low` and no more than `high`."""
-
-    def value(amount: int) -> int:
-        return min(high, max(low, multiple * round(factor * math.sqrt(amount) / multiple)))
-
     times = "" if factor == 1 else f"{factor:g} "
-    return Rule(f"{times}√{FACTS[fact]}, from {low:,} to {high:,}, a multiple of {multiple}", (fact,), value)
+    return Rule(
+        f"{times}√{FACTS[fact]}, from {low:,} to {high:,}, a multiple of {multiple}",
+        lambda facts: min(high, max(low, multiple * round(factor * math.sqrt(facts[fact]) / multiple))),
+    )
 
 
 def per_model(**rules: Rule) -> Rule:
-    """A rule for each kind of model; their facts are the same."""
-    (facts,) = {rule.facts for rule in rules.values()}
+    """A rule for each kind of model."""
     text = "; ".join(f"{model}: {rule.text}" for model, rule in rules.items())
-    return Rule(text, ("model", *facts), lambda model, *amounts: rules[model].value(*amounts))
+    return Rule(text, lambda facts: rules[facts["model"]].value(facts))
 
 
 def _format(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _patch_size(edge: int, common: int) -> int:
+def _patch_size(facts: Mapping[str, Any]) -> int:
     """The divisor of both edges that cuts the shorter one into PATCHES parts, or nearly so."""
+    edge, common = facts["edge"], facts["common"]
     divisors = [number for number in range(1, common + 1) if common % number == 0]
     return min(divisors, key=lambda number: abs(math.log(edge / number / PATCHES)))
 
@@ -138,8 +135,8 @@ TEXT: dict[str, Rule] = {
     "average": always(0.99),
 }
 IMAGES: dict[str, Rule] = {
-    "image_size": Rule("as they are up to an edge of 64, else 64", ("edge",), lambda edge: 0 if edge <= 64 else 64),
-    "patch_size": Rule(f"the divisor of both edges nearest to edge / {PATCHES}", ("edge", "common"), _patch_size),
+    "image_size": Rule("as they are up to an edge of 64, else 64", lambda facts: 0 if facts["edge"] <= 64 else 64),
+    "patch_size": Rule(f"the divisor of both edges nearest to edge / {PATCHES}", _patch_size),
     "size": growing("examples", {0: 64, 10_000: 128, 100_000: 192, 1_000_000: 384}),
     "layers": growing("examples", {0: 4, 100_000: 6, 1_000_000: 12}),
     "heads": growing("examples", {0: 4, 100_000: 6}),
@@ -171,11 +168,11 @@ def complete(options: AnyOptions, **facts: Any) -> AnyOptions:
         facts.setdefault("tokens", facts["text_bytes"] // BYTES)
     if "edge" in facts:
         facts.setdefault("common", facts["edge"])
-    chosen = {
-        name: rule.value(*(facts[fact] for fact in rule.facts))
-        for name, rule in RULES[type(options)].items()
-        if getattr(options, name) is None and applies(options, name) and facts.keys() >= set(rule.facts)
-    }
+    chosen = {}
+    for name, rule in RULES[type(options)].items():
+        if getattr(options, name) is None and applies(options, name):
+            with suppress(KeyError):
+                chosen[name] = rule.value(facts)
     if options.minutes is not None:
         chosen.pop("steps", None)
     return dataclasses.replace(options, **chosen)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
-from regard.data.images import find_images
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.folders import load
@@ -16,13 +13,9 @@ from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
 from regard.training.folder import has_run, read_options
-from regard.training.options import LanguageOptions, TextOptions, TranslateOptions
+from regard.training.options import TranslateOptions
 from regard.training.processes import World
-from regard.training.task import TaskError, Tokenizers
-
-__all__ = ["evaluate"]
-
-BEAM_SIZE: int = TranslateOptions.beam_size
+from regard.training.task import TaskError
 
 
 def evaluate(
@@ -46,63 +39,40 @@ def evaluate(
     folder = Path(folder)
     model: Any = load(folder)
     given = {"target": target, "text": text, "label": label, "beam_size": beam_size, "on_error": on_error}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    policy, size = on_error or "stop", beam_size or TranslateOptions.beam_size
+
+    def accept(*names: str) -> None:
+        """Refuse options that would be ignored."""
+        for name, value in given.items():
+            if value is not None and name not in names:
+                flag = "TARGET" if name == "target" else "--" + name.replace("_", "-")
+                on = "the data it was trained with" if data is None else data
+                raise TaskError(f"{folder}: {flag} means nothing for this model on {on}")
+
     if data is None:
-        _refuse_others(folder, data, options, ("beam_size",) if isinstance(model, Translator) else ())
-        return _evaluate_test_part(folder, model, options)
+        accept(*(["beam_size"] if isinstance(model, Translator) else []))
+        return _evaluate_test_part(folder, model, size)
     data = Path(data)
     if isinstance(model, Translator):
-        _refuse_others(folder, data, options, ("target", "beam_size", "on_error"))
-        other = None if target is None else Path(target)
-        return tasks.translate.evaluate_files(model, data, other, beam_size or BEAM_SIZE, on_error or "stop")
+        accept("target", "beam_size", "on_error")
+        return tasks.translate.evaluate(model, data, None if target is None else Path(target), size, policy)
     if isinstance(model, TextClassifier) and model.config["classes"]:
-        _refuse_others(folder, data, options, ("text", "label", "on_error"))
-        return tasks.text.evaluate_file(model, data, text or "text", label or "label", on_error or "stop")
+        accept("text", "label", "on_error")
+        return tasks.text.evaluate(model, data, text or "text", label or "label", policy)
+    accept("on_error")
     if isinstance(model, ImageClassifier):
-        _refuse_others(folder, data, options, ("on_error",))
-        return tasks.images.evaluate(model, _images(folder, model, data, on_error or "stop"), World())
+        reads_any = model.config.get("image_size") is None  # a ResNet
+        trained_with: Any = read_options(folder)[1] if reads_any and has_run(folder) else None
+        return tasks.images.evaluate(model, data, trained_with and trained_with.image_size, policy)
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
-        _refuse_others(folder, data, options, ("on_error",))
-        return tasks.language.evaluate(model, data, on_error or "stop")
+        return tasks.language.evaluate(model, data, policy)
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
 
 
-def _evaluate_test_part(folder: Path, model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluate_test_part(folder: Path, model: Any, beam_size: int) -> dict[str, Any]:
     if not has_run(folder):
         raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
-    name, trained_with = read_options(folder)
-    if isinstance(trained_with, LanguageOptions):
-        return tasks.language.evaluate_test_part(model, trained_with)
-    if isinstance(trained_with, TextOptions):
-        return tasks.text.evaluate_test_part(model, trained_with)
-    if isinstance(trained_with, TranslateOptions):
-        return tasks.translate.evaluate_test_part(model, trained_with, options.get("beam_size", BEAM_SIZE))
-    tokenizers = Tokenizers(model.tokenizer, model.target_tokenizer)
-    task: Any = tasks.prepare(name, dataclasses.replace(trained_with, init_from=None), tokenizers)
-    metrics: dict[str, Any] = task.evaluate(model, "test", World())
-    return metrics
-
-
-def _images(folder: Path, model: ImageClassifier, data: Path, on_error: str) -> StoredImages:
-    """The images of other data, for the test if files say which, in the size that the model reads or was trained on."""
-    images, size = find_images(data), model.config.get("image_size")
-    if size is None:  # a ResNet reads any size
-        trained_with: Any = read_options(folder)[1] if has_run(folder) else None
-        differ = images.train.shapes.other is not None
-        size = (trained_with and trained_with.image_size) or (images.train.shapes.edge if differ else None)
-        shape = images.shape(size)
-    else:
-        height, width = (size, size) if isinstance(size, int) else size
-        shape = (model.config["channels"], height, width)
-    store = store_images(images, shape)
-    skipped_images(store, on_error)
-    return stored_part(store, "train" if images.test is None else "test")
-
-
-def _refuse_others(folder: Path, data: Path | None, options: Mapping[str, Any], accepted: Sequence[str]) -> None:
-    """Refuse options that would be ignored."""
-    for name in options:
-        if name not in accepted:
-            flag = "TARGET" if name == "target" else "--" + name.replace("_", "-")
-            on = "the data it was trained with" if data is None else data
-            raise TaskError(f"{folder}: {flag} means nothing for this model on {on}")
+    name, options = read_options(folder)
+    if isinstance(options, TranslateOptions):
+        options = dataclasses.replace(options, beam_size=beam_size)
+    return tasks.prepare(name, options, model=model).evaluate(model, "test", World())

@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +26,17 @@ from filelock import FileLock, Timeout
 
 from regard import files
 from regard.errors import RegardError
-from regard.models.folders import MANIFEST
+from regard.models.folders import MANIFEST, WRITTEN, load
+from regard.models.model import Model
+from regard.models.tensors import FolderError
 from regard.training.options import TASKS, OptionError, Options, read_yaml, resolve
 
 if TYPE_CHECKING:
-    from regard.training.loggers import Logger
-
-__all__ = [
-    *("BEST", "CHECKPOINTS", "LOG", "RESULTS", "Log", "RunError", "has_run", "lock", "manifest_digest", "read_log"),
-    *("read_options", "remove_remains", "was_launched_by", "write_options", "write_results"),
-]
+    from regard.training.report import Logger
 
 OPTIONS, LOG, CHECKPOINTS, RESULTS = "training.yaml", "log.jsonl", "checkpoints", "results.json"
 BEST = f"{CHECKPOINTS}/best"  # a copy of the best model
 LOCK, LAUNCH = ".lock", ".launch"
-
-
 UNFINISHED = re.compile(r"\.(saving-|[0-9a-f]{8}-)")  # how names begin that Model.save, files.write and new_folder use
 
 
@@ -73,7 +68,7 @@ def lock(folder: Path, launch: str = "") -> Iterator[None]:
         # A run that failed before it wrote anything, because of a missing file for example, leaves no folder behind.
         # Only the holder of the lock can tell: a folder in which another process has just begun looks the same.
         # Windows does not remove a file that is open.
-        if is_new and sys.platform != "win32" and _names(folder) <= {LOCK, LAUNCH}:
+        if is_new and sys.platform != "win32" and {path.name for path in folder.iterdir()} <= {LOCK, LAUNCH}:
             shutil.rmtree(folder)
         holder.release()
 
@@ -83,10 +78,6 @@ def remove_remains(folder: Path) -> None:
     for path in [path for home in (folder, folder / CHECKPOINTS, folder / BEST) for path in home.glob(".*")]:
         if UNFINISHED.match(path.name):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 def was_launched_by(folder: Path, launch: str) -> bool:
@@ -127,9 +118,26 @@ def write_options(folder: Path, task: str, options: Options) -> None:
     files.write(folder / OPTIONS, content)
 
 
-def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Write results.json."""
-    files.write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+def save_best(model: Model, folder: Path) -> None:
+    """Save the best model of the run in a folder. The copy first: so one of both is whole at any time."""
+    model.save(folder / BEST)
+    model.save(folder)
+
+
+def repair_best(folder: Path) -> tuple[Model | None, str | None]:
+    """The best model of a run, from its copy if it is damaged, and a line about that; None if both are lost."""
+    try:
+        return load(folder), None
+    except FolderError as error:
+        reason = str(error)
+    for file in WRITTEN:
+        (folder / file).unlink(missing_ok=True)
+    try:
+        model = load(folder / BEST)
+    except FolderError:
+        return None, f"the best model so far is lost, and the next evaluation saves one: {reason}"
+    model.save(folder)
+    return model, f"the best model so far was damaged, and is restored from its copy: {reason}"
 
 
 class Log:
@@ -173,17 +181,11 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """All records of a run's log: not the last line, if the process was killed in it, nor lines that are damaged."""
-    path = folder / LOG
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    return [record for record in map(_record, lines) if record is not None]
-
-
-def _record(line: str) -> dict[str, Any] | None:
-    """What a line of the log says; None if it is damaged."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+    path, records = folder / LOG, []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+    for line in lines:
+        with suppress(ValueError, RecursionError):  # not JSON
+            record = json.loads(line)
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                records.append(record)
+    return records

@@ -13,8 +13,6 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,21 +23,14 @@ from regard.data.batches import Position
 from regard.errors import RegardError
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
-from regard.training.adapters import add_adapters, merge_adapters
-from regard.training.average import Average
-from regard.training.best import save_best
 from regard.training.feed import StepData, random_seed, step_data
-from regard.training.folder import CHECKPOINTS, Log, manifest_digest
+from regard.training.folder import CHECKPOINTS, Log, manifest_digest, save_best
 from regard.training.options import Options
-from regard.training.processes import World
-from regard.training.report import Report
-from regard.training.schedule import learning_rate, read_plan
-from regard.training.signals import Signals, Stopped
+from regard.training.processes import Signals, Stopped, World
+from regard.training.report import Report, head_widths
+from regard.training.schedule import Average, learning_rate, read_plan
 from regard.training.task import LossModule, Task
-from regard.training.transfer import checkpoint_blocks, freeze, parameter_groups
-from regard.training.widths import head_widths
-
-__all__ = ["Diverged", "Run", "State", "end_conditions"]
+from regard.training.transfer import add_adapters, checkpoint_blocks, freeze, merge_adapters, parameter_groups
 
 OVERTIME = 1.2  # a run whose steps became slow ends after so many times its minutes, wherever its plan is
 
@@ -102,7 +93,10 @@ class Run:
             add_adapters(self.model, self.options.lora)
         if self.options.checkpoint_activations:
             checkpoint_blocks(self.model)
-        _set_train_mode(self.model)
+        self.model.train()
+        for layer in self.model.modules():  # batch norm that is frozen keeps its running statistics as well
+            if isinstance(layer, nn.BatchNorm2d) and not any(weight.requires_grad for weight in layer.parameters()):
+                layer.eval()
         # DDP and FSDP2 have to know which parameters are frozen, and FSDP2 replaces parameters: so the model is wrapped
         # here, after freezing and before the optimizer.
         if self.options.compile:
@@ -120,6 +114,7 @@ class Run:
         """Train to the end; Stopped if a signal came, Diverged if the loss is NaN."""
         state, options, world = self.state, self.options, self.world
         steps = step_data(self.task, world, state.step, Position(state.epoch, state.window, state.batch))
+        begin = time.monotonic() - state.elapsed
         if state.finished and state.best is None:  # its best model was lost
             self._evaluate()
         while not state.finished:
@@ -128,24 +123,17 @@ class Run:
                 self._save()
                 text = f"stopped at step {state.step:,}; everything is saved: go on with --resume"
                 raise Stopped(self.signals.caught or signal.SIGTERM, text)
-            with self._clock():
-                self._step(next(steps))
+            self._step(next(steps))
+            state.elapsed = time.monotonic() - begin
             state.finished = self._is_over()
             # The best model is saved before the checkpoint that refers to it.
             if state.finished or state.step % options.evaluate_every == 0:
-                with self._clock():
-                    self._evaluate()
+                self._evaluate()
+                state.elapsed = time.monotonic() - begin
                 state.finished |= 0 < options.patience <= state.evaluations_since_best
             if state.finished or state.step % options.save_every == 0:
-                with self._clock():
-                    self._save()
+                self._save()
         return state
-
-    @contextmanager
-    def _clock(self) -> Iterator[None]:
-        start = time.monotonic()
-        yield
-        self.state.elapsed += time.monotonic() - start
 
     def _is_over(self) -> bool:
         """Whether the last step is done; the plan of a run of some minutes is revised now and then."""
@@ -165,19 +153,18 @@ class Run:
         """Update the weights once."""
         state, options, world, start = self.state, self.options, self.world, time.monotonic()
         torch.manual_seed(random_seed(options.seed, state.step, world.rank) + 1)  # for dropout
-        shares = data.shares
+        counted = [batch for batch, counts in data.shares if counts]
         count, tokens = world.all_reduce(
-            float(sum(share.batch.count for share in shares if share.counts)),
-            float(sum(share.batch.tokens for share in shares if share.counts)),
+            float(sum(batch.count for batch in counted)), float(sum(batch.tokens for batch in counted))
         )
         # DDP and FSDP2 average the gradients of the processes, but the loss is a mean over all targets, wherever they
         # are: hence the factor world.size.
         total = 0.0
-        for number, share in enumerate(shares):
-            with world.no_sync(self.module, skip=number < len(shares) - 1):
-                with self._precision():
-                    losses: Tensor = self.module(share.batch.to(world.device))
-                loss = losses * (world.size / count if share.counts else 0.0)
+        for number, (batch, counts) in enumerate(data.shares, 1):
+            with world.no_sync(self.module, skip=number < len(data.shares)):
+                with torch.autocast(world.device.type, torch.bfloat16, enabled=options.precision == "bf16"):
+                    losses: Tensor = self.module(batch.to(world.device))
+                loss = losses * (world.size / count if counts else 0.0)
                 loss.backward()
             total += float(loss.detach())
         (total,) = world.all_reduce(total / world.size)
@@ -197,48 +184,36 @@ class Run:
         self.optimizer.zero_grad()
         self.average.update(state.step)
         state.seconds += time.monotonic() - start
-        self._record(total, norm, int(tokens), rate)
-
-    def _record(self, loss: float, norm: float, tokens: int, rate: float) -> None:
-        state = self.state
         if self.log is not None:
             seconds = round(state.seconds, 3)
-            self.log.add(step=state.step, loss=loss, norm=norm, rate=rate, tokens=tokens, seconds=seconds)
+            self.log.add(step=state.step, loss=total, norm=norm, rate=rate, tokens=int(tokens), seconds=seconds)
         if self.report is not None:
-            self.report.step(state.step, self.plan.steps, loss, state.tokens / max(state.seconds, 1e-9))
-
-    def _precision(self) -> torch.autocast:
-        """Within this block products are of bfloat16 numbers, if that is wanted."""
-        return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.options.precision == "bf16")
+            self.report.step(state.step, self.plan.steps, total, state.tokens / max(state.seconds, 1e-9))
 
     # ----------------------------------------------------------------------------------------- evaluations, checkpoints
 
     def _evaluate(self) -> None:
-        """Evaluate, each process a share, and save the model if it is the best so far."""
+        """Evaluate the averaged weights, each process a share, and save the model if it is the best so far."""
+        task, state, world, outcome = self.task, self.state, self.world, None
         with self.average.in_place():
-            self._evaluate_weights()
-
-    def _evaluate_weights(self) -> None:
-        task, state, world = self.task, self.state, self.world
-        model = self.model
-        if self.options.shard or self.options.lora:
-            model = _copy(model, merge_adapters(world.gather(model)))
-        metrics = task.evaluate(model, "validation", world)
-        value, outcome = metrics[task.goal.name], None
-        if world.is_first:
-            samples = task.samples(model)
-            is_best = task.goal.improves(value, state.best)
-            if is_best:
-                save_best(model, self.folder)
-            outcome = value, is_best, manifest_digest(self.folder)
-            if self.log is not None:
-                widths = {"widths": head_widths(task, model)} if self.options.widths else {}
-                records, seconds = [asdict(sample) for sample in samples], round(state.seconds, 3)
-                numbers = {name: value for name, value in metrics.items() if name != "confusion"}
-                self.log.add(step=state.step, validation=numbers, samples=records, **widths, seconds=seconds)
-                self.log.flush()
-            if self.report is not None:
-                self.report.evaluation(state.step, metrics, samples, is_best=is_best)
+            model = self.model
+            if self.options.shard or self.options.lora:
+                model = _copy(model, merge_adapters(world.gather(model)))
+            metrics = task.evaluate(model, "validation", world)
+            if world.is_first:
+                value, best, samples = metrics[task.goal], state.best, task.samples(model)
+                is_best = best is None or (value > best if task.higher_is_better else value < best)
+                if is_best:
+                    save_best(model, self.folder)
+                outcome = value, is_best, manifest_digest(self.folder)
+                if self.log is not None:
+                    widths = {"widths": head_widths(task, model)} if self.options.widths else {}
+                    records, seconds = [asdict(sample) for sample in samples], round(state.seconds, 3)
+                    numbers = {name: value for name, value in metrics.items() if name != "confusion"}
+                    self.log.add(step=state.step, validation=numbers, samples=records, **widths, seconds=seconds)
+                    self.log.flush()
+                if self.report is not None:
+                    self.report.evaluation(state.step, metrics, samples, is_best=is_best)
         value, is_best, manifest = world.broadcast(outcome)
         state.evaluations_since_best += 1
         if is_best:
@@ -246,17 +221,12 @@ class Run:
             state.evaluations_since_best = 0
 
     def _save(self) -> None:
-        """Save a checkpoint, unless this step has one."""
+        """Save a checkpoint."""
         if self.log is not None:
             self.log.flush(sync=True)
-        home, step = self.folder / CHECKPOINTS, self.state.step
-        content = {
-            **asdict(self.state),
-            "fingerprint": self.task.fingerprint,
-            "end_conditions": end_conditions(self.options),
-        }
-        if not self.world.broadcast(checkpoints.exists(home, step)):
-            checkpoints.save(home, step, self._tensors(), content, self.world)
+        content = {**asdict(self.state), "fingerprint": self.task.fingerprint}
+        content["end_conditions"] = end_conditions(self.options)
+        checkpoints.save(self.folder / CHECKPOINTS, self.state.step, self._tensors(), content, self.world)
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors of a checkpoint: the model's, and Adam's two moments of each parameter that is trained."""
@@ -280,14 +250,6 @@ class Run:
         for parameter in module.parameters():
             parameter.requires_grad_(parameter.grad is not None)
             parameter.grad = None
-
-
-def _set_train_mode(model: Model) -> None:
-    """Training mode, except for batch norm that is frozen: its running statistics are kept as well."""
-    model.train()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not any(parameter.requires_grad for parameter in module.parameters()):
-            module.eval()
 
 
 def _copy(model: Model, state: dict[str, Tensor]) -> Model:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Bleu", "TranslationScores", "alignment_error_rate", "bleu", "chrf", "confusion", "macro_f1"]
+import numpy
+from torch import Tensor
 
 Links = frozenset[tuple[int, int]]
+Outcome = tuple[list[int], list[int], list[float]]
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,6 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     return Bleu(float(score), str(metric.get_signature()))
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """sacreBLEU's chrF2 of translations: F-score of n-grams of 1 to 6 characters, in which recall counts twice."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)
-
-
 def _bleu_metric(references: Sequence[str]) -> Any:
     from sacrebleu.metrics.bleu import BLEU
 
@@ -41,36 +36,24 @@ def _bleu_metric(references: Sequence[str]) -> Any:
     return BLEU(tokenize="zh") if 2 * chinese > sum(map(len, references)) / 2 else BLEU()
 
 
-class TranslationScores:
-    """BLEU and chrF of translations that come a block at a time: only sums of counts are held.
+def translation_metrics(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, Any]:
+    """`bleu`, `chrf`, and the signature of BLEU, of blocks of (translations, references); only sums of counts are held.
 
     The first block decides how words are counted, see `bleu`.
     """
+    from sacrebleu.metrics.chrf import CHRF
 
-    def __init__(self) -> None:
-        self._metrics: list[Any] = []
-        self._sums: list[list[float]] = []
-
-    def add(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-        """Translations, and what was expected."""
-        from sacrebleu.metrics.chrf import CHRF
-
-        if not self._metrics:
-            self._metrics = [_bleu_metric(references), CHRF()]
-            self._sums = [[], []]
-        for index, metric in enumerate(self._metrics):
+    metrics: list[Any] = []
+    sums: list[list[float]] = [[], []]
+    for hypotheses, references in blocks:
+        metrics = metrics or [_bleu_metric(references), CHRF()]
+        for index, metric in enumerate(metrics):
             # What sacreBLEU's corpus_score adds up, for which it has no public name.
             counts = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
-            before = [self._sums[index]] if self._sums[index] else []
-            self._sums[index] = [sum(column) for column in zip(*before, *counts, strict=True)]
-
-    def metrics(self) -> dict[str, Any]:
-        """`bleu`, `chrf`, and the signature of BLEU."""
-        scores = [
-            float(metric._compute_score_from_stats(counts).score)
-            for metric, counts in zip(self._metrics, self._sums, strict=True)
-        ]
-        return {"bleu": scores[0], "chrf": scores[1], "signature": str(self._metrics[0].get_signature())}
+            before = [sums[index]] if sums[index] else []
+            sums[index] = [sum(column) for column in zip(*before, *counts, strict=True)]
+    scores = [float(metric._compute_score_from_stats(row).score) for metric, row in zip(metrics, sums, strict=True)]
+    return {"bleu": scores[0], "chrf": scores[1], "signature": str(metrics[0].get_signature())}
 
 
 def alignment_error_rate(predicted: Sequence[Links], gold: Sequence[Links]) -> float:
@@ -80,20 +63,27 @@ def alignment_error_rate(predicted: Sequence[Links], gold: Sequence[Links]) -> f
     return 1 - 2 * both / total if total else 0.0
 
 
-def confusion(expected: Sequence[int], predicted: Sequence[int], classes: int) -> list[list[int]]:
-    """How often each class (row) was predicted as each class (column), both as numbers below `classes`."""
-    counts = [[0] * classes for _ in range(classes)]
-    for row, column in zip(expected, predicted, strict=True):
-        counts[row][column] += 1
-    return counts
+def class_outcome(log_probabilities: Tensor, targets: Tensor) -> Outcome:
+    """Class, likeliest class and loss of each example, of log-probabilities (n, classes) and the numbers of classes."""
+    losses = -log_probabilities.gather(1, targets[:, None])[:, 0]
+    return targets.tolist(), log_probabilities.argmax(1).tolist(), losses.tolist()
 
 
-def macro_f1(counts: Sequence[Sequence[int]]) -> float:
-    """The mean of 2 · hits / (expected + predicted) over the classes of a confusion matrix that occur in it."""
-    expected, predicted = [sum(row) for row in counts], [sum(column) for column in zip(*counts, strict=True)]
-    scores = [
-        2 * counts[number][number] / (rows + columns)
-        for number, (rows, columns) in enumerate(zip(expected, predicted, strict=True))
-        if rows + columns
-    ]
-    return math.fsum(scores) / len(scores)
+def class_metrics(outcomes: Iterable[Outcome], names: Sequence[Any]) -> dict[str, Any]:
+    """The share of examples whose likeliest class is right, F1 (the mean over classes that occur), the mean loss, and
+
+    `confusion`: a row for each true class and a column for each predicted one. outcomes: of blocks of examples.
+    """
+    counts, loss = numpy.zeros((len(names), len(names)), numpy.int64), 0.0
+    for targets, predictions, losses in outcomes:
+        numpy.add.at(counts, (targets, predictions), 1)
+        loss = sum(losses, loss)
+    total, hits = int(counts.sum()), counts.diagonal()
+    occurrences = counts.sum(0) + counts.sum(1)  # of each class, expected and predicted
+    f1 = (2 * hits / numpy.maximum(occurrences, 1))[occurrences > 0]
+    return {
+        "accuracy": int(hits.sum()) / total,
+        "f1": math.fsum(f1) / len(f1),
+        "loss": loss / total,
+        "confusion": {"labels": list(names), "counts": counts.tolist()},
+    }

@@ -1,4 +1,6 @@
-"""The options of `regard train`: one dataclass for each task. Defaults, then a YAML file, then flags, in this order.
+"""The options of `regard train`: one dataclass for each task, which says in its docstring what is learned.
+
+Defaults, then a YAML file, then flags, in this order.
 
 Nothing heavy is imported here: `regard train TASK --help` is made from these fields, without torch. A new option is one
 new field.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -16,11 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
-
-__all__ = [
-    *("EMBEDDED", "TASKS", "ImagesOptions", "LanguageOptions", "OptionError", "Options", "TextOptions"),
-    *("TranslateOptions", "applies", "kind_of", "read_yaml", "resolve"),
-]
 
 
 class OptionError(RegardError, ValueError):
@@ -42,7 +40,7 @@ def option(
     default: None for what follows from the data (defaults.py): such an option has a type that None does not fit.
     help: the text of --help-all, without the default; --help shows what stands before its first semicolon.
     choices: the values that are accepted; empty for any value of the field's type (see `kind_of`).
-    shape: whether it decides the model's shape; then it cannot be given together with init_from.
+    shape: whether it decides the model's shape, and nothing else; then it cannot be given together with init_from.
     mutable: whether it may change when a run is resumed.
     only: the one kind of model (the option `model`) that it applies to; None for all.
     basic: whether --help shows it; --help-all shows the others as well.
@@ -102,10 +100,14 @@ class Options:
     wandb: str | None = option(None, "project of Weights & Biases to log to as well", mutable=True)
     widths: bool = option(False, "log the effective width of each head at each evaluation", mutable=True)
 
+    def pick(self, *names: str) -> dict[str, Any]:
+        """Some options by name, as arguments of a model: they are called the same there."""
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions(Options):
-    """`regard train translate`: from sentences and their translations."""
+    """Learn to translate, from a TSV file or from two text files side by side."""
 
     data: str | None = option(
         None, "TSV file, or the source's text file; default: an embedded grammar", mutable=True, basic=True
@@ -140,18 +142,16 @@ class TranslateOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageOptions(Options):
-    """`regard train language`: from text."""
+    """Learn a language, from a text file or a folder of them."""
 
     data: str | None = option(
         None, "text file, or a folder of them; default: Python's own manual", mutable=True, basic=True
     )
-    model: str = option(
-        "causal", "predict the next word, or masked words", ("causal", "masked"), shape=True, basic=True
-    )
+    model: str = option("causal", "predict the next word, or masked words", ("causal", "masked"), basic=True)
     size: int = option(None, "size of the layers", shape=True, basic=True)
     layers: int = option(None, "number of layers", shape=True, basic=True)
     heads: int = option(None, "number of heads", shape=True)
-    context: int = option(None, "number of tokens that the model sees at once", shape=True, basic=True)
+    context: int = option(None, "number of tokens that the model sees at once", basic=True)
     positions: str = option("learned", "kind of position encoding", ("learned", "none", "sinusoidal"), shape=True)
     tokenizer: str = option("bpe", "kind of tokens", TOKENIZERS, shape=True, basic=True)
     vocab_size: int = option(None, "maximum number of tokens", shape=True)
@@ -159,7 +159,7 @@ class LanguageOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """`regard train text`: from texts with classes."""
+    """Learn to classify texts, from a CSV, TSV or JSONL file with named columns."""
 
     data: str | None = option(None, "CSV, TSV or JSONL file", mutable=True, basic=True)
     text: str = option("text", "column of the texts", basic=True)
@@ -175,13 +175,13 @@ class TextOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesOptions(Options):
-    """`regard train images`: from images with classes."""
+    """Learn to classify images, from a folder for each class, idx files or an npz file."""
 
     data: str | None = option(
         None, "folder with a folder for each class, idx files, or npz; default: digits", mutable=True, basic=True
     )
     model: str = option("vit", "kind of model", ("resnet", "vit"), shape=True, basic=True)
-    image_size: int = option(None, "edge in pixels to which images are scaled; 0: as they are", shape=True, basic=True)
+    image_size: int = option(None, "edge in pixels to which images are scaled; 0: as they are", basic=True)
     patch_size: int = option(None, "edge of a patch in pixels", shape=True, only="vit", basic=True)
     size: int = option(None, "size of the layers", shape=True, only="vit")
     layers: int = option(None, "number of layers", shape=True, only="vit")
@@ -224,7 +224,8 @@ EMBEDDED: dict[str, dict[str, Any]] = {
     "images": {"patch_size": 2, "batch": 128, "steps": 600, "width": 8, "evaluate_every": 100},
 }
 
-POSITIVE = ("steps", "batch", "accumulate", "learning_rate", "evaluate_every", "save_every", "layer_decay", "minutes")
+PACE = ("steps", "minutes", "evaluate_every", "save_every")
+POSITIVE = (*PACE, "batch", "accumulate", "learning_rate", "layer_decay", "context")
 SHARES = ("label_smoothing", "dropout", "average")
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -247,9 +248,12 @@ def resolve(task: str, given: Mapping[str, Any]) -> Options:
     return options
 
 
+_type_hints = functools.cache(typing.get_type_hints)  # it evaluates those of all fields every time
+
+
 def kind_of(field: dataclasses.Field[Any], owner: type) -> tuple[type, bool]:
     """The type of a field of an options class, and whether it may be None."""
-    hint = typing.get_type_hints(owner)[field.name]
+    hint = _type_hints(owner)[field.name]
     parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next(part for part in parts if part is not type(None)), type(None) in parts
 
@@ -274,7 +278,7 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
 def _check_range(field: dataclasses.Field[Any], value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
-    positive = field.name in POSITIVE or (field.metadata["shape"] and field.name != "image_size")
+    positive = field.name in POSITIVE or field.metadata["shape"]
     if not value > 0 if positive else not value >= 0:  # NaN is neither
         raise OptionError(f"{field.name}: expected {'more than 0' if positive else '0 or more'}, got {value}")
     if field.name in SHARES and value >= 1:
@@ -292,15 +296,9 @@ def _check_applicable(options: Options, given: Mapping[str, Any], defaults: Opti
         raise OptionError("lora: expected a model to start from (init_from): adapters change one that is trained")
     for name in given:
         if not applies(options, name) and getattr(options, name) != getattr(defaults, name):
-            only = options.__dataclass_fields__[name].metadata["only"]
-            raise OptionError(
-                f"{name}: applies to model {only} only, and this model is {getattr(options, 'model', None)}"
-            )
-    if (
-        isinstance(options, TranslateOptions)
-        and options.data is not None
-        and options.language != TranslateOptions.language
-    ):
+            only, model = options.__dataclass_fields__[name].metadata["only"], getattr(options, "model", None)
+            raise OptionError(f"{name}: applies to model {only} only, and this model is {model}")
+    if isinstance(options, TranslateOptions) and options.data and options.language != TranslateOptions.language:
         raise OptionError("language: applies to the embedded grammar only, and data are given")
 
 

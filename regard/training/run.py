@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,12 +13,14 @@ from typing import Any
 
 import torch
 
+from regard import files
 from regard.models.folders import load, refuse_foreign
 from regard.models.model import Model
+from regard.progress import ProgressBar
 from regard.training import checkpoints
-from regard.training.best import repair_best, save_best
 from regard.training.folder import (
     CHECKPOINTS,
+    RESULTS,
     Log,
     RunError,
     has_run,
@@ -25,25 +28,17 @@ from regard.training.folder import (
     manifest_digest,
     read_options,
     remove_remains,
+    repair_best,
+    save_best,
     was_launched_by,
     write_options,
-    write_results,
 )
-from regard.training.loggers import open_loggers
 from regard.training.loop import Run, State, end_conditions
 from regard.training.options import OptionError, Options, resolve
-from regard.training.processes import World, join
-from regard.training.report import open_report, preparation_shown
-from regard.training.shapes import check_shapes
-from regard.training.signals import Signals
+from regard.training.processes import Signals, World, join
+from regard.training.report import Report, open_loggers, preparation_shown
 from regard.training.task import Task, Tokenizers
-from regard.training.tasks import prepare
-
-__all__ = ["Trained", "train"]
-
-# Of the options that decide a model's shape, those that are given together with init_from as well: they choose the kind
-# of model that is expected, or cut the data.
-WITH_INIT_FROM = {("language", "model"), ("images", "image_size"), ("language", "context")}
+from regard.training.tasks import check_shapes, prepare
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ def _train(
     if world.broadcast(task.fingerprint) != task.fingerprint:
         raise RunError("data: this process reads other data than the first one")
     with ExitStack() as stack:
-        report = stack.enter_context(open_report(task.unit, quiet=is_silent))
+        report = None if is_silent else Report(task.unit, stack.enter_context(ProgressBar()))
         if report is not None:
             for line in (*damages, *task.notes, *_description(task, options, state)):
                 report.write(line)
@@ -151,7 +146,7 @@ def _evaluate_best(task: Task, folder: Path, state: State, world: World) -> dict
         "parameters": task.model.parameter_count,
     }
     if world.is_first:
-        write_results(folder, results)
+        files.write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     shared: dict[str, Any] = world.broadcast(results)
     return shared
 
@@ -165,8 +160,7 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
         options = resolve(task, given)
         for field in dataclasses.fields(options):
             changed = field.name in given and given[field.name] != field.default
-            is_shape = field.metadata["shape"] and (task, field.name) not in WITH_INIT_FROM
-            if options.init_from is not None and is_shape and changed:
+            if options.init_from is not None and field.metadata["shape"] and changed:
                 raise OptionError(f"{field.name}: cannot be given with init_from, whose model decides it")
         return options
     if not has_run(folder):
@@ -210,11 +204,10 @@ def _resume(folder: Path) -> tuple[checkpoints.Checkpoint | None, Tokenizers | N
     """
     model, loss = repair_best(folder)
     checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS)
-    step = 0 if checkpoint is None else checkpoint.step
-    lost = f"a damaged checkpoint is skipped, the run goes on from step {step:,} instead of"
-    skipped = [f"{lost} {damage.step:,}: {damage.reason}" for damage in damages]
+    skipped = f"a damaged checkpoint is skipped, the run goes on from step {checkpoint.step if checkpoint else 0:,}"
+    lines = [f"{skipped} instead of {step:,}: {reason}" for step, reason in damages.items()]
     tokenizers = None if model is None else Tokenizers(model.tokenizer, model.target_tokenizer)
-    return checkpoint, tokenizers, [*skipped, *([] if loss is None else [loss])]
+    return checkpoint, tokenizers, lines if loss is None else [*lines, loss]
 
 
 def _description(task: Task, options: Options, state: State) -> list[str]:

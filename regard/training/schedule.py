@@ -1,16 +1,20 @@
-"""How many steps a run has, and the learning rate of each."""
+"""The course of a run: how many steps it has, the learning rate of each, and the moving average of the weights."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regard import files
-from regard.training.options import Options
+import torch
 
-__all__ = ["PLAN", "Plan", "learning_rate", "read_plan"]
+from regard import files
+from regard.models.model import Model
+from regard.training.options import Options
+from regard.training.processes import local_shards
 
 PLAN = "plan.json"
 FIRST = 20  # steps after which the number of steps of a run of some minutes is planned for the first time
@@ -34,19 +38,13 @@ class Plan:
 
     def progress(self, step: int, start: int) -> float:
         """How far the run is after a step, from 0 at the step `start` to 1 at its end."""
-        done, begin, end = 0.0, start, None
-        for after, steps in self.revisions:
-            if after > step:
-                break
-            done, begin, end = self._advance(done, begin, end, max(after, start)), max(after, start), steps
-        return self._advance(done, begin, end, max(step, start))
-
-    @staticmethod
-    def _advance(done: float, begin: int, end: int | None, step: int) -> float:
-        """What is done after a step, if `done` was done at `begin` and everything will be at `end`."""
-        if end is None or step <= begin:
-            return done
-        return min(1.0, done + (1 - done) * (step - begin) / max(end - begin, 1))
+        done, begin, end = 0.0, start, None  # from a step on, and when all will be done
+        for after, steps in [*(revision for revision in self.revisions if revision[0] <= step), (step, None)]:
+            now = max(after, start)
+            if end is not None and now > begin:
+                done = min(1.0, done + (1 - done) * (now - begin) / max(end - begin, 1))
+            begin, end = now, steps
+        return done
 
     def is_due(self, step: int) -> bool:
         """Whether the number of steps is to be planned anew after this step."""
@@ -73,10 +71,8 @@ def read_plan(folder: Path, options: Options, step: int) -> Plan:
         return Plan(None, [(0, options.steps)])
     try:
         content = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-        minutes, revisions = (
-            float(content["minutes"]),
-            [(int(after), int(steps)) for after, steps in content["revisions"]],
-        )
+        minutes = float(content["minutes"])
+        revisions = [(int(after), int(steps)) for after, steps in content["revisions"]]
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: it is planned anew
         return Plan(options.minutes)
     if minutes != options.minutes:  # what was planned for later holds no longer
@@ -95,3 +91,36 @@ def learning_rate(step: int, options: Options, plan: Plan) -> float:
         return peak * math.sqrt(max(warmup, 1) / max(step, 1))
     progress = plan.progress(step, warmup)
     return peak * (1 - progress if options.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+class Average:
+    """average ← decay · average + (1 − decay) · weights, after each step: smoother than the weights of any one step.
+
+    The first steps count less: until step n there are about n / 10 steps in it. A decay of 0 keeps nothing.
+    """
+
+    def __init__(self, model: Model, decay: float) -> None:
+        self.decay = decay
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self.parameters = trained if decay else {}
+        self.tensors = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+
+    def update(self, step: int) -> None:
+        """Take the weights after a step into the average."""
+        if self.tensors:
+            weight = 1 - min(self.decay, step / (step + 10))
+            torch._foreach_lerp_(local_shards(self.tensors.values()), local_shards(self.parameters.values()), weight)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within this block the model has the averaged weights."""
+        if not self.tensors:
+            yield
+            return
+        targets = local_shards(self.parameters.values())
+        weights = [tensor.clone() for tensor in targets]
+        torch._foreach_copy_(targets, local_shards(self.tensors.values()))
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(targets, weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
 
     from regard.training.processes import World
 
-__all__ = [
-    *("IGNORE_INDEX", "Batch", "Goal", "LossModule", "Sample", "Task", "TaskError", "Tokenizers"),
-    *("cross_entropy", "fingerprint", "total_loss"),
-]
-
-IGNORE_INDEX = -100  # a target that does not count: PyTorch's default
+IGNORE_INDEX = -100  # a target that does not count: PyTorch's default, by which its cross entropy leaves it out
 
 
 class TaskError(RegardError, ValueError):
@@ -40,18 +36,6 @@ class Tokenizers:
 
     source: Tokenizer | None = None
     target: Tokenizer | None = None
-
-
-@dataclass(frozen=True)
-class Goal:
-    """The metric that decides which model is the best."""
-
-    name: str
-    higher_is_better: bool
-
-    def improves(self, value: float, best: float | None) -> bool:
-        """Whether a value is better than the best one so far."""
-        return best is None or (value > best if self.higher_is_better else value < best)
 
 
 @dataclass(frozen=True)
@@ -95,8 +79,12 @@ class Task(ABC):
     options: Options  # all of them: what was not given follows from the data
     batches: Batches  # of the training part
     fingerprint: str  # of the data: a run is resumed with the same data only
+    train: Any  # the examples of each part, in the form that the task stores them in
+    validation: Any
+    test: Any
     notes: list[str] = field(default_factory=list)  # what the user should know about the data
-    goal: ClassVar[Goal]
+    goal: ClassVar[str]  # the metric that decides which model is the best
+    higher_is_better: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
 
     @abstractmethod
@@ -108,8 +96,12 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def logits(self, model: Any, batch: Batch) -> Tensor:
+        """What a model makes of the inputs of a batch: (…, classes), with as many rows as there are targets."""
+
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The sum of the losses of all targets of a batch."""
+        return cross_entropy(self.logits(model, batch), batch.targets, self.options.label_smoothing)
 
     @abstractmethod
     def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
@@ -135,35 +127,28 @@ class LossModule(nn.Module):
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Logits (…, classes), targets (…) → the sum of −log p(target) over the targets that count."""
     return functional.cross_entropy(
-        logits.flatten(0, -2),
-        targets.flatten(),
-        ignore_index=IGNORE_INDEX,
-        reduction="sum",
-        label_smoothing=label_smoothing,
+        logits.flatten(0, -2), targets.flatten(), reduction="sum", label_smoothing=label_smoothing
     )
 
 
-def total_loss(
-    model: Model, batches: Iterable[Batch], logits: Callable[[Batch], Tensor], world: World
-) -> tuple[float, int]:
-    """The sum of the losses of all targets, in evaluation mode and without label smoothing, and how many count.
+def perplexity(
+    model: Model, batches: Iterable[Batch], logits: Callable[[Any, Batch], Tensor], world: World
+) -> tuple[float, float]:
+    """e^(mean loss of all targets), and the sum of their losses, in evaluation mode and without label smoothing.
 
-    batches: this process's share of them; the sums are those of all processes.
+    batches: this process's share of them; the sums are those of all processes. logits: of the model and a batch.
     """
     total, count, device = 0.0, 0, next(model.parameters()).device
     with torch.no_grad(), evaluation(model):
         for batch in batches:
             on_device = batch.to(device)
-            total += float(cross_entropy(logits(on_device), on_device.targets))
+            total += float(cross_entropy(logits(model, on_device), on_device.targets))
             count += batch.count
     total, counted = world.all_reduce(total, float(count))
-    return total, int(counted)
+    return math.exp(min(total / counted, 700)), total
 
 
-def fingerprint(*parts: str | Tensor) -> str:
-    """The SHA-256 of texts and tensors."""
-    digest = hashlib.sha256()
-    for part in parts:
-        content = part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else part.encode()
-        digest.update(f"{len(content)}:".encode() + content)
-    return digest.hexdigest()
+def fingerprint(*parts: str) -> str:
+    """The SHA-256 of texts."""
+    contents = [part.encode() for part in parts]
+    return hashlib.sha256(b"".join(f"{len(content)}:".encode() + content for content in contents)).hexdigest()

@@ -1,27 +1,35 @@
-"""Transfer: start from a trained model, freeze layers, let layers further from the output learn more slowly."""
+"""Transfer: start from a trained model, freeze layers, let layers further from the output learn more slowly.
+
+LoRA, by peft: low-rank adapters of the linear layers in a model's blocks. The weights stay as they are.
+
+    W  →  W + 2 · B A      A (rank, inputs) starts random, B (outputs, rank) as 0
+
+What is saved is a model like any other: the products are added to the weights.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.models.folders import load
 from regard.models.model import Model
-from regard.training.options import Options
+from regard.training.options import OptionError, Options
 from regard.training.task import TaskError
-
-__all__ = ["checkpoint_blocks", "freeze", "is_head", "load_pretrained", "parameter_groups"]
 
 AnyModel = TypeVar("AnyModel", bound=Model)
 
 # Parameters before the blocks, by the beginning of their names: embeddings, positions, patches, convolutions.
 EMBEDDINGS = re.compile(r"(\w+_embedding|class_token|stem)\b")
+LORA_SCALE = 2  # lora_alpha / rank
+LORA_A, LORA_B = ".lora_A.default.weight", ".lora_B.default.weight"  # how peft names the factors of a layer
 
 
 def load_pretrained(options: Options, kind: type[AnyModel], **arguments: Any) -> AnyModel:
@@ -80,21 +88,21 @@ def checkpoint_blocks(model: nn.Module) -> None:
 
 def parameter_groups(model: nn.Module, options: Options) -> list[dict[str, Any]]:
     """The parameters that require gradients, grouped by the factor of their learning rate and their weight decay."""
-    blocks = [block for name, _ in model.named_parameters() if (block := _block(name)) is not None]
-    depth = max(blocks, default=-1) + 1
+    blocks = (_block(name) for name, _ in model.named_parameters())
+    depth = max((block for block in blocks if block is not None), default=-1) + 1
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        factor = options.layer_decay ** _distance(name, depth)
+        # How many layers lie between it and the output: 0 for heads, depth + 1 for what comes before blocks.
+        block = _block(name)
+        distance = depth - block if block is not None else 0 if is_head(name) else depth + 1
+        factor = options.layer_decay**distance
         weight_decay = options.weight_decay if parameter.dim() > 1 else 0.0
         groups.setdefault((factor, weight_decay), []).append(parameter)
     if not groups:
         raise TaskError("freeze: every layer is frozen, so there is nothing to train")
-    return [
-        {"params": parameters, "factor": factor, "weight_decay": weight_decay}
-        for (factor, weight_decay), parameters in groups.items()
-    ]
+    return [{"params": group, "factor": factor, "weight_decay": decay} for (factor, decay), group in groups.items()]
 
 
 def is_head(name: str) -> bool:
@@ -108,9 +116,25 @@ def _block(name: str) -> int | None:
     return None if match is None else int(match.group(1))
 
 
-def _distance(name: str, depth: int) -> int:
-    """How many layers lie between a parameter and the output: 0 for heads, depth + 1 for what comes before blocks."""
-    block = _block(name)
-    if block is not None:
-        return depth - block
-    return 0 if is_head(name) else depth + 1
+def add_adapters(model: Model, rank: int) -> None:
+    """Put adapters beside the linear layers of the blocks; they and the heads are all that is trained then."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise OptionError("lora: needs peft: pip install 'regard[lora]'") from error
+    layers = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and "blocks." in name]
+    if not layers:
+        raise TaskError(f"lora: a {type(model).__name__} has no blocks with linear layers that could be adapted")
+    heads = [parameter for name, parameter in model.named_parameters() if parameter.requires_grad and is_head(name)]
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=LORA_SCALE * rank, target_modules=layers), model)
+    for parameter in heads:
+        parameter.requires_grad_(True)
+
+
+def merge_adapters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict of a model with adapters as that of the model without them, with the products added."""
+    merged = {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if ".lora_" not in name}
+    for layer in [name.removesuffix(LORA_A) for name in state if name.endswith(LORA_A)]:
+        product = state[layer + LORA_B] @ state[layer + LORA_A]
+        merged[f"{layer}.weight"] = merged[f"{layer}.weight"] + LORA_SCALE * product
+    return merged

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import regard
-from regard.cli import COMMANDS, main
+from regard.cli import commands, main
 from regard.errors import RegardError
 from regard.training import options
 from regard.view import machine
@@ -60,7 +60,7 @@ def help_of(capsys, monkeypatch):
 
 def test_commands_are_frozen(help_of):
     listed = re.findall(r"^  ([a-z]+)  ", help_of("").partition("Commands:")[2], re.MULTILINE)
-    assert listed == list(COMMANDS) == [command for command in OPTIONS if " " not in command]
+    assert listed == list(commands.commands) == [command for command in OPTIONS if " " not in command]
     assert "--version" in help_of("")
 
 
@@ -70,8 +70,6 @@ def test_help_names_the_options_within_80_columns(help_of, command):
     options = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.MULTILINE))
     assert options == {"--help", *OPTIONS[command].split()}
     assert [line for line in text.splitlines() if len(line) > 80] == []
-    if command in COMMANDS:
-        assert " ".join(text.split()).partition(COMMANDS[command])[1], "it says something else than `regard --help`"
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -12,7 +12,7 @@ from regard.data.split import PARTS, Parts, split
 from regard.data.survey import survey
 from regard.data.text_store import StoredTexts, choose_balanced, store_texts, texts_in_file
 from regard.data.tokens import train_tokenizer
-from regard.training.tasks.classes import balanced_subset
+from tests.training.tiny import balanced_subset
 
 LENGTHS = (1, 2, 3, 5, 8, 13)
 

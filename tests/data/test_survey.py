@@ -16,7 +16,7 @@ from regard.data.split import PARTS, Parts, split
 from regard.data.survey import LEFT_OUT, survey
 from regard.data.text_store import choose_balanced, texts_in_file
 from regard.data.texts import TextError
-from regard.training.tasks.classes import balanced_subset
+from tests.training.tiny import balanced_subset
 
 COUNT = 211
 

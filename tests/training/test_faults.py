@@ -164,18 +164,18 @@ def test_a_full_disk_is_one_line_and_costs_nothing(untouched, tmp_path, what):
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder that nobody can write to, as Linux has")
-def test_a_folder_that_cannot_be_written_is_one_line(untouched):
+def test_a_folder_that_cannot_be_written_is_one_line(untouched, capsys):
     data, _ = untouched
-    done = tiny.run(tiny.command(TASK, data, "/sys/regard-run"))  # not even by root
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "/sys/regard-run" in done.stderr
+    code, message = tiny.call(tiny.command(TASK, data, "/sys/regard-run")), capsys.readouterr().err  # not even by root
+    assert (code, message.count("\n")) == (1, 1), message
+    assert "/sys/regard-run" in message
 
 
-def test_an_out_that_is_a_file_is_one_line(untouched, tmp_path):
+def test_an_out_that_is_a_file_is_one_line(untouched, tmp_path, capsys):
     data, _ = untouched
     (tmp_path / "run").write_text("a file")
-    done = tiny.run(tiny.command(TASK, data, tmp_path / "run"))
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    code, message = tiny.call(tiny.command(TASK, data, tmp_path / "run")), capsys.readouterr().err
+    assert (code, message.count("\n")) == (1, 1), message
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "state", "manifest"])

@@ -14,10 +14,11 @@ from regard.data.skipped import RowsError
 from regard.data.split import split
 from regard.training import tasks
 from regard.training.evaluate import evaluate
+from regard.training.metrics import class_metrics, class_outcome
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.task import TaskError
-from regard.training.tasks.classes import balanced_rows, class_metrics, counted_classes
+from regard.training.tasks.examples import balanced_rows, counted_classes
 from regard.training.tasks.images import augmented
 from tests.training import tiny
 
@@ -47,9 +48,8 @@ def prepare(data, **given):
 
 def metrics(model, pixels, labels):
     """Of all images at once."""
-    probabilities, targets = model.probabilities(pixels), [model.labels.index(label) for label in labels]
-    losses = functional.nll_loss(probabilities.log(), torch.tensor(targets), reduction="none")
-    return class_metrics(targets, probabilities.argmax(1).tolist(), losses.tolist(), model.labels)
+    targets = torch.tensor([model.labels.index(label) for label in labels])
+    return class_metrics([class_outcome(model.probabilities(pixels).log(), targets)], model.labels)
 
 
 def test_augmentation_is_a_crop_of_the_framed_image():

@@ -34,7 +34,7 @@ def prepare(data, **more):
 
 
 def part(task, name):
-    return torch.from_numpy(task.ids(name).between(0, 1 << 60).astype("int64"))
+    return torch.from_numpy(getattr(task, name).between(0, 1 << 60).astype("int64"))
 
 
 def test_the_rows_of_a_batch_are_windows_of_the_ids(tmp_path):

@@ -13,11 +13,11 @@ import regard
 from regard.data.batches import Batches, Position
 from regard.models.translator import Translator
 from regard.training import options
-from regard.training.average import Average
 from regard.training.evaluate import evaluate
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged
 from regard.training.options import OptionError
+from regard.training.schedule import Average
 from regard.training.task import TaskError
 from tests.training import tiny
 

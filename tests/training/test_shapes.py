@@ -6,7 +6,7 @@ import torch
 from regard.cli import main
 from regard.training.options import TASKS, OptionError, resolve
 from regard.training.processes import find_device
-from regard.training.shapes import check_shapes
+from regard.training.tasks import check_shapes
 
 TRANSFORMER = {"model": "transformer", "data": "pairs.tsv"}
 RESNET = {"model": "resnet"}

@@ -1,0 +1,92 @@
+"""What the tasks share: classes and balanced subsets of examples, rows that can be used, notes for the user."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy
+from numpy.typing import NDArray
+
+from regard.data.fetching import megabytes
+from regard.data.skipped import Skipped
+from regard.data.store import Store
+from regard.data.survey import RowSource, Survey
+from regard.models.texts import CutWarning
+from regard.training.task import TaskError
+
+Row = TypeVar("Row")
+Rows = NDArray[Any]
+SHOWN = 20  # classes of a line
+LONG = 2.0  # seconds: of a preparation that took longer the user is told
+
+
+def balanced_rows(labels: Rows, hashes: Rows, count: int) -> Rows:
+    """`count` rows in ascending order, with equally many of each class if possible; all if count is 0.
+
+    labels: the numbers of the rows' classes. hashes: those of a class that have the smallest ones are chosen.
+    """
+    if not count or count >= len(labels):
+        return numpy.arange(len(labels))
+    order = numpy.lexsort((hashes, labels))  # by class, and by hash within a class
+    first = numpy.searchsorted(labels[order], labels[order])  # where the class of each begins
+    turns = numpy.arange(len(labels)) - first
+    return numpy.sort(order[numpy.lexsort((labels[order], turns))[:count]])
+
+
+def check_trained(names: Sequence[str], counts: Sequence[int], data: str) -> None:
+    """An error if a class has no example in the training part, which has so many of each."""
+    for name, count in zip(names, counts, strict=True):
+        if not count:
+            raise TaskError(f"{data}: class {name!r} has too few examples: none is left to train on")
+
+
+def counted_classes(names: Sequence[str], counts: Sequence[int]) -> str:
+    """The classes with their counts, for a line; the first ones, if they are many."""
+    shown = [f"{name} {count:,}" for name, count in zip(names, counts, strict=True)][:SHOWN]
+    more = len(names) - len(shown)
+    return " · ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def class_numbers(labels: Sequence[str], names: Sequence[Any]) -> list[int]:
+    """The number that each of the labels has among the names of a model's classes."""
+    numbers = {name: number for number, name in enumerate(names)}
+    for label in labels:
+        if label not in numbers:
+            known = ", ".join(map(repr, names[:8]))
+            raise TaskError(f"class {label!r} is none of the model's: {known}{' …' if len(names) > 8 else ''}")
+    return [numbers[label] for label in labels]
+
+
+def preparation_notes(survey: Survey[Any], store: Store, seconds: float) -> list[str]:
+    """What was left out, how the file was read if that was guessed, and where it is kept if that took long."""
+    notes = survey.skipped.notes()
+    if survey.store.facts.get("encoding") == "Windows-1252":
+        notes.append(f"{survey.source.name}: is not UTF-8 and was read as Windows-1252")
+    return notes + storage_notes(store, seconds)
+
+
+def storage_notes(store: Store, seconds: float) -> list[str]:
+    """Where the data are kept, if it took long to prepare them."""
+    size = megabytes(store.size)
+    return [f"prepared in {seconds:,.0f} s; kept in {store.folder} ({size})"] if seconds > LONG else []
+
+
+@contextmanager
+def cuts_expected() -> Iterator[None]:
+    """Within this block texts are cut without a warning: an evaluation has long ones, and max_length says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CutWarning)
+        yield
+
+
+def usable_rows(source: RowSource[Row], on_error: str) -> Iterator[Row]:
+    """The rows that can be used. All are read once before, to stop if there are bad ones, unless these are skipped."""
+    skipped = Skipped(on_error, source.unit)
+    count = sum(1 for _ in source.read(skipped))
+    skipped.check(count)
+    if not count:
+        raise TaskError(f"{source.name}: no {source.unit} in it")
+    return source.read(Skipped("skip", source.unit))
