@@ -14,7 +14,7 @@ from typing import Any
 
 import regard
 from regard.data import fetching
-from regard.data.catalog import SETS
+from regard.data.fetching import SETS
 from regard.training.options import TASKS
 
 Figures = dict[str, Any]

@@ -14,7 +14,7 @@ from experiments.ibm2 import DiagonalModel, grow_diagonal
 from experiments.joeynmt_buckets import buckets
 from experiments.nanogpt import GPT, Settings, evaluate
 from experiments.trial import spread, table, train, trial_folder
-from regard.data.catalog import SETS
+from regard.data.fetching import SETS
 from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
 from regard.data.words import split

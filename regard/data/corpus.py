@@ -23,12 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from regard.data import token_files
-from regard.data.contents import content_digest
-from regard.data.progress import advance
-from regard.data.skipped import Skipped
 from regard.data.split import Splitter
-from regard.data.store import Store, StoreWriter, prepared
-from regard.data.texts import TextError, text_files
+from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
+from regard.data.texts import Skipped, TextError, text_files
 from regard.data.token_files import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:

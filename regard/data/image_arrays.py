@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.contents import content_digest
 from regard.data.image_files import ImageError, Pixels, fit, reading
 from regard.data.image_parts import (
     BLOCK_BYTES,
@@ -33,6 +32,7 @@ from regard.data.image_parts import (
     listed,
     times,
 )
+from regard.data.store import content_digest
 
 __all__ = ["IdxImages", "NpzImages", "fit_all", "idx_file"]
 

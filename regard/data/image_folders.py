@@ -21,8 +21,7 @@ import numpy
 
 from regard.data.image_files import ImageError, Pixels, decode, peek, silent
 from regard.data.image_parts import BLOCK_BYTES, Block, ImagePart, Names, Refuse, Shapes, check_names
-from regard.data.progress import advance
-from regard.data.store import prepared
+from regard.data.store import advance, prepared
 from regard.files import digest
 
 __all__ = ["FolderImages", "folders"]

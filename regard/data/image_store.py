@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from regard.data.image_files import ImageError, Pixels, silent
 from regard.data.image_parts import ImagePart, Names
 from regard.data.images import ImageSet
-from regard.data.progress import advance
-from regard.data.skipped import Skipped
-from regard.data.store import Store, StoreWriter, prepared, prepared_folder
+from regard.data.store import Store, StoreWriter, advance, prepared, prepared_folder
+from regard.data.texts import Skipped
 
 if TYPE_CHECKING:
     import torch
@@ -109,7 +108,7 @@ def store_images(images: ImageSet, shape: tuple[int, int, int]) -> Store:
 
 def skipped_images(store: Store, policy: str) -> Skipped:
     """What could not be read; an error if the policy is to stop."""
-    skipped = Skipped.of_facts(store.facts["skipped"], policy, UNIT)
+    skipped = Skipped(policy, UNIT, store.facts["skipped"])
     skipped.check(sum(store.facts["counts"].values()))
     return skipped
 

@@ -8,6 +8,7 @@ The key is made of the content of the user's files and of everything else that t
 or not there: a preparation that was killed leaves nothing that anybody would read.
 
 Every read maps its file and lets go of it: mapped pages count as resident, and a long run would map the whole corpus.
+`content_digest` says what files hold; readers `advance` while they prepare, and a command that shows it is `watched`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy
 from filelock import FileLock, Timeout
@@ -30,13 +33,15 @@ from numpy.typing import DTypeLike, NDArray
 
 from regard.data.fetching import cache
 from regard.errors import RegardError
-from regard.files import new_folder
-
-__all__ = ["Column", "Ragged", "Store", "StoreError", "StoreWriter", "prepared", "prepared_folder"]
+from regard.files import digest, new_folder, write
 
 Array = NDArray[Any]
 STORE = "store.json"
 FORMAT = 1  # a store of another format is made anew
+REMEMBERED = 1_000  # lists of files whose digests are remembered
+SETTLED = 2.0  # seconds: a file that is younger may change once more and keep its times, where clocks are coarse
+Listener = Callable[[str, int, int], None]  # what is being done, how many parts of it are done, of how many
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 class StoreError(RegardError, ValueError):
@@ -209,6 +214,10 @@ class StoreWriter:
             offsets = numpy.concatenate([numpy.zeros(1, numpy.int64), offsets])
         self._write(f"{name}.offsets", offsets)
 
+    def arrays(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> None:
+        """Add rows of different lengths, each an array."""
+        self.ragged(name, numpy.concatenate([numpy.empty(0, dtype), *rows]), [len(row) for row in rows])
+
     def texts(self, name: str, texts: Sequence[str]) -> None:
         """Add texts to a ragged column of bytes."""
         contents = [text.encode(errors="surrogatepass") for text in texts]
@@ -244,3 +253,81 @@ class StoreWriter:
 
     def __exit__(self, *_: object) -> None:
         self._close()
+
+
+# ------------------------------------------------------------------------------------------------ what is prepared from
+
+
+class FileState(NamedTuple):
+    """What the file system says about files: names, sizes and times as a SHA-256, the last change, how many."""
+
+    digest: str
+    newest: float  # seconds
+    count: int
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> FileState:
+        """Of files, by their absolute paths: a Path for each of a million files would take seconds."""
+        total, newest, count = hashlib.sha256(), 0.0, 0
+        for path in paths:
+            count += 1
+            try:
+                about = os.stat(path)
+                times = f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+                newest = max(newest, about.st_mtime, about.st_ctime)
+            except OSError as error:  # it is refused when it is read
+                times = str(error.errno)
+            total.update(f"{path}\0{times}\0".encode(errors="surrogatepass"))
+        return cls(total.hexdigest(), newest, count)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another change would be seen."""
+        return self.newest + SETTLED < time.time()
+
+
+def content_digest(paths: Iterable[Path]) -> str:
+    """The SHA-256 of what these files hold, in this order; their names do not count.
+
+    A file that has the size, the times and the inode it had when it was read is not read again.
+    """
+    paths = list(paths)
+    real = [os.path.realpath(path) for path in paths]
+    state, memory = FileState.of(real), prepared_folder() / "digests.json"
+    known = _read_digests(memory).get(state.digest)
+    if known is not None:
+        return known
+    total = hashlib.sha256("".join(digest(path) for path in paths).encode()).hexdigest()
+    if FileState.of(real) == state and state.is_settled:
+        with FileLock(memory.with_name(".digests.lock")):
+            latest = {**_read_digests(memory), state.digest: total}
+            write(memory, json.dumps(dict(list(latest.items())[-REMEMBERED:]), indent=1))
+    return total
+
+
+def _read_digests(memory: Path) -> dict[str, str]:
+    try:
+        content = json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # absent or damaged: the files are read again
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+# ------------------------------------------------------------------------------------------------------------ progress
+
+
+def advance(text: str, done: int, total: int) -> None:
+    """Report that so many parts of `total` are done."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(text, done, total)
+
+
+@contextmanager
+def watched(listener: Listener) -> Iterator[None]:
+    """Within this block the listener gets the reports."""
+    before = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(before)

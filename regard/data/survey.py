@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
 from regard.data import token_files
-from regard.data.contents import content_digest
-from regard.data.progress import advance
-from regard.data.skipped import Skipped
 from regard.data.split import PARTS, SHARE, Division, content_hash, divide
-from regard.data.store import Store, StoreWriter, prepared
-from regard.data.texts import TextError
+from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
+from regard.data.texts import Skipped, TextError
 
-__all__ = ["LEFT_OUT", "Block", "RowSource", "Survey", "row_blocks", "survey"]
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Row = TypeVar("Row")
 Array = NDArray[Any]
@@ -145,6 +143,24 @@ class Survey(Generic[Row]):
         if start != len(self):
             raise _changed(self.source.name)
 
+    def encoded(
+        self, tokenizers: Sequence[Tokenizer], special: Sequence[bool]
+    ) -> Iterator[tuple[Block[Row], Sequence[list[Array]]]]:
+        """The blocks, and for each of a row's texts the ids of the whole block: one tokenizer for each text.
+
+        special: whether the special tokens of each tokenizer are added.
+        """
+        blocks, *copies = tee(self.blocks("tokenizing"), 1 + len(tokenizers))
+
+        def texts(side: int) -> Iterator[list[str]]:
+            return ([self.source.texts(row)[side] for row in block.rows] for block in copies[side])
+
+        ids = [
+            token_files.encode_blocks(tokenizer, texts(side), add_special_tokens=special[side])
+            for side, tokenizer in enumerate(tokenizers)
+        ]
+        return zip(blocks, zip(*ids, strict=True), strict=True)
+
     def sample(self, sides: slice) -> Iterator[str]:
         """Texts of the training part, as many as a tokenizer is trained on, spread evenly. sides: which of each row."""
         share = token_files.SAMPLE / max(1, self.store.facts["characters"])
@@ -165,7 +181,7 @@ def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
     key = {"survey": FORMAT, "content": digest, **source.key}
     store = prepared(key, partial(_read_all, source, Skipped(policy, source.unit), digest))
     rows = store.facts["rows"]
-    skipped = Skipped.of_facts(store.facts["skipped"], policy, source.unit)
+    skipped = Skipped(policy, source.unit, store.facts["skipped"])
     skipped.check(rows)
     if source.parts is not None:
         return Survey(source, store, skipped, None)
@@ -207,7 +223,11 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
         if source.label is not None:
             names = map(source.label, block)
             writer.column("label", numpy.array([labels.setdefault(name, len(labels)) for name in names], numpy.int32))
-            _check_classes(source.name, labels)
+            if len(labels) > MAX_CLASSES:
+                some = f"{', '.join(map(repr, islice(labels, 3)))} …"
+                raise TextError(
+                    f"{source.name}: more than {MAX_CLASSES:,} classes ({some}): is --label the right column?"
+                )
         rows += len(block)
         characters += sum(len(text) for row in texts for text in row)
         size += sum(len(text.encode()) for row in texts for text in row)
@@ -225,12 +245,6 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
         "skipped": skipped.facts(),
         **source.about(),
     }
-
-
-def _check_classes(name: str, labels: Mapping[str, int]) -> None:
-    if len(labels) > MAX_CLASSES:
-        some = ", ".join(map(repr, islice(labels, 3)))
-        raise TextError(f"{name}: more than {MAX_CLASSES:,} classes ({some} …): is --label the right column?")
 
 
 def _changed(name: str) -> TextError:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from regard.data.progress import watched
+from regard.data.store import watched
 from regard.training.task import Sample
 
 if TYPE_CHECKING:

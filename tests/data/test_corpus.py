@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from regard.data import corpus as module
 from regard.data.corpus import Reading, corpus_of, open_corpus
-from regard.data.skipped import RowsError
 from regard.data.split import SplitError, split
-from regard.data.texts import TextError
+from regard.data.texts import RowsError, TextError
 from regard.data.tokens import train_tokenizer
 
 CONTENT = "One.\r\n\r\n  Two\ttabs, Ünïcode 好 \x0c and\u2028marks.\n\nThe end, without a line's"

@@ -15,7 +15,7 @@ from regard.data import image_folders, image_store
 from regard.data.image_files import ORIENTATION, ImageError, fit, read_image
 from regard.data.image_store import skipped_images, store_images, stored_part
 from regard.data.images import find_images, read_images
-from regard.data.skipped import RowsError
+from regard.data.texts import RowsError
 from tests.data.test_images import COUNT, NAMES, write_folders, write_idx
 
 ROOT = Path(__file__).resolve().parents[2]

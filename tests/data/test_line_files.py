@@ -2,9 +2,8 @@
 
 import pytest
 
-from regard.data import line_files
-from regard.data.line_files import Line, checked_lines, find_encoding, guess_encoding
-from regard.data.texts import TextError
+from regard.data import texts
+from regard.data.texts import Line, TextError, checked_lines, find_encoding, guess_encoding
 
 
 def test_lines_keep_their_ends_and_numbers(write):
@@ -15,8 +14,8 @@ def test_lines_keep_their_ends_and_numbers(write):
         Line(3, " two\ttabs\rback\n"),
         Line(4, "last"),
     ]
-    texts = [line.text for line in checked_lines(path, newline="")]
-    assert texts == ["one\r\n", "\n", " two\ttabs\r", "back\n", "last"]
+    ended = [line.text for line in checked_lines(path, newline="")]
+    assert ended == ["one\r\n", "\n", " two\ttabs\r", "back\n", "last"]
 
 
 def test_a_line_that_is_no_text_is_one_line(write):
@@ -33,8 +32,8 @@ def test_a_line_that_is_no_text_is_one_line(write):
 
 @pytest.mark.parametrize("size", [49, 50, 51, 1_009])
 def test_a_line_that_is_too_long_is_skipped(write, monkeypatch, size):
-    monkeypatch.setattr(line_files, "MAX_LINE", 50)
-    monkeypatch.setattr(line_files, "BLOCK", 7)
+    monkeypatch.setattr(texts, "MAX_LINE", 50)
+    monkeypatch.setattr(texts, "BLOCK", 7)
     lines = list(checked_lines(write("lines", "é" * (size - 1) + "\nnext\n")))
     assert [line.number for line in lines] == [1, 2]
     assert lines[1] == Line(2, "next\n")
@@ -69,5 +68,5 @@ def test_a_mark_tells_the_encoding(write, encoding):
 )
 @pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
 def test_an_encoding_is_guessed_from_the_whole_file(write, monkeypatch, content, name, block):
-    monkeypatch.setattr(line_files, "BLOCK", block)
+    monkeypatch.setattr(texts, "BLOCK", block)
     assert guess_encoding(write("table.csv", content)).name == name

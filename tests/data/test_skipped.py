@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regard.data.skipped import RowsError, Skipped
+from regard.data.texts import RowsError, Skipped
 
 
 def collected(count, policy="stop", unit="row"):
@@ -48,7 +48,7 @@ def test_nothing_usable_is_an_error_under_both_policies(policy, count, message):
 
 
 def test_a_store_remembers_them():
-    again = Skipped.of_facts(json.loads(json.dumps(collected(13).facts())), "skip")
+    again = Skipped("skip", facts=json.loads(json.dumps(collected(13).facts())))
     assert again.notes() == collected(13, "skip").notes()
 
 

@@ -8,14 +8,11 @@ import pytest
 
 from regard.data import survey as survey_module
 from regard.data import token_files
-from regard.data.labelled import read_labelled
-from regard.data.pair_store import pairs_in_files, pairs_in_memory
-from regard.data.pairs import Pair
-from regard.data.skipped import RowsError
+from regard.data.labelled import choose_balanced, read_labelled, texts_in_file
+from regard.data.pairs import Pair, pairs_in_files, pairs_in_memory
 from regard.data.split import PARTS, Parts, split
 from regard.data.survey import LEFT_OUT, survey
-from regard.data.text_store import choose_balanced, texts_in_file
-from regard.data.texts import TextError
+from regard.data.texts import RowsError, TextError
 from regard.training.tasks.classes import balanced_subset
 
 COUNT = 211

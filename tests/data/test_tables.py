@@ -14,8 +14,7 @@ import pyarrow
 import pytest
 
 from regard.data.columns import column_kinds, text_column, understand
-from regard.data.table_files import read_table
-from regard.data.tables import TableError
+from regard.data.tables import TableError, read_table
 
 
 def columns(path, names=None, **options):

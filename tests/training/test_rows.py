@@ -13,9 +13,9 @@ import regard
 from regard.data import token_files
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
-from regard.data.skipped import RowsError
 from regard.data.split import split
 from regard.data.tables import TableError
+from regard.data.texts import RowsError
 from regard.models.texts import encode, padded
 from regard.training.evaluate import evaluate
 from regard.training.folder import RunError

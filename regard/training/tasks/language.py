@@ -16,8 +16,8 @@ from torch import Tensor
 from regard.data.batches import Batches
 from regard.data.corpus import Corpus, corpus_of, open_corpus
 from regard.data.fetching import megabytes
-from regard.data.skipped import Skipped
 from regard.data.store import Column, Store
+from regard.data.texts import Skipped
 from regard.data.token_files import trained_tokenizer
 from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS
 from regard.data.topics import topics
@@ -250,7 +250,7 @@ def _notes(store: Store, counts: dict[str, int], seconds: float) -> list[str]:
     notes = [f"{train:,} tokens to train on, {validation:,} for validation, {test:,} for the test"]
     if seconds > LONG:
         notes.append(f"prepared in {seconds:,.0f} s; kept in {store.folder} ({megabytes(store.size)})")
-    return notes + Skipped.of_facts(store.facts["skipped"], unit="line").notes()
+    return notes + Skipped(unit="line", facts=store.facts["skipped"]).notes()
 
 
 def _train_tokenizer(options: LanguageOptions, corpus: Corpus) -> Tokenizer:

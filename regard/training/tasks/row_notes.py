@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from regard.data.fetching import megabytes
-from regard.data.skipped import Skipped
 from regard.data.store import Store
 from regard.data.survey import RowSource, Survey
+from regard.data.texts import Skipped
 from regard.models.texts import CutWarning
 from regard.training.task import TaskError
 
