@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from benchmarks.measure import Row, duration
-from regard.data.corpus import open_corpus
+from regard.data.corpus import open_corpus, topics
 from regard.data.store import Column
 from regard.data.tokens import EOS, train_tokenizer
-from regard.data.topics import topics
 from regard.measure import Work, peak_memory_alone
 
 LINE = 60  # words

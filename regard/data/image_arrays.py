@@ -17,24 +17,25 @@ from typing import IO, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.image_files import ImageError, Pixels, fit, reading
-from regard.data.image_parts import (
+from regard.data.image_files import (
     BLOCK_BYTES,
     MAX_BYTES,
     RATIO,
     Block,
+    ImageError,
     ImagePart,
     Names,
+    Pixels,
     Refuse,
     Shapes,
     check_bytes,
     check_names,
+    fit,
     listed,
+    reading,
     times,
 )
 from regard.data.store import content_digest
-
-__all__ = ["IdxImages", "NpzImages", "fit_all", "idx_file"]
 
 Array = NDArray[Any]
 MAX_CLASSES = 1 << 16

@@ -34,7 +34,7 @@ from regard.data.texts import (
     guess_encoding,
     open_file,
 )
-from regard.data.token_files import ids_dtype, tokenizer_digest
+from regard.data.tokens import ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

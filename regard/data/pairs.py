@@ -19,7 +19,7 @@ from regard.data.split import PARTS, Part, Parts
 from regard.data.store import Store, StoreWriter, prepared
 from regard.data.survey import RowSource, Survey
 from regard.data.texts import Skipped, TextError, checked_lines, read_lines
-from regard.data.token_files import ids_dtype, tokenizer_digest
+from regard.data.tokens import ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy
 from numpy.typing import NDArray
 
-from regard.data import token_files
+from regard.data import tokens
 from regard.data.split import PARTS, SHARE, Division, content_hash, divide
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
 from regard.data.texts import Skipped, TextError
@@ -156,14 +156,14 @@ class Survey(Generic[Row]):
             return ([self.source.texts(row)[side] for row in block.rows] for block in copies[side])
 
         ids = [
-            token_files.encode_blocks(tokenizer, texts(side), add_special_tokens=special[side])
+            tokens.encode_blocks(tokenizer, texts(side), add_special_tokens=special[side])
             for side, tokenizer in enumerate(tokenizers)
         ]
         return zip(blocks, zip(*ids, strict=True), strict=True)
 
     def sample(self, sides: slice) -> Iterator[str]:
         """Texts of the training part, as many as a tokenizer is trained on, spread evenly. sides: which of each row."""
-        share = token_files.SAMPLE / max(1, self.store.facts["characters"])
+        share = tokens.SAMPLE / max(1, self.store.facts["characters"])
         for block in self.blocks("sampling"):
             hashes = self.store.column("hash").between(block.start, block.start + len(block.rows))
             scattered = hashes * numpy.uint64(0x9E3779B97F4A7C15)  # the part depends on the hash itself
@@ -190,13 +190,13 @@ def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
 
 
 def row_blocks(rows: Iterable[Row], texts: Callable[[Row], Sequence[str]]) -> Iterator[list[Row]]:
-    """Rows that are worked on together: their texts have token_files.BLOCK characters or a little more."""
+    """Rows that are worked on together: their texts have tokens.BLOCK characters or a little more."""
     block: list[Row] = []
     size = 0
     for row in rows:
         block.append(row)
         size += sum(map(len, texts(row)))
-        if size >= token_files.BLOCK:
+        if size >= tokens.BLOCK:
             yield block
             block, size = [], 0
     if block:

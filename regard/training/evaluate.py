@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
-from regard.data.images import find_images
+from regard.data.images import StoredImages, find_images, skipped_images, store_images, stored_part
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.folders import load

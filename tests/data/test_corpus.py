@@ -246,7 +246,7 @@ def test_a_sample_is_spread_over_the_training_part(folder, monkeypatch):
     path.write_text("".join(lines))
     everything = open_corpus(path).sample()
     size = path.stat().st_size
-    monkeypatch.setattr("regard.data.token_files.SAMPLE", size // 10)
+    monkeypatch.setattr("regard.data.tokens.SAMPLE", size // 10)
     sample = open_corpus(path).sample()
     assert set(sample) < set(everything)
     assert 0.09 * size < sum(map(len, sample)) <= 0.1 * size + 2 * module.CHUNK

@@ -3,8 +3,8 @@
 import pytest
 
 from regard.data import texts
+from regard.data.corpus import topics
 from regard.data.texts import TextError, read_texts
-from regard.data.topics import topics
 
 
 def test_more_than_fits_is_refused(tmp_path, monkeypatch):

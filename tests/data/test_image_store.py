@@ -11,10 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data import image_folders, image_store
+from regard.data import image_folders, images, store
 from regard.data.image_files import ORIENTATION, ImageError, fit, read_image
-from regard.data.image_store import skipped_images, store_images, stored_part
-from regard.data.images import find_images, read_images
+from regard.data.images import find_images, read_images, skipped_images, store_images, stored_part
 from regard.data.texts import RowsError
 from tests.data.test_images import COUNT, NAMES, write_folders, write_idx
 
@@ -45,7 +44,7 @@ def stored(path, size=None):
 
 def settle(folder, monkeypatch):
     """As if the files had been there for long: ctime cannot be set, so the clock goes on."""
-    monkeypatch.setattr(image_folders, "SETTLED", -1e9)
+    monkeypatch.setattr(store, "SETTLED", -1e9)
     return folder
 
 
@@ -190,7 +189,7 @@ def test_folders_in_which_nothing_can_be_read(tmp_path, colour, labels):
 
 def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_decoded(tmp_path, colour, labels, monkeypatch):
     folder = write_folders(tmp_path / "a", colour, labels)
-    monkeypatch.setattr(image_store.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_154}))
+    monkeypatch.setattr(images.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_154}))
     monkeypatch.setattr(image_folders, "decode", None)
     with pytest.raises(ImageError, match=r"expected 1,155 bytes free .* got 1,154: choose a smaller --image-size"):
         stored(folder)
@@ -209,7 +208,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from regard.data.image_store import store_images, stored_part
+from regard.data.images import store_images, stored_part
 from regard.data.images import find_images
 images = find_images(Path(sys.argv[1]))
 store = store_images(images, images.shape(192))

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from tokenizers import Tokenizer, models
 
-from regard.data import token_files
+from regard.data import tokens
 from regard.data.labelled import StoredTexts, choose_balanced, read_labelled, store_texts, texts_in_file
 from regard.data.pairs import Pair, StoredPairs, pairs_in_files, pairs_in_memory, read_pairs, store_pairs
 from regard.data.split import PARTS, Parts, split
@@ -21,7 +21,7 @@ def sentence(number):
 
 @pytest.fixture(params=[97, 1 << 19])
 def _block(request, monkeypatch):
-    monkeypatch.setattr(token_files, "BLOCK", request.param)
+    monkeypatch.setattr(tokens, "BLOCK", request.param)
 
 
 @pytest.mark.usefixtures("_block")

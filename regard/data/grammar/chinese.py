@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from regard.data.grammar.lexicon import Adjective
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
-__all__ = ["say", "write"]
-
 
 def say(sentence: Sentence) -> list[Word]:
     """The words of a sentence."""

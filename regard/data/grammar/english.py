@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
-__all__ = ["say", "write"]
-
 
 def say(sentence: Sentence) -> list[Word]:
     """The words of a sentence."""

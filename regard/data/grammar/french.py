@@ -8,8 +8,6 @@ from functools import cache
 from regard.data.grammar.lexicon import NOUNS, Adjective
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
-__all__ = ["say", "write"]
-
 ASPIRATED = {form for noun in NOUNS if noun.aspirated for form in (noun.french, noun.french_plural)}
 ELIDED = {"le", "la", "de", "ne", "que", "me", "te", "si"}  # they lose their vowel before another; si before il
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des"}

@@ -14,13 +14,11 @@ from itertools import chain, islice
 from regard.data import words
 from regard.data.grammar import chinese, english, french
 from regard.data.grammar.lexicon import DETERMINERS, NOUNS, PREPOSITIONS
-from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word
+from regard.data.grammar.meaning import Action, Clause, Phrase, Place, Quality, Relative, Sentence, Word
 from regard.data.grammar.sampling import SentenceSampler
 from regard.data.pairs import Pair
 from regard.data.split import Parts
 from regard.errors import RegardError
-
-__all__ = ["LANGUAGES", "GrammarError", "combinations", "corpus", "is_held_out", "translate"]
 
 SPEAKERS = {"fr": (french.say, french.write), "zh": (chinese.say, chinese.write)}
 LANGUAGES = tuple(SPEAKERS)
@@ -85,11 +83,34 @@ def translate(sentence: Sentence, source: list[Word], language: str) -> Pair:
     return Pair(english.write(source), write(target), _align(source, target))
 
 
-def combinations(sentence: Sentence) -> Iterator[tuple[str, str]]:
-    """Adjective and noun, verb and object, preposition and place of a sentence, by their English words."""
-    for clause in (sentence.first, sentence.second):
-        if clause:
-            yield from _of_clause(clause)
+def combinations(node: object) -> Iterator[tuple[str, str]]:
+    """Adjective and noun, verb and object, preposition and place of a sentence or a part of it, in English."""
+    match node:
+        case Sentence():
+            yield from combinations(node.first)
+            yield from combinations(node.second)
+        case Clause(subject=subject, predicate=predicate):
+            yield from combinations(subject)
+            yield from combinations(predicate)
+            if isinstance(predicate, Quality) and isinstance(subject, Phrase):
+                yield predicate.adjective.english, subject.noun.english
+        case Phrase(noun=noun, modifier=modifier):
+            for adjective in node.adjectives:
+                yield adjective.english, noun.english
+            yield from combinations(modifier)
+            if isinstance(modifier, Relative) and modifier.subject:
+                yield modifier.action.verb.english, noun.english
+        case Relative():
+            yield from combinations(node.action)
+            yield from combinations(node.subject)
+        case Action():
+            if isinstance(node.object, Phrase):
+                yield node.verb.english, node.object.noun.english
+            yield from combinations(node.object)
+            yield from combinations(node.place)
+        case Place():
+            yield node.preposition.english, node.landmark.noun.english
+            yield from combinations(node.landmark)
 
 
 @cache
@@ -134,42 +155,3 @@ def _align(source: list[Word], target: list[Word]) -> frozenset[tuple[int, int]]
             for position in positions.get(meaning, ())
         ]
     )
-
-
-def _of_clause(clause: Clause) -> Iterator[tuple[str, str]]:
-    subject, predicate = clause.subject, clause.predicate
-    yield from _of_phrase(subject)
-    if isinstance(predicate, Action):
-        yield from _of_action(predicate)
-    elif isinstance(predicate, Place):
-        yield from _of_place(predicate)
-    elif isinstance(subject, Phrase):
-        yield predicate.adjective.english, subject.noun.english
-
-
-def _of_phrase(phrase: Phrase | Mention | None) -> Iterator[tuple[str, str]]:
-    if not isinstance(phrase, Phrase):
-        return
-    for adjective in phrase.adjectives:
-        yield adjective.english, phrase.noun.english
-    modifier = phrase.modifier
-    if isinstance(modifier, Relative):
-        yield from _of_action(modifier.action)
-        if modifier.subject:
-            yield modifier.action.verb.english, phrase.noun.english
-            yield from _of_phrase(modifier.subject)
-    elif modifier:
-        yield from _of_place(modifier)
-
-
-def _of_action(action: Action) -> Iterator[tuple[str, str]]:
-    if isinstance(action.object, Phrase):
-        yield action.verb.english, action.object.noun.english
-        yield from _of_phrase(action.object)
-    if action.place:
-        yield from _of_place(action.place)
-
-
-def _of_place(place: Place) -> Iterator[tuple[str, str]]:
-    yield place.preposition.english, place.landmark.noun.english
-    yield from _of_phrase(place.landmark)

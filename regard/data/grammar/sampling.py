@@ -15,8 +15,6 @@ from regard.data.grammar import lexicon
 from regard.data.grammar.lexicon import Adjective, Adverb, Determiner, Noun, Preposition, Verb
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Quality, Relative, Sentence
 
-__all__ = ["SentenceSampler"]
-
 Choice = TypeVar("Choice")
 
 THE, A = lexicon.DETERMINERS[:2]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import regard
-from regard.data.digits import digits
+from regard.data.images import digits
 from regard.tour.section import Control, Criteria, Exercise, Measured, Numbers, Passage, Section, Slider, Text
 from regard.view.chart import Bars, Chart, Heat, Panel
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard import ResNet, ViT
-from regard.data.digits import digits
 from regard.data.fetching import fetch
-from regard.data.images import read_images
+from regard.data.images import digits, read_images
 from regard.tour.section import Criteria, Exercise, Measured, Numbers, Passage, Section, Text, points
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
 

@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Batches
-from regard.data.corpus import Corpus, corpus_of, open_corpus
+from regard.data.corpus import Corpus, corpus_of, open_corpus, topics
 from regard.data.fetching import megabytes
 from regard.data.store import Column, Store
 from regard.data.texts import Skipped
-from regard.data.token_files import trained_tokenizer
-from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS
-from regard.data.topics import topics
+from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, trained_tokenizer
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
