@@ -8,7 +8,6 @@ sets share the archives they have in common.
 from __future__ import annotations
 
 import difflib
-import os
 import shutil
 import sys
 import tomllib
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 from filelock import FileLock, Timeout
 
 from regard.data.packages import Archive, FetchError, download
+from regard.data.store import cache
 from regard.errors import RegardError
 from regard.files import digest, new_folder, sync, write
 
@@ -50,7 +50,7 @@ class Row:
 
 
 def _unpack(archives: Sequence[Path], folder: Path, *, by: str, **options: Any) -> None:
-    """Call an unpacker, such as "translations.unpack_cmudict"; imported here, as it may import what imports this."""
+    """Call an unpacker, such as "translations.unpack_cmudict"; its module is imported when it is needed."""
     module, name = by.split(".")
     getattr(import_module(f"regard.data.{module}"), name)(archives, folder, **options)
 
@@ -113,11 +113,6 @@ class Lines(FetchReport):
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr)
-
-
-def cache() -> Path:
-    """The folder of everything that is fetched: `$XDG_CACHE_HOME/regard`, or `~/.cache/regard`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def folder(name: str) -> Path:

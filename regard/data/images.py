@@ -24,8 +24,7 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.image_arrays import ArrayImages, IdxImages, NpzImages, idx_file
-from regard.data.image_files import ImageError, ImagePart, Names, check_bytes, silent, times
-from regard.data.image_folders import FolderImages, folders
+from regard.data.image_files import FolderImages, ImageError, ImagePart, Names, check_bytes, folders, silent, times
 from regard.data.split import content_hash
 from regard.data.store import Store, StoreWriter, advance, prepared, prepared_folder
 from regard.data.texts import Skipped

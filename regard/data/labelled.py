@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -108,62 +109,42 @@ def labelled_encoding(path: Path) -> Encoding:
 # ---------------------------------------------------------------------------------------------------------- CSV and TSV
 
 
-class _Source:
-    """The lines that a csv.reader asks for; it knows those of the row at hand, and can give them again."""
-
-    def __init__(self, lines: Iterator[Line]) -> None:
-        self.lines = lines
-        self.taken: list[Line] = []
-        self.size = 0  # of the lines taken, in characters
-        self.waiting: list[Line] = []  # the next one last
-
-    def __iter__(self) -> _Source:
-        return self
-
-    def __next__(self) -> str:
-        line = self.waiting.pop() if self.waiting else next(self.lines)
-        self.taken.append(line)
-        self.size += len(line.text)
-        if self.size > MAX_QUOTED and len(self.taken) > 1:
-            raise csv.Error(f"a row of several lines and more than {MAX_QUOTED:,} characters")
-        return line.text
-
-    def begin_row(self) -> None:
-        self.taken.clear()
-        self.size = 0
-
-    def give_again(self, lines: list[Line]) -> None:
-        self.waiting += reversed(lines)
-
-
 def _csv_cells(path: Path, encoding: Encoding) -> Cells:
     """Cells may be quoted. A quotation mark that is left open makes one line unusable, and not the rows below it."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    source = _Source(checked_lines(path, encoding, newline=""))
-    delimiter = _find_delimiter(source)
-    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    lines = checked_lines(path, encoding, newline="")
+    taken: list[Line] = []  # those of the row at hand
+    waiting: list[Line] = []  # those that are read again, the next one last
+
+    def texts() -> Iterator[str]:
+        size = 0  # of the row at hand, in characters
+        while line := waiting.pop() if waiting else next(lines, None):
+            taken.append(line)
+            size = len(line.text) + (size if len(taken) > 1 else 0)
+            if size > MAX_QUOTED and len(taken) > 1:
+                raise csv.Error(f"a row of several lines and more than {MAX_QUOTED:,} characters")
+            yield line.text
+
+    first = next(lines, None)
+    if first is None:
+        return
+    marker = re.fullmatch(r"sep=([,;|\t]?)", first.text.strip(" \r\n").lower())  # as Excel writes it above the header
+    delimiter = (marker[1] or "\t") if marker else max(",;\t|", key=first.text.count)
+    waiting += [] if marker else [first]
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
-        source.begin_row()
+        taken.clear()
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield source.taken[0].number, [], f"{error}; is a quotation mark open or not doubled?"
-            source.give_again(source.taken[1:])
+            yield taken[0].number, [], f"{error}; is a quotation mark open or not doubled?"
+            waiting += taken[:0:-1]
+            reader = csv.reader(texts(), delimiter=delimiter, strict=True)
             continue
-        flawed = [line for line in source.taken if line.flaw] or [source.taken[0]]
+        flawed = [line for line in taken if line.flaw] or [taken[0]]
         yield flawed[0].number, cells, flawed[0].flaw
-
-
-def _find_delimiter(source: _Source) -> str:
-    """By the header, or by a line such as `sep=;` that Excel writes above it."""
-    first = next(source, "")
-    if first.strip().lower() in ("sep=,", "sep=;", "sep=|", "sep=\t", "sep="):
-        return first.strip()[4:] or "\t"
-    source.give_again(source.taken)
-    source.begin_row()
-    return max(",;\t|", key=first.count)
 
 
 def _tsv_cells(path: Path, encoding: Encoding) -> Cells:
@@ -287,34 +268,22 @@ def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
     """
     if not count or count >= survey.counts[0]:
         return survey
-    quotas = _quotas(survey, count)
+    labels = survey.labels
+    ranks = numpy.argsort(sorted(range(len(labels)), key=labels.__getitem__))  # of the classes, by their names
     chosen = numpy.empty((0, 3), dtype=numpy.uint64)  # class, hash and row of the best ones so far
     for start, stop in survey.spans():
-        rows = numpy.stack(
-            [survey.classes(start, stop), survey.store.column("hash").between(start, stop), numpy.arange(start, stop)],
-            axis=1,
-            dtype=numpy.uint64,
-            casting="unsafe",
-        )
+        columns = [
+            ranks[survey.classes(start, stop)],
+            survey.store.column("hash").between(start, stop),
+            numpy.arange(start, stop),
+        ]
+        rows = numpy.stack(columns, axis=1, dtype=numpy.uint64, casting="unsafe")
         chosen = numpy.concatenate([chosen, rows[survey.parts(start, stop) == 0]])
         chosen = chosen[numpy.lexsort((chosen[:, 2], chosen[:, 1], chosen[:, 0]))]
-        first = numpy.searchsorted(chosen[:, 0], chosen[:, 0])  # where the class of each begins
-        chosen = chosen[numpy.arange(len(chosen)) - first < quotas[chosen[:, 0].astype(numpy.int64)]]
+        # Classes take turns in the order of their names, while they have some.
+        turns = numpy.arange(len(chosen)) - numpy.searchsorted(chosen[:, 0], chosen[:, 0])
+        chosen = chosen[numpy.lexsort((chosen[:, 0], turns))[:count]]
     return replace(survey, chosen=numpy.sort(chosen[:, 2]).astype(numpy.int64))
-
-
-def _quotas(survey: Survey[Labelled], count: int) -> Array:
-    """How many texts of each class are chosen: classes take turns in the order of their names while they have some."""
-    available: Array = survey.class_counts[0]
-    least, most = 0, int(available.max())
-    while least < most:  # the number of turns that all classes together can take
-        turns = (least + most + 1) // 2
-        least, most = (turns, most) if numpy.minimum(available, turns).sum() <= count else (least, turns - 1)
-    quotas: Array = numpy.minimum(available, least)
-    for index in sorted(range(len(quotas)), key=survey.labels.__getitem__):
-        if quotas.sum() < count and available[index] > quotas[index]:
-            quotas[index] += 1
-    return quotas
 
 
 def store_texts(survey: Survey[Labelled], tokenizer: Tokenizer, max_length: int, examples: int) -> Store:

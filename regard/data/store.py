@@ -35,7 +35,6 @@ import numpy
 from filelock import FileLock, Timeout
 from numpy.typing import DTypeLike, NDArray
 
-from regard.data.fetching import cache
 from regard.errors import RegardError
 from regard.files import digest, new_folder, write
 
@@ -71,6 +70,11 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
         with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
             writer.finish(build(writer))
     return Store(folder)
+
+
+def cache() -> Path:
+    """The folder of everything that is fetched or prepared: `$XDG_CACHE_HOME/regard`, or `~/.cache/regard`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def prepared_folder() -> Path:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import corpus as module
-from regard.data.corpus import Reading, corpus_of, open_corpus
+from regard.data.corpus import Reading, corpus_of, open_corpus, topics
 from regard.data.split import SplitError, split
 from regard.data.texts import RowsError, TextError
 from regard.data.tokens import train_tokenizer
@@ -270,3 +270,11 @@ def test_a_text_that_repeats_itself_still_has_three_parts(folder, monkeypatch):
     path.write_text("the same line\n" * 10_000)
     with pytest.raises(SplitError, match="different contents at least"):
         open_corpus(path).tokens(tokenizer, None)
+
+
+def test_the_topics_of_python_are_documents():
+    documents = topics()
+    assert len(documents) > 50
+    assert 200_000 < sum(map(len, documents)) < 2_000_000
+    assert all(document.strip() for document in documents)
+    assert sum(document.startswith('The "assert" statement') for document in documents) == 1
