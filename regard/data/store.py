@@ -35,8 +35,9 @@ import numpy
 from filelock import FileLock, Timeout
 from numpy.typing import DTypeLike, NDArray
 
+from regard.data.texts import open_file
 from regard.errors import RegardError
-from regard.files import digest, new_folder, write
+from regard.files import new_folder, write
 
 Array = NDArray[Any]
 Item = TypeVar("Item")
@@ -297,7 +298,7 @@ class FileState(NamedTuple):
 
 
 def content_digest(paths: Iterable[Path]) -> str:
-    """The SHA-256 of what these files hold, in this order; their names do not count.
+    """The SHA-256 of what these files hold, in this order; their names do not count. TextError if one is no file.
 
     A file that has the size, the times and the inode it had when it was read is not read again.
     """
@@ -307,12 +308,17 @@ def content_digest(paths: Iterable[Path]) -> str:
     known = _read_digests(memory).get(state.digest)
     if known is not None:
         return known
-    total = hashlib.sha256("".join(digest(path) for path in paths).encode()).hexdigest()
+    total = hashlib.sha256("".join(map(_digest, paths)).encode()).hexdigest()
     if FileState.of(real) == state and state.is_settled:
         with FileLock(memory.with_name(".digests.lock")):
             latest = {**_read_digests(memory), state.digest: total}
             write(memory, json.dumps(dict(list(latest.items())[-REMEMBERED:]), indent=1))
     return total
+
+
+def _digest(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_digests(memory: Path) -> dict[str, str]:

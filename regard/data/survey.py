@@ -177,7 +177,7 @@ def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
 
     policy: what to do about bad rows, see Skipped. most: rows for validation and for the test at most, about.
     """
-    digest = _digest(source)
+    digest = content_digest(source.files)
     key = {"survey": FORMAT, "content": digest, **source.key}
     store = prepared(key, partial(_read_all, source, Skipped(policy, source.unit), digest))
     rows = store.facts["rows"]
@@ -203,16 +203,6 @@ def row_blocks(rows: Iterable[Row], texts: Callable[[Row], Sequence[str]]) -> It
         yield block
 
 
-def _digest(source: RowSource[Any]) -> str:
-    for path in source.files:
-        if path.is_dir():
-            raise TextError(f"{path}: is a folder, expected a file")
-    try:
-        return content_digest(source.files)
-    except OSError as error:
-        raise TextError(f"{error.filename or source.name}: {error.strerror or error}") from error
-
-
 def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: StoreWriter) -> dict[str, Any]:
     labels: dict[str, int] = {}
     rows = characters = size = 0
@@ -235,7 +225,7 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
     skipped.check(rows)
     if not rows:
         raise TextError(f"{source.name}: no {source.unit} in it")
-    if _digest(source) != digest:
+    if content_digest(source.files) != digest:
         raise _changed(source.name)
     return {
         "rows": rows,

@@ -24,7 +24,7 @@ def reads(monkeypatch):
         read.append(path.name)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(store, "digest", digest)
+    monkeypatch.setattr(store, "_digest", digest)
     monkeypatch.setattr(store, "SETTLED", -1.0)  # files count as old at once
     return read
 
