@@ -88,7 +88,7 @@ class Table:
     def index(self, name: str) -> int:
         """The number of a column. Raises TableError where there is none of this name, or where a row is too short."""
         column = find_column(self.place, self.names, name)
-        if self.separator in SEPARATORS:
+        if self.separator not in ("", BLANKS):
             is_empty = (self.cells[column] == "") & (self.cells.iloc[:, -1] == "")  # as in a row that is too short
             for number in self.cells.index[is_empty]:
                 line, width = self._rows[number]
