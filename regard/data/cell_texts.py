@@ -72,10 +72,10 @@ class NumberTexts:
         values[understood] = [float(digits.translate(table)) for digits in chosen]
         return numpy.where(self.negative, -values, values)
 
-    def decimals(self) -> tuple[str, ...]:
-        """The decimal separators by which most texts are numbers: one, or both where that cannot be told."""
+    def clear_decimal(self) -> str:
+        """The decimal separator by which most texts are numbers; "" where that may be either."""
         by_point, by_comma = (int(self.understood[decimal].sum()) for decimal in ".,")
-        return (".",) if by_point > by_comma else (",",) if by_comma > by_point else (".", ",")
+        return "." if by_point > by_comma else "," if by_comma > by_point else ""
 
     def likely_decimal(self, separator: str) -> str:
         """The decimal separator of a column that does not tell, by the separator of the table's cells.

@@ -75,7 +75,7 @@ def text_column(table: Table, name: str) -> Column:
 
 def column_kinds(table: Table) -> dict[str, Kind]:
     """What the columns seem to be by their first rows; those without any value are left out."""
-    head = table.head(KIND_ROWS)
+    head = replace(table, cells=table.cells.iloc[:KIND_ROWS])
     names = [name.strip() for name in table.names]
     readings = {name: _read(head, name, False, None) for name in names if name}
     return {name: reading.kind for name, reading in readings.items() if reading.codes.max(initial=-1) >= 0}
@@ -174,8 +174,7 @@ def _understand_texts(reading: _Reading, must_be_numbers: bool, day_first: bool 
     share_of_numbers = max(understood.mean() for understood in parse_numbers(some).understood.values())
     if must_be_numbers or (not _are_compact_dates(some) and share_of_numbers >= 0.5):
         numbers = parse_numbers(texts)
-        decimals = numbers.decimals()
-        return replace(reading, numbers=numbers, decimal=decimals[0] if len(decimals) == 1 else "")
+        return replace(reading, numbers=numbers, decimal=numbers.clear_decimal())
     if numpy.isfinite(parse_dates(some, day_first).days).mean() >= 0.5:
         dates = parse_dates(texts, day_first)
         doubt = ", or day first: --day-first decides" if dates.ambiguous else ""

@@ -255,15 +255,11 @@ def _state(file: GGUF, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
         for key, (name, shape) in block.items():
             weight = file.take(f"blk.{number}.{key}.weight", shape)
             if key in ("attn_q", "attn_k"):
-                weight = _to_halves(weight, head_size)
+                # Rotary pairs are neighbours (2i, 2i + 1) there and half a head apart (i, i + half) here.
+                pairs = weight.reshape(-1, head_size // 2, 2, size)
+                weight = numpy.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
             state[f"model.layers.{number}.{name}.weight"] = weight
     return state
-
-
-def _to_halves(weight: NDArray[Any], head_size: int) -> NDArray[Any]:
-    """Rows reordered: rotary pairs are neighbours (2i, 2i + 1) there and half a head apart (i, i + half) here."""
-    pairs = weight.reshape(-1, head_size // 2, 2, weight.shape[1])
-    return numpy.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
 
 
 def _tokenizer(file: GGUF) -> Tokenizer:

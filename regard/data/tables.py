@@ -96,10 +96,6 @@ class Table:
                     raise TableError(f"{self.place}: line {line}: expected {len(self.names)} columns, got {width}")
         return column
 
-    def head(self, rows: int) -> Table:
-        """The first rows."""
-        return replace(self, cells=self.cells.iloc[:rows])
-
     @staticmethod
     def of_columns(place: str, columns: dict[str, Any], form: str) -> Table:
         """A table of columns that have types already; a row's line is its number."""

@@ -117,9 +117,16 @@ def read_catalogue(content: bytes) -> Iterator[tuple[str, str]]:
     count, sources, targets = struct.unpack_from(f"{order}3I", content, 8)
     if max(sources, targets) + 8 * count > len(content):
         raise ValueError(f"the catalogue claims {count} texts, and ends before them")
+
+    def entry(position: int) -> bytes:
+        length, start = struct.unpack_from(f"{order}2I", content, position)
+        if start + length > len(content):
+            raise ValueError("a text of the catalogue lies behind its end")
+        return content[start : start + length]
+
     charset = "utf-8"
     for number in range(count):
-        source, target = (_entry(content, order, table + 8 * number) for table in (sources, targets))
+        source, target = entry(sources + 8 * number), entry(targets + 8 * number)
         if source:
             # A note for translators ends in EOT, or in ^ in Wesnoth's catalogues. NUL stands between the singular and
             # the plural; languages have one to six forms, English two.
@@ -128,13 +135,6 @@ def read_catalogue(content: bytes) -> Iterator[tuple[str, str]]:
             yield from zip(text.split("\0"), (forms[0], forms[-1]), strict=False)
         elif charset_field := CHARSET.search(target):  # the translation of the empty text is about the catalogue
             charset = charset_field[1].decode()
-
-
-def _entry(content: bytes, order: str, position: int) -> bytes:
-    length, start = struct.unpack_from(f"{order}2I", content, position)
-    if start + length > len(content):
-        raise ValueError("a text of the catalogue lies behind its end")
-    return content[start : start + length]
 
 
 # -------------------------------------------------------------------------------------------------------- descriptions
