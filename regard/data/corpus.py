@@ -99,34 +99,25 @@ def topics() -> list[str]:
     return [texts[name] for name in sorted(texts)]
 
 
+@dataclass
 class Corpus:
-    """Documents as chunks of text, and as tokens in a store.
+    """Documents as chunks of text, and as tokens in a store."""
 
-    name: for messages. size: bytes of all documents. digest: computes the SHA-256 of what they hold.
-    read: the documents, each as its blocks.
-    on_error: see `open_corpus`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        size: int,
-        digest: Callable[[], str],
-        read: Callable[[Reading], Iterator[Document]],
-        on_error: str = "stop",
-    ) -> None:
-        self.name, self.size, self.on_error = name, size, on_error
-        self._digest, self._read = digest, read
-        self._survey: tuple[Division, Skipped] | None = None
+    name: str  # for messages
+    size: int  # bytes of all documents
+    compute_digest: Callable[[], str]
+    read: Callable[[Reading], Iterator[Document]]
+    on_error: str = "stop"  # see `open_corpus`
+    survey: tuple[Division, Skipped] | None = None  # of an earlier pass
 
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of what the documents hold."""
-        return self._digest()
+        return self.compute_digest()
 
     def chunks(self, reading: Reading, doing: str) -> Iterator[Chunk]:
         """The chunks of all documents; blank ones at the beginning of a document are left out."""
-        for document in self._read(reading):
+        for document in self.read(reading):
             waiting = ""
             for block in document:
                 for text in _cut_text(block):
@@ -149,7 +140,7 @@ class Corpus:
         """
 
         def build(writer: StoreWriter) -> dict[str, Any]:
-            division, skipped = self._survey or self._read_all()[0]
+            division, skipped = self.survey or self._read_all()[0]
             facts = self._write(tokenizer, eos, writer, lambda text: division.part(content_hash(text)), Reading())
             return {**facts, "skipped": skipped.facts()}
 
@@ -171,7 +162,7 @@ class Corpus:
         reading.skipped.check(reading.lines)
         if not total:
             raise TextError(f"{self.name}: no text in it: expected UTF-8 (hidden files of a folder are left out)")
-        if self._digest() != self.digest:
+        if self.compute_digest() != self.digest:
             raise TextError(f"{self.name}: changed while it was read: start again when it is complete")
 
     def _read_all(self) -> tuple[tuple[Division, Skipped], list[str]]:
@@ -186,8 +177,8 @@ class Corpus:
                 texts.append(chunk.text)
                 taken += len(chunk.text)
         self._check(reading, total)
-        self._survey = splitter.division(), reading.skipped
-        return self._survey, texts
+        self.survey = splitter.division(), reading.skipped
+        return self.survey, texts
 
     def _write(
         self,

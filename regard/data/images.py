@@ -87,9 +87,15 @@ class ImageSet:
 
 def find_images(path: Path) -> ImageSet:
     """The images of a file or folder. Folders are looked through; nothing is decoded."""
+
+    def part(path: Path, train_names: Names | None) -> ImagePart:
+        if path.is_dir():
+            return FolderImages(path, train_names, EXPECTED)
+        return (NpzImages if path.suffix.lower() == ".npz" else IdxImages)(path, train_names)
+
     train_path, test_path = _parts(path)
-    train = _part(train_path, None)
-    return ImageSet(train, None if test_path is None else _part(test_path, train.names))
+    train = part(train_path, None)
+    return ImageSet(train, None if test_path is None else part(test_path, train.names))
 
 
 def read_images(path: Path, size: int | None = None) -> ImageData:
@@ -134,12 +140,6 @@ def _parts(path: Path) -> tuple[Path, Path | None]:
     if {folder.name for folder in folders(path)} == {"train", "test"}:
         return path / "train", path / "test"
     return path, None
-
-
-def _part(path: Path, train_names: Names | None) -> ImagePart:
-    if path.is_dir():
-        return FolderImages(path, train_names, EXPECTED)
-    return (NpzImages if path.suffix.lower() == ".npz" else IdxImages)(path, train_names)
 
 
 # -------------------------------------------------------------------------------------------------------------- digits
