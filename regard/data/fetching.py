@@ -105,11 +105,14 @@ class FetchReport(Protocol):
         """A line for the user to read."""
 
 
-class Lines(FetchReport):
+class Lines:
     """Prints a line on stderr for each archive and each note."""
 
     def begin(self, archive: Archive, number: int, count: int) -> None:
         self.note(f"{number}/{count}  {archive.request}  ({megabytes(archive.size)})")
+
+    def grown(self, size: int) -> None:
+        """The size was said at the beginning."""
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr)

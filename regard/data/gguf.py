@@ -61,7 +61,7 @@ class GGUF:
 
     def __init__(self, content: bytes) -> None:
         self.content, self.position = memoryview(content), 0
-        if self._bytes(4, "the beginning") != b"GGUF":
+        if bytes(self._bytes(4, "the beginning")) != b"GGUF":
             raise GGUFError("expected a GGUF file, which begins with GGUF")
         version, tensors, entries = (self._number(form, "the header") for form in "IQQ")
         if version not in (2, 3):  # version 1 has shorter lengths

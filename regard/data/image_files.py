@@ -277,8 +277,8 @@ class FolderImages(ImagePart):
         """What `_scan` found, now or when the files were as they are."""
         state = self._state()
         if not state.is_settled:
-            return self._scan(state.count)
-        return prepared({"folder of images": state.digest}, lambda _: self._scan(state.count)).facts
+            return self._scan(state.files)
+        return prepared({"folder of images": state.digest}, lambda _: self._scan(state.files)).facts
 
     def _scan(self, count: int) -> dict[str, Any]:
         """What the headers claim, and the digest of the names and contents of all files, of which there are `count`."""

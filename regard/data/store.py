@@ -274,14 +274,14 @@ class FileState(NamedTuple):
 
     digest: str
     newest: float  # seconds
-    count: int
+    files: int
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> FileState:
         """Of files, by their absolute paths: a Path for each of a million files would take seconds."""
-        total, newest, count = hashlib.sha256(), 0.0, 0
+        total, newest, files = hashlib.sha256(), 0.0, 0
         for path in paths:
-            count += 1
+            files += 1
             try:
                 about = os.stat(path)
                 times = f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
@@ -289,7 +289,7 @@ class FileState(NamedTuple):
             except OSError as error:  # it is refused when it is read
                 times = str(error.errno)
             total.update(f"{path}\0{times}\0".encode(errors="surrogatepass"))
-        return cls(total.hexdigest(), newest, count)
+        return cls(total.hexdigest(), newest, files)
 
     @property
     def is_settled(self) -> bool:

@@ -69,7 +69,7 @@ class Table:
     @property
     def lines(self) -> NDArray[numpy.int64]:
         """(n,): where the rows begin in the file, from 1; of parquet, their numbers."""
-        numbers = self.cells.index.to_numpy()
+        numbers: NDArray[numpy.int64] = self.cells.index.to_numpy()
         return numpy.array([line for line, _ in self._rows])[numbers] if self.text else numbers + 1
 
     @cached_property
