@@ -208,8 +208,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from regard.data.images import store_images, stored_part
-from regard.data.images import find_images
+from regard.data.images import find_images, store_images, stored_part
 images = find_images(Path(sys.argv[1]))
 store = store_images(images, images.shape(192))
 part = stored_part(store, "train")
