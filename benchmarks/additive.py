@@ -8,9 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.measure import RUNS, Figures, Row, race
+from benchmarks.measure import RUNS, Figures, Row, peak_memory_alone, race
 from regard import Additive, attend
-from regard.measure import peak_memory_alone
 
 LONG = 4_096
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import importlib
 import math
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from benchmarks import SUBJECTS
 from benchmarks.bare import Bare
-from regard.measure import Work
+from regard.measure import Work, peak_memory
 
 # Of a row: "ours" and, where there are any, "peer" and "best" (the bare work), a number for each run; and "case", the
 # name of the case, where the row shows the worst of several.
@@ -203,3 +205,19 @@ def duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{1e6 * seconds:.3g} µs"
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def peak_memory_alone(prepare: Callable[[], Work]) -> float:
+    """`peak_memory` in a process of its own, in which `prepare()` prepares and returns the work."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_peak_memory, args=(prepare, sender))
+    child.start()
+    sender.close()  # so that a child which dies ends the waiting
+    megabytes: float = receiver.recv()
+    child.join()
+    return megabytes
+
+
+def _send_peak_memory(prepare: Callable[[], Work], sender: Connection) -> None:
+    sender.send(peak_memory(prepare()))

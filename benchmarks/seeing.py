@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.measure import RUNS, Figures, Row, race
+from benchmarks.measure import RUNS, Figures, Row, peak_memory_alone, race
 from benchmarks.peers import silence_transformers
 from regard.attention.capture import AttentionMap
-from regard.measure import Work, peak_memory_alone
+from regard.measure import Work
 from regard.view.attention import AttentionDisplay
 
 

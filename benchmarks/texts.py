@@ -17,14 +17,13 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from benchmarks.measure import RUNS, Figures, Row, race
+from benchmarks.measure import RUNS, Figures, Row, peak_memory_alone, race
 from benchmarks.models import cross_entropy, training
 from regard import LanguageModel
-from regard.data.corpus import open_corpus
+from regard.data.corpus import open_corpus, topics
 from regard.data.store import Column
 from regard.data.tokens import EOS, train_tokenizer
-from regard.data.topics import topics
-from regard.measure import Work, peak_memory_alone
+from regard.measure import Work
 
 LINE = 60  # words
 VOCABULARY = 4_096

@@ -8,9 +8,8 @@ from pathlib import Path
 import regard
 from experiments.ibm2 import DiagonalModel, Links, grow_diagonal
 from experiments.trial import Experiment, Figures, Trial, spread, table, train
-from regard.data.alignments import read_aligned_pairs
 from regard.data.fetching import fetch
-from regard.data.pairs import Pair
+from regard.data.pairs import Pair, read_aligned_pairs
 from regard.data.split import Parts, split
 from regard.data.words import split as split_words
 from regard.models.alignment import align_heads

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from experiments import nanogpt
 from experiments.trial import Experiment, Figures, Trial, spread, table, train
+from regard.data.corpus import topics
 from regard.data.fetching import cache, fetch
-from regard.data.topics import topics
 from regard.training.evaluate import evaluate
 
 MINUTES = 5  # for each run; nanoGPT's 2,000 steps take less

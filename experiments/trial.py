@@ -15,7 +15,7 @@ from typing import Any
 import regard
 from benchmarks.measured import table as table
 from regard.data import fetching
-from regard.data.catalog import SETS
+from regard.data.fetching import SETS
 from regard.training.options import TASKS
 
 Figures = dict[str, Any]

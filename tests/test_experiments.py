@@ -18,7 +18,7 @@ from experiments.verdicts import PAGE as VERDICTS
 from experiments.verdicts import differences, published, verdicts
 from experiments.verdicts import page as verdicts_page
 from regard import Encoder
-from regard.data.catalog import SETS
+from regard.data.fetching import SETS
 from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
 from regard.data.words import split

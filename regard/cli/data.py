@@ -10,7 +10,7 @@ import click
 from regard.cli.options import json_flag
 
 if TYPE_CHECKING:
-    from regard.data.catalog import Archive
+    from regard.data.fetching import Archive
     from regard.progress import ProgressBar
 
 
@@ -23,8 +23,7 @@ def command() -> None:
 @json_flag
 def list_sets(as_json: bool) -> None:
     """List data sets and weights, with their sizes and licences."""
-    from regard.data.catalog import SETS
-    from regard.data.fetching import cache, is_fetched, megabytes
+    from regard.data.fetching import SETS, cache, is_fetched, megabytes
 
     if as_json:
         print(json.dumps([_facts(name) for name in SETS], indent=2, ensure_ascii=False))
@@ -53,8 +52,7 @@ def fetch_set(name: str, as_json: bool) -> None:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from regard.data.catalog import SETS
-    from regard.data.fetching import folder, is_fetched
+    from regard.data.fetching import SETS, folder, is_fetched
 
     row = SETS[name]
     return {

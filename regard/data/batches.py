@@ -13,8 +13,6 @@ from typing import Any, Protocol
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["Batches", "Lengths", "Position", "permuted"]
-
 WINDOW = 1 << 16  # examples
 ROUNDS = 6
 Integers = NDArray[Any]
@@ -27,19 +25,6 @@ class Lengths(Protocol):
 
     def take(self, rows: Integers) -> Integers:
         """The lengths of some examples: one number each, or several."""
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Lengths that are in memory: of a few examples, or one number for all of them (`numpy.broadcast_to`)."""
-
-    numbers: Integers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def take(self, rows: Integers) -> Integers:
-        return self.numbers[rows]
 
 
 @dataclass(frozen=True)
@@ -66,9 +51,7 @@ class Batches:
         seed: int,
         window: int = WINDOW,
     ) -> None:
-        self.lengths: Lengths = (
-            _Held(numpy.asarray(lengths)) if isinstance(lengths, Sequence | numpy.ndarray) else lengths
-        )
+        self.lengths: Lengths | Integers = numpy.asarray(lengths) if isinstance(lengths, Sequence) else lengths
         if not len(self.lengths):
             raise ValueError("lengths: expected at least one example, got none")
         self.budget, self.seed, self.window = budget, seed, window
@@ -102,7 +85,9 @@ class Batches:
 
     def _take(self, rows: Sequence[int] | Integers) -> Integers:
         """Lengths (rows, sides)."""
-        return numpy.asarray(self.lengths.take(numpy.asarray(rows)), dtype=numpy.int64).reshape(len(rows), -1)
+        rows = numpy.asarray(rows)
+        lengths = self.lengths[rows] if isinstance(self.lengths, numpy.ndarray) else self.lengths.take(rows)
+        return numpy.asarray(lengths, dtype=numpy.int64).reshape(len(rows), -1)
 
     def _window(self, epoch: int, window: int) -> list[list[int]]:
         """The batches of a window, in their order."""

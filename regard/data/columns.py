@@ -9,11 +9,8 @@ from typing import Any, Literal
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.date_texts import parse_dates, to_days
-from regard.data.number_texts import AMBIGUOUS, TO_PYTHON, NumberTexts, parse_numbers
+from regard.data.cell_texts import AMBIGUOUS, TO_PYTHON, NumberTexts, parse_dates, parse_numbers, to_days
 from regard.data.tables import Table, TableError
-
-__all__ = ["Column", "Kind", "column_kinds", "text_column", "understand"]
 
 Array = NDArray[numpy.float64]
 Kind = Literal["numbers", "dates", "categories"]
@@ -73,12 +70,12 @@ def text_column(table: Table, name: str) -> Column:
     stripped = cells.astype(str).str.strip().to_numpy(dtype=object)
     texts = stripped.copy()
     texts[cells.isna().to_numpy(dtype=bool) | (stripped == "")] = None
-    return Column(name, "categories", texts, _count_categories(len(set(texts) - {None})))
+    return Column(name, "categories", texts, f"{len(set(texts) - {None}):,} categories")
 
 
 def column_kinds(table: Table) -> dict[str, Kind]:
     """What the columns seem to be by their first rows; those without any value are left out."""
-    head = table.head(KIND_ROWS)
+    head = replace(table, cells=table.cells.iloc[:KIND_ROWS])
     names = [name.strip() for name in table.names]
     readings = {name: _read(head, name, False, None) for name in names if name}
     return {name: reading.kind for name, reading in readings.items() if reading.codes.max(initial=-1) >= 0}
@@ -174,21 +171,17 @@ def _understand_texts(reading: _Reading, must_be_numbers: bool, day_first: bool 
     """Texts that are not all plain numbers: most of them are numbers, or dates, or else they are categories."""
     texts = reading.texts
     some = [texts[index] for index in numpy.linspace(0, len(texts) - 1, min(KIND_ROWS, len(texts))).astype(int)]
-    if must_be_numbers or (not _are_compact_dates(some) and _share_of_numbers(some) >= 0.5):
+    share_of_numbers = max(understood.mean() for understood in parse_numbers(some).understood.values())
+    if must_be_numbers or (not _are_compact_dates(some) and share_of_numbers >= 0.5):
         numbers = parse_numbers(texts)
-        decimals = numbers.decimals()
-        return replace(reading, numbers=numbers, decimal=decimals[0] if len(decimals) == 1 else "")
+        return replace(reading, numbers=numbers, decimal=numbers.clear_decimal())
     if numpy.isfinite(parse_dates(some, day_first).days).mean() >= 0.5:
         dates = parse_dates(texts, day_first)
         doubt = ", or day first: --day-first decides" if dates.ambiguous else ""
         details = ", ".join(fact for fact in (dates.order + doubt, "UTC" if dates.zones else "") if fact)
         return replace(reading, kind="dates", values=dates.days, note=f"dates ({details})" if details else "dates")
     categories = numpy.array(texts, dtype=object)
-    return replace(reading, kind="categories", values=categories, note=_count_categories(len(texts)))
-
-
-def _share_of_numbers(texts: Sequence[str]) -> float:
-    return max(float(understood.mean()) for understood in parse_numbers(texts).understood.values())
+    return replace(reading, kind="categories", values=categories, note=f"{len(texts):,} categories")
 
 
 def _read_typed(table: Table, name: str, cells: Any, must_be_numbers: bool) -> _Reading:
@@ -208,7 +201,7 @@ def _read_typed(table: Table, name: str, cells: Any, must_be_numbers: bool) -> _
     if is_date:
         return _Reading(table, name, "dates", codes, [], to_days(cells), note="dates")
     texts = cells.astype(object).to_numpy()
-    return _Reading(table, name, "categories", codes, [], texts, note=_count_categories(cells.nunique()))
+    return _Reading(table, name, "categories", codes, [], texts, note=f"{cells.nunique():,} categories")
 
 
 def _describe_numbers(numbers: NumberTexts, decimal: str, ambiguous: bool) -> str:
@@ -222,10 +215,6 @@ def _describe_numbers(numbers: NumberTexts, decimal: str, ambiguous: bool) -> st
         example = next(digits for digits in numbers.digits if digits and ("," in digits or "." in digits))
         note += f" ({example} is taken as {example.translate(TO_PYTHON[decimal])}: --decimal decides)"
     return f"{note}, in {numbers.unit}" if numbers.unit else note
-
-
-def _count_categories(count: int) -> str:
-    return f"{count:,} categories"
 
 
 def _range_of_dates(days: Array) -> str:

@@ -13,28 +13,25 @@ from __future__ import annotations
 import hashlib
 import io
 from codecs import BOM_UTF8
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from regard.data import token_files
-from regard.data.contents import content_digest
-from regard.data.progress import advance
-from regard.data.skipped import Skipped
-from regard.data.split import Splitter
-from regard.data.store import Store, StoreWriter, prepared
-from regard.data.texts import TextError, text_files
-from regard.data.token_files import encode_blocks, ids_dtype, tokenizer_digest
+from regard.data import tokens
+from regard.data.split import Division, Splitter, content_hash
+from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
+from regard.data.survey import row_blocks
+from regard.data.texts import Skipped, TextError, text_files
+from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-__all__ = ["Chunk", "Corpus", "corpus_of", "open_corpus"]
 
 BLOCK = 1 << 20  # bytes
 CHUNK = 2_000  # characters
@@ -75,44 +72,52 @@ def open_corpus(path: Path, on_error: str = "stop") -> Corpus:
         size = sum(file.stat().st_size for file in files)
     except OSError as error:
         raise TextError(f"{path}: {error.strerror or error}") from error
-    return Corpus(str(path), size, lambda: content_digest(files), partial(_read_files, files), on_error)
+
+    def read(reading: Reading) -> Iterator[Document]:
+        return (_decoded_blocks(file, reading) for file in files)
+
+    return Corpus(str(path), size, lambda: content_digest(files), read, on_error)
 
 
 def corpus_of(texts: Sequence[str], name: str) -> Corpus:
     """Documents that are in memory."""
     digests = "".join(hashlib.sha256(text.encode()).hexdigest() for text in texts)
     digest = hashlib.sha256(digests.encode()).hexdigest()
-    return Corpus(name, sum(len(text.encode()) for text in texts), lambda: digest, partial(_read_texts, texts))
+
+    def read(reading: Reading) -> Iterator[Document]:
+        for text in texts:
+            reading.size += len(text.encode())
+            yield [text]
+
+    return Corpus(name, sum(len(text.encode()) for text in texts), lambda: digest, read)
 
 
+def topics() -> list[str]:
+    """The topics of Python's help (`help("ASSERTION")` and so on): about half a megabyte of English and Python."""
+    from pydoc_data.topics import topics as texts
+
+    return [texts[name] for name in sorted(texts)]
+
+
+@dataclass
 class Corpus:
-    """Documents as chunks of text, and as tokens in a store.
+    """Documents as chunks of text, and as tokens in a store."""
 
-    name: for messages. size: bytes of all documents. digest: computes the SHA-256 of what they hold.
-    read: the documents, each as its blocks.
-    on_error: see `open_corpus`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        size: int,
-        digest: Callable[[], str],
-        read: Callable[[Reading], Iterator[Document]],
-        on_error: str = "stop",
-    ) -> None:
-        self.name, self.size, self.on_error = name, size, on_error
-        self._digest, self._read = digest, read
-        self._survey: tuple[Splitter, Skipped] | None = None
+    name: str  # for messages
+    size: int  # bytes of all documents
+    compute_digest: Callable[[], str]
+    read: Callable[[Reading], Iterator[Document]]
+    on_error: str = "stop"  # see `open_corpus`
+    survey: tuple[Division, Skipped] | None = None  # of an earlier pass
 
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of what the documents hold."""
-        return self._digest()
+        return self.compute_digest()
 
     def chunks(self, reading: Reading, doing: str) -> Iterator[Chunk]:
         """The chunks of all documents; blank ones at the beginning of a document are left out."""
-        for document in self._read(reading):
+        for document in self.read(reading):
             waiting = ""
             for block in document:
                 for text in _cut_text(block):
@@ -125,19 +130,27 @@ class Corpus:
 
     def sample(self) -> list[str]:
         """Texts of the training part, spread evenly over it, as many as a tokenizer is trained on."""
-        (splitter, _), texts = self._read_all()
-        return [text for text in texts if splitter.part(text) == "train"]
+        (division, _), texts = self._read_all()
+        return [text for text in texts if division.part(content_hash(text)) == "train"]
 
     def tokens(self, tokenizer: Tokenizer, eos: int | None) -> Store:
         """A store with the columns train, validation and test: ids end to end, with `eos` after each document.
 
         Its facts have the bytes of each part, texts of the validation part, and what was left out.
         """
-        return prepared(self._key(tokenizer, eos), partial(self._write_parts, tokenizer, eos))
+
+        def build(writer: StoreWriter) -> dict[str, Any]:
+            division, skipped = self.survey or self._read_all()[0]
+            facts = self._write(tokenizer, eos, writer, lambda text: division.part(content_hash(text)), Reading())
+            return {**facts, "skipped": skipped.facts()}
+
+        return prepared(self._key(tokenizer, eos), build)
 
     def all_tokens(self, tokenizer: Tokenizer, eos: int | None) -> Store:
         """The same with one column, `all`, for texts that are not split."""
-        return prepared({**self._key(tokenizer, eos), "parts": ALL}, partial(self._write_all, tokenizer, eos))
+        reading = Reading(Skipped(self.on_error, "line"))
+        key = {**self._key(tokenizer, eos), "parts": ALL}
+        return prepared(key, lambda writer: self._write(tokenizer, eos, writer, lambda text: ALL, reading))
 
     def _key(self, tokenizer: Tokenizer, eos: int | None) -> dict[str, Any]:
         sizes = [BLOCK, CHUNK, SHARE, ENOUGH, SAMPLES]
@@ -149,10 +162,10 @@ class Corpus:
         reading.skipped.check(reading.lines)
         if not total:
             raise TextError(f"{self.name}: no text in it: expected UTF-8 (hidden files of a folder are left out)")
-        if self._digest() != self.digest:
+        if self.compute_digest() != self.digest:
             raise TextError(f"{self.name}: changed while it was read: start again when it is complete")
 
-    def _read_all(self) -> tuple[tuple[Splitter, Skipped], list[str]]:
+    def _read_all(self) -> tuple[tuple[Division, Skipped], list[str]]:
         """Read everything once: which chunk belongs where, what is no text, and a sample of the others."""
         share = min(SHARE, ENOUGH / max(self.size, 1))
         splitter, reading = Splitter(share, share), Reading(Skipped(self.on_error, "line"))
@@ -160,20 +173,12 @@ class Corpus:
         taken = total = 0
         for chunk in self.chunks(reading, "reading"):
             total += len(chunk.text)
-            if splitter.add(chunk.text) == "train" and taken * self.size <= total * token_files.SAMPLE:
+            if splitter.add(chunk.text) == "train" and taken * self.size <= total * tokens.SAMPLE:
                 texts.append(chunk.text)
                 taken += len(chunk.text)
         self._check(reading, total)
-        self._survey = splitter, reading.skipped
-        return self._survey, texts
-
-    def _write_parts(self, tokenizer: Tokenizer, eos: int | None, writer: StoreWriter) -> dict[str, Any]:
-        splitter, skipped = self._survey or self._read_all()[0]
-        facts = self._write(tokenizer, eos, writer, splitter.part, Reading())
-        return {**facts, "skipped": skipped.facts()}
-
-    def _write_all(self, tokenizer: Tokenizer, eos: int | None, writer: StoreWriter) -> dict[str, Any]:
-        return self._write(tokenizer, eos, writer, lambda text: ALL, Reading(Skipped(self.on_error, "line")))
+        self.survey = splitter.division(), reading.skipped
+        return self.survey, texts
 
     def _write(
         self,
@@ -186,59 +191,35 @@ class Corpus:
         sizes: Counter[str] = Counter()
         samples: list[str] = []
         end = numpy.array([eos if eos is not None else 0], ids_dtype(tokenizer.get_vocab_size()))
-        batches: deque[list[Chunk]] = deque()  # those that are being encoded
-        texts = _noted(_batches(self.chunks(reading, "tokenizing")), batches)
-        for encoded in encode_blocks(tokenizer, texts):
+        blocks, copies = tee(row_blocks(self.chunks(reading, "tokenizing"), lambda chunk: (chunk.text,)))
+        encoded = encode_blocks(tokenizer, ([chunk.text for chunk in block] for block in copies))
+        for block, sequences in zip(blocks, encoded, strict=True):
             arrays: defaultdict[str, list[Any]] = defaultdict(list)
-            for chunk, ids in zip(batches.popleft(), encoded, strict=True):
+            for chunk, ids in zip(block, sequences, strict=True):
                 part = part_of(chunk.text)
                 arrays[part] += [ids, end] if chunk.last and eos is not None else [ids]
                 sizes[part] += len(chunk.text.encode())
                 if part == "validation" and len(samples) < SAMPLES:
                     samples.append(chunk.text)
-            for part, sequences in arrays.items():
-                writer.column(part, numpy.concatenate(sequences))
+            for part, values in arrays.items():
+                writer.column(part, numpy.concatenate(values))
         self._check(reading, sizes.total())
         return {"bytes": dict(sizes), "samples": samples}
 
 
-def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """Chunks that are encoded together."""
-    batch: list[Chunk] = []
-    size = 0
-    for chunk in chunks:
-        batch.append(chunk)
-        size += len(chunk.text)
-        if size >= token_files.BLOCK:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _noted(batches: Iterable[list[Chunk]], notes: deque[list[Chunk]]) -> Iterator[list[str]]:
-    """The texts of batches, each of which is noted when it is asked for."""
-    for batch in batches:
-        notes.append(batch)
-        yield [chunk.text for chunk in batch]
-
-
-def _read_texts(texts: Sequence[str], reading: Reading) -> Iterator[Document]:
-    for text in texts:
-        reading.size += len(text.encode())
-        yield [text]
-
-
-def _read_files(files: Sequence[Path], reading: Reading) -> Iterator[Document]:
-    for file in files:
-        yield _decoded_blocks(file, reading)
-
-
 def _decoded_blocks(path: Path, reading: Reading) -> Iterator[str]:
+    """The blocks of a file without the lines that are no text."""
     line, column = 1, 0  # where a block begins
     for number, block in enumerate(_read_blocks(path)):
         content = block if number else block.removeprefix(BOM_UTF8)
-        texts = [content] if _flaw(content) is None else _usable_lines(path, content, line, column, reading.skipped)
+        texts = [content]
+        if _flaw(content):
+            texts, rows = [], list(io.BytesIO(content))
+            for index, row in enumerate(rows):
+                if reason := _flaw(row, 0 if index else column):
+                    reading.skipped.add(path, line + index, reason)
+                else:
+                    texts.append(row)
         last = block.rfind(b"\n")
         line, column = line + block.count(b"\n"), len(block) - last - 1 + (column if last < 0 else 0)
         reading.size += len(block)
@@ -246,25 +227,13 @@ def _decoded_blocks(path: Path, reading: Reading) -> Iterator[str]:
         yield b"".join(texts).decode()
 
 
-def _usable_lines(path: Path, content: bytes, line: int, column: int, skipped: Skipped) -> list[bytes]:
-    """The lines of a block that are text; the block begins at this line and column."""
-    usable = []
-    for number, row in enumerate(io.BytesIO(content)):
-        reason = _flaw(row, 0 if number else column)
-        if reason is None:
-            usable.append(row)
-        else:
-            skipped.add(path, line + number, reason)
-    return usable
-
-
-def _flaw(content: bytes, column: int = 0) -> str | None:
-    """Why this is no text, if it is none; it begins at this column of its line."""
+def _flaw(content: bytes, column: int = 0) -> str:
+    """Why this is no text, or ""; it begins at this column of its line."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
         return f"not UTF-8 (byte {column + error.start}: {error.reason})"
-    return "holds a NUL character, so it is no text" if b"\0" in content else None
+    return "holds a NUL character, so it is no text" if b"\0" in content else ""
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:

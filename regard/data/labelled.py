@@ -1,24 +1,46 @@
-"""Texts with a label each: a table of CSV or TSV with named columns, or a JSON object a line."""
+"""Texts with a label each: a table of CSV or TSV with named columns, or a JSON object a line; stored as tokens.
+
+Of each part a store has ids and class numbers, of validation and test the texts as well.
+"""
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regard.data.encodings import COMPRESSIONS, OLD_WORKBOOK
-from regard.data.line_files import MAX_LINE, NO_TEXT, Encoding, Line, checked_lines, find_encoding, guess_encoding
-from regard.data.skipped import Skipped
-from regard.data.tables import TableError, find_column, missing_column, separator
-from regard.data.texts import TextError
+import numpy
+from numpy.typing import NDArray
 
-__all__ = ["Labelled", "labelled_encoding", "labelled_rows", "read_labelled"]
+from regard.data.split import PARTS, Part
+from regard.data.store import Store, StoreWriter, prepared
+from regard.data.survey import LEFT_OUT, RowSource, Survey
+from regard.data.tables import COMPRESSIONS, OLD_WORKBOOK, TableError, find_column, missing_column
+from regard.data.texts import (
+    MAX_LINE,
+    NO_TEXT,
+    Encoding,
+    Line,
+    Skipped,
+    checked_lines,
+    find_encoding,
+    guess_encoding,
+    open_file,
+)
+from regard.data.tokens import ids_dtype, tokenizer_digest
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Array = NDArray[Any]
 Cells = Iterator[tuple[int, list[str], str]]  # line and cells of each row; and why it cannot be used, if so
 Rows = Iterator[tuple[int, str, str]]  # line, text and label of each row
 
@@ -75,11 +97,8 @@ def labelled_rows(
 
 def labelled_encoding(path: Path) -> Encoding:
     """The encoding of a file; that of a table is guessed if it is neither marked nor UTF-8."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise TextError(f"{path}: {error.strerror or error}") from error
+    with open_file(path) as file:
+        start = file.read(8)
     packed = [kind for mark, kind in COMPRESSIONS.items() if start.startswith(mark)]
     if packed or start.startswith(OLD_WORKBOOK):
         kind = "a workbook of Excel, or a zip archive" if packed in ([], ["zip"]) else f"compressed ({packed[0]})"
@@ -90,70 +109,42 @@ def labelled_encoding(path: Path) -> Encoding:
 # ---------------------------------------------------------------------------------------------------------- CSV and TSV
 
 
-def _read_csv(path: Path, text: str, label: str, skipped: Skipped, encoding: Encoding) -> Rows:
-    return _choose_columns(path, _csv_cells(path, encoding), text, label, skipped)
-
-
-class _Source:
-    """The lines that a csv.reader asks for; it knows those of the row at hand, and can give them again."""
-
-    def __init__(self, lines: Iterator[Line]) -> None:
-        self.lines = lines
-        self.taken: list[Line] = []
-        self.size = 0  # of the lines taken, in characters
-        self.waiting: list[Line] = []  # the next one last
-
-    def __iter__(self) -> _Source:
-        return self
-
-    def __next__(self) -> str:
-        line = self.waiting.pop() if self.waiting else next(self.lines)
-        self.taken.append(line)
-        self.size += len(line.text)
-        if self.size > MAX_QUOTED and len(self.taken) > 1:
-            raise csv.Error(f"a row of several lines and more than {MAX_QUOTED:,} characters")
-        return line.text
-
-    def begin_row(self) -> None:
-        self.taken.clear()
-        self.size = 0
-
-    def give_again(self, lines: list[Line]) -> None:
-        self.waiting += reversed(lines)
-
-
 def _csv_cells(path: Path, encoding: Encoding) -> Cells:
     """Cells may be quoted. A quotation mark that is left open makes one line unusable, and not the rows below it."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    source = _Source(checked_lines(path, encoding, newline=""))
-    delimiter = _find_delimiter(source)
-    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    lines = checked_lines(path, encoding, newline="")
+    taken: list[Line] = []  # those of the row at hand
+    waiting: list[Line] = []  # those that are read again, the next one last
+
+    def texts() -> Iterator[str]:
+        size = 0  # of the row at hand, in characters
+        while line := waiting.pop() if waiting else next(lines, None):
+            taken.append(line)
+            size = len(line.text) + (size if len(taken) > 1 else 0)
+            if size > MAX_QUOTED and len(taken) > 1:
+                raise csv.Error(f"a row of several lines and more than {MAX_QUOTED:,} characters")
+            yield line.text
+
+    first = next(lines, None)
+    if first is None:
+        return
+    marker = re.fullmatch(r"sep=([,;|\t]?)", first.text.strip(" \r\n").lower())  # as Excel writes it above the header
+    delimiter = (marker[1] or "\t") if marker else max(",;\t|", key=first.text.count)
+    waiting += [] if marker else [first]
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
-        source.begin_row()
+        taken.clear()
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield source.taken[0].number, [], f"{error}; is a quotation mark open or not doubled?"
-            source.give_again(source.taken[1:])
+            yield taken[0].number, [], f"{error}; is a quotation mark open or not doubled?"
+            waiting += taken[:0:-1]
+            reader = csv.reader(texts(), delimiter=delimiter, strict=True)
             continue
-        flawed = [line for line in source.taken if line.flaw] or [source.taken[0]]
+        flawed = [line for line in taken if line.flaw] or [taken[0]]
         yield flawed[0].number, cells, flawed[0].flaw
-
-
-def _find_delimiter(source: _Source) -> str:
-    """By the header, or by a line such as `sep=;` that Excel writes above it."""
-    first = next(source, "")
-    if first.strip().lower() in ("sep=,", "sep=;", "sep=|", "sep=\t", "sep="):
-        return first.strip()[4:] or "\t"
-    source.give_again(source.taken)
-    source.begin_row()
-    return separator(first)
-
-
-def _read_tsv(path: Path, text: str, label: str, skipped: Skipped, encoding: Encoding) -> Rows:
-    return _choose_columns(path, _tsv_cells(path, encoding), text, label, skipped)
 
 
 def _tsv_cells(path: Path, encoding: Encoding) -> Cells:
@@ -162,14 +153,19 @@ def _tsv_cells(path: Path, encoding: Encoding) -> Cells:
         yield number, line.rstrip("\r\n").split("\t"), flaw
 
 
-def _choose_columns(path: Path, rows: Cells, text: str, label: str, skipped: Skipped) -> Rows:
+def _read_table(path: Path, text: str, label: str, skipped: Skipped, encoding: Encoding) -> Rows:
     """The text and label cells below the header; a blank line is no row."""
+    rows = (_csv_cells if path.suffix.lower() == ".csv" else _tsv_cells)(path, encoding)
     first, header, flaw = next(rows, (1, [], ""))
     if flaw:
         raise TableError(f"{path}: line {first}: the header cannot be read: {flaw}")
     if not any(name.strip() for name in header):
         raise TableError(f"{path}: line {first}: expected a header with the columns {text!r} and {label!r}, got none")
-    _refuse_twins(path, first, header)
+    names = [name.strip() for name in header]
+    for name, count in Counter(names).items():
+        if name and count > 1:
+            places = ", ".join(str(number) for number, other in enumerate(names, 1) if other == name)
+            raise TableError(f"{path}: line {first}: columns {places} are all called {short(name)}: rename them")
     columns = [find_column(path, header, name, option) for name, option in ((text, "--text"), (label, "--label"))]
     for line, cells, flaw in rows:
         if flaw:
@@ -178,14 +174,6 @@ def _choose_columns(path: Path, rows: Cells, text: str, label: str, skipped: Ski
             yield line, cells[columns[0]], cells[columns[1]]
         elif len(cells) > 1 or any(cell.strip() for cell in cells):
             skipped.add(path, line, f"expected {len(header)} columns, got {len(cells)}")
-
-
-def _refuse_twins(path: Path, line: int, header: list[str]) -> None:
-    names = [name.strip() for name in header]
-    for name, count in Counter(names).items():
-        if name and count > 1:
-            places = ", ".join(str(number) for number, other in enumerate(names, 1) if other == name)
-            raise TableError(f"{path}: line {line}: columns {places} are all called {short(name)}: rename them")
 
 
 # ----------------------------------------------------------------------------------------------------------------- JSON
@@ -203,7 +191,11 @@ def _read_json(path: Path, text: str, label: str, skipped: Skipped, encoding: En
         name = row[label]
         types.setdefault(type(name), (number, name))
         if len(types) > 1:
-            raise _mixed_types(path, types)
+            (one, (line_one, value_one)), (other, (line_other, value_other)) = types.items()
+            raise TableError(
+                f"{path}: line {line_other}: its label {json.dumps(value_other)} is {JSON_TYPES[other]}, but that of "
+                f"line {line_one}, {json.dumps(value_one)}, is {JSON_TYPES[one]}: write all labels in one way"
+            )
         # A label may be a whole number, true or false, and is then the text that JSON writes for it.
         yield number, row[text], name if isinstance(name, str) else json.dumps(name)
 
@@ -227,12 +219,99 @@ def _parse(line: str, text: str, label: str) -> tuple[dict[str, Any], str]:
     return row, ""
 
 
-def _mixed_types(path: Path, types: dict[type, tuple[int, object]]) -> TableError:
-    (one, (line, value)), (other, (second_line, second_value)) = types.items()
-    return TableError(
-        f"{path}: line {second_line}: its label {json.dumps(second_value)} is {JSON_TYPES[other]}, but that of line "
-        f"{line}, {json.dumps(value)}, is {JSON_TYPES[one]}: write all labels in one way"
-    )
+READERS = {".csv": _read_table, ".tsv": _read_table, ".jsonl": _read_json, ".ndjson": _read_json}
 
 
-READERS = {".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json, ".ndjson": _read_json}
+# ------------------------------------------------------------------------------------------------------------- storing
+
+
+class StoredTexts:
+    """The texts of one part, as ids, with the number of each one's class."""
+
+    def __init__(self, store: Store, part: Part) -> None:
+        self.store, self.part = store, part
+        self.lengths = store.column(f"{part}.lengths")
+        self.classes = store.column(f"{part}.class")  # of each text, as its index in names
+        self.names: list[str] = store.facts["classes"]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def ids(self, rows: Sequence[int]) -> list[Array]:
+        """The ids of some texts."""
+        return self.store.ragged(f"{self.part}.ids").take(rows)
+
+    def texts(self, rows: Sequence[int]) -> list[str]:
+        """The texts themselves; those of the training part are not stored."""
+        return self.store.ragged(f"{self.part}.text").texts(rows)
+
+
+def texts_in_file(path: Path, text: str, label: str) -> RowSource[Labelled]:
+    """The rows of a CSV, TSV or JSONL file, in whose columns the texts and labels are."""
+    encoding = cache(lambda: labelled_encoding(path))  # the file may have to be read for it
+
+    def read(skipped: Skipped) -> Iterator[Labelled]:
+        return labelled_rows(path, text, label, skipped, encoding)
+
+    key = {"rows": "texts", "text": text, "label": label, "format": path.suffix.lower()}
+
+    def about() -> Mapping[str, str]:
+        return {"encoding": encoding().name}
+
+    return RowSource(str(path), "row", [path], key, read, lambda row: (row.text,), lambda row: row.label, about=about)
+
+
+def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
+    """The same with `count` texts to train on, equally many of each class if possible; with all if count is 0.
+
+    Those of a class that have the smallest hashes are chosen, so always the same ones.
+    """
+    if not count or count >= survey.counts[0]:
+        return survey
+    labels = survey.labels
+    ranks = numpy.argsort(sorted(range(len(labels)), key=labels.__getitem__))  # of the classes, by their names
+    chosen = numpy.empty((0, 3), dtype=numpy.uint64)  # class, hash and row of the best ones so far
+    for start, stop in survey.spans():
+        columns = [
+            ranks[survey.classes(start, stop)],
+            survey.store.column("hash").between(start, stop),
+            numpy.arange(start, stop),
+        ]
+        rows = numpy.stack(columns, axis=1, dtype=numpy.uint64, casting="unsafe")
+        chosen = numpy.concatenate([chosen, rows[survey.parts(start, stop) == 0]])
+        chosen = chosen[numpy.lexsort((chosen[:, 2], chosen[:, 1], chosen[:, 0]))]
+        # Classes take turns in the order of their names, while they have some.
+        turns = numpy.arange(len(chosen)) - numpy.searchsorted(chosen[:, 0], chosen[:, 0])
+        chosen = chosen[numpy.lexsort((chosen[:, 0], turns))[:count]]
+    return replace(survey, chosen=numpy.sort(chosen[:, 2]).astype(numpy.int64))
+
+
+def store_texts(survey: Survey[Labelled], tokenizer: Tokenizer, max_length: int, examples: int) -> Store:
+    """The texts of each part as tokens, cut at max_length; those without any token are left out, and counted.
+
+    examples: how many were chosen, for the key.
+    """
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    key = {**survey.key, "examples": examples, "tokenizer": tokenizer_digest(tokenizer)}
+    return prepared(key, partial(_write, survey, tokenizer))
+
+
+def _write(survey: Survey[Labelled], tokenizer: Tokenizer, writer: StoreWriter) -> dict[str, Any]:
+    names = sorted(survey.labels)
+    numbers = {name: number for number, name in enumerate(names)}
+    dtype = ids_dtype(tokenizer.get_vocab_size())
+    empty = 0
+    for block, (ids,) in survey.encoded([tokenizer], special=[True]):
+        has_tokens = numpy.array([len(values) > 0 for values in ids])
+        empty += int((~has_tokens & (block.parts != LEFT_OUT)).sum())
+        for index, part in enumerate(PARTS):
+            rows = numpy.flatnonzero((block.parts == index) & has_tokens)
+            writer.column(f"{part}.lengths", numpy.array([len(ids[row]) for row in rows], numpy.int32))
+            writer.arrays(f"{part}.ids", [ids[row] for row in rows], dtype)
+            classes = [numbers[block.rows[row].label] for row in rows]
+            writer.column(f"{part}.class", numpy.array(classes, numpy.int32))
+            if part != "train":
+                writer.texts(f"{part}.text", [block.rows[row].text for row in rows])
+    return {"classes": names, "empty": empty}

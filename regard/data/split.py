@@ -6,7 +6,7 @@ So equal contents are never in two parts, and nothing changes its part when the 
 from __future__ import annotations
 
 import hashlib
-from bisect import insort
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,16 +18,11 @@ from numpy.typing import NDArray
 from regard.data.store import Column
 from regard.errors import RegardError
 
-__all__ = [
-    *("PARTS", "Division", "Part", "Parts", "SplitError", "Splitter", "content_hash", "divide", "part", "split"),
-]
-
 Item = TypeVar("Item")
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 Array = NDArray[Any]
 SHARE = 0.05  # of all contents, for validation and for the test each
-FEW = 64  # contents of each part that a Splitter holds
 MANY = 1 << 12  # contents: if there are so many for validation and test, they are not all in one of the two
 BLOCK = 1 << 20  # hashes read at a time
 
@@ -45,10 +40,47 @@ class Parts(Generic[Item]):
     test: list[Item]
 
 
+@dataclass(frozen=True)
+class Division:
+    """Which part each content belongs to.
+
+    validation, test: shares of 1. moved: hashes whose part is another one, lest that were empty.
+    """
+
+    validation: float
+    test: float
+    moved: Mapping[int, Part]
+
+    def __post_init__(self) -> None:
+        if not (self.validation >= 0 and self.test >= 0 and self.validation + self.test < 1):
+            got = f"{self.validation} and {self.test}"
+            raise SplitError(f"expected shares of 0 or more that leave some to train on, got {got}")
+
+    def part(self, content_hash: int) -> Part:
+        """The part of a content, by its hash."""
+        if content_hash in self.moved:
+            return self.moved[content_hash]
+        position = content_hash / 2**64  # from 0 to 1
+        return "test" if position < self.test else "validation" if position < self.test + self.validation else "train"
+
+    def parts(self, hashes: Array) -> Array:
+        """The parts of contents, as indices of PARTS; hashes (n,)."""
+        positions = hashes.astype(numpy.float64) / 2**64
+        indices = numpy.where(positions < self.test, 2, numpy.where(positions < self.test + self.validation, 1, 0))
+        for number, name in self.moved.items():
+            indices[hashes == numpy.uint64(number)] = PARTS.index(name)
+        return indices
+
+
+def content_hash(content: str | bytes) -> int:
+    """The first 64 bits of the SHA-256 of a content."""
+    content = content.encode(errors="surrogatepass") if isinstance(content, str) else content
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
+
+
 def part(content: str | bytes, validation: float = SHARE, test: float = SHARE) -> Part:
     """The part of a content. `validation` and `test` are shares of 1, and training gets the rest."""
-    _check(validation, test)
-    return _part(_digest(content), validation, test)
+    return Division(validation, test, {}).part(content_hash(content))
 
 
 def split(
@@ -60,38 +92,12 @@ def split(
     validation, test: shares of 1. A part whose share is above 0 gets at least one content: if it would be empty, the
         content with the smallest hash moves there from the largest part.
     """
-    _check(validation, test)
-    hashed = [(_digest(key(item)), item) for item in items]
-    part_of = _fill_empty({digest: _part(digest, validation, test) for digest, _ in hashed}, validation, test)
+    hashed = [(content_hash(key(item)), item) for item in items]
+    division = _fill_empty({number for number, _ in hashed}, Division(validation, test, {}))
     parts: Parts[Item] = Parts([], [], [])
-    for digest, item in hashed:
-        getattr(parts, part_of[digest]).append(item)
+    for number, item in hashed:
+        getattr(parts, division.part(number)).append(item)
     return parts
-
-
-@dataclass(frozen=True)
-class Division:
-    """Which part each content belongs to: the same as `split` says, for contents that are not held in memory.
-
-    validation, test: shares of 1. moved: hashes whose part is another one, lest that were empty.
-    """
-
-    validation: float
-    test: float
-    moved: Mapping[int, Part]
-
-    def parts(self, hashes: Array) -> Array:
-        """The part of each content, as its index in PARTS; hashes (n,)."""
-        places = hashes.astype(numpy.float64) / 2**64  # from 0 to 1
-        indices = numpy.where(places < self.test, 2, numpy.where(places < self.test + self.validation, 1, 0))
-        for number, name in self.moved.items():
-            indices[hashes == numpy.uint64(number)] = PARTS.index(name)
-        return indices
-
-
-def content_hash(content: str | bytes) -> int:
-    """The first 64 bits of the SHA-256 of a content."""
-    return int.from_bytes(_digest(content)[:8], "big")
 
 
 def divide(hashes: Column, validation: float = SHARE, test: float = SHARE) -> Division:
@@ -99,92 +105,58 @@ def divide(hashes: Column, validation: float = SHARE, test: float = SHARE) -> Di
 
     validation, test: as in `split`, whose promises hold.
     """
-    _check(validation, test)
-    smallest = _smallest_hashes(hashes)
-    moved: dict[int, Part] = {}
-    # If these many belong to validation and test, neither is empty.
-    if len(smallest) < MANY or smallest[-1] >= (validation + test) * 2**64:
-        digests = [int(number).to_bytes(8, "big") for number in smallest]
-        before: dict[bytes, Part] = {digest: _part(digest, validation, test) for digest in digests}
-        after = _fill_empty(dict(before), validation, test)
-        moved = {int.from_bytes(digest, "big"): name for digest, name in after.items() if before[digest] != name}
-    return Division(validation, test, moved)
-
-
-def _smallest_hashes(hashes: Column) -> Array:
-    """The MANY smallest of the different hashes."""
-    smallest = numpy.empty(0, numpy.uint64)
+    splitter = Splitter(validation, test)
     for start in range(0, len(hashes), BLOCK):
-        block = hashes.between(start, min(start + BLOCK, len(hashes)))
-        smallest = numpy.unique(numpy.concatenate([smallest, block]))[:MANY]
-    return smallest
+        block = numpy.unique(hashes.between(start, min(start + BLOCK, len(hashes))))
+        splitter.add_hashes(block[:MANY].tolist())
+    return splitter.division()
 
 
 class Splitter:
-    """`split` for more contents than fit in memory: `add` each of them, then ask for the part of each.
+    """`split` for more contents than fit in memory: `add` each of them, then ask for their `division`.
 
     validation, test: as in `split`, whose promises hold: equal contents are together, and no part is empty.
     """
 
     def __init__(self, validation: float = SHARE, test: float = SHARE) -> None:
-        _check(validation, test)
-        self.validation, self.test = validation, test
-        self._smallest: dict[Part, list[bytes]] = {"train": [], "validation": [], "test": []}
-        self._moved: dict[bytes, Part] | None = None
+        self.unfilled = Division(validation, test, {})
+        self.smallest: set[int] = set()  # of the hashes: MANY, and a few more
 
     def add(self, content: str | bytes) -> Part:
         """Take note of a content, and say which part it will be in, unless that of another one would be empty."""
-        digest = _digest(content)
-        name = _part(digest, self.validation, self.test)
-        smallest = self._smallest[name]
-        if (len(smallest) < FEW or digest < smallest[-1]) and digest not in smallest:
-            insort(smallest, digest)
-            del smallest[FEW:]
-        self._moved = None
-        return name
+        number = content_hash(content)
+        self.add_hashes([number])
+        return self.unfilled.part(number)
 
-    def part(self, content: str | bytes) -> Part:
-        """The part of a content, when all have been added."""
-        if self._moved is None:
-            self._moved = self._fill()
-        digest = _digest(content)
-        return self._moved.get(digest) or _part(digest, self.validation, self.test)
+    def add_hashes(self, hashes: Iterable[int]) -> None:
+        """Take note of contents by their hashes."""
+        self.smallest.update(hashes)
+        if len(self.smallest) > 2 * MANY:
+            self.smallest = set(heapq.nsmallest(MANY, self.smallest))
 
-    def _fill(self) -> dict[bytes, Part]:
-        """Contents that are moved. If a part is empty, there are either few contents, or a few of each part will do."""
-        before = {digest: name for name, digests in self._smallest.items() for digest in digests}
-        after = _fill_empty(dict(before), self.validation, self.test)
-        return {digest: name for digest, name in after.items() if name != before[digest]}
+    def division(self) -> Division:
+        """The parts of all contents that were added."""
+        smallest = sorted(self.smallest)[:MANY]
+        # If these many belong to validation and test, neither is empty.
+        if len(smallest) == MANY and smallest[-1] < (self.unfilled.validation + self.unfilled.test) * 2**64:
+            return self.unfilled
+        return _fill_empty(smallest, self.unfilled)
 
 
-def _check(validation: float, test: float) -> None:
-    if not (validation >= 0 and test >= 0 and validation + test < 1):
-        raise SplitError(f"expected shares of 0 or more that leave some to train on, got {validation} and {test}")
-
-
-def _digest(content: str | bytes) -> bytes:
-    content = content.encode(errors="surrogatepass") if isinstance(content, str) else content
-    return hashlib.sha256(content).digest()
-
-
-def _part(digest: bytes, validation: float, test: float) -> Part:
-    position = int.from_bytes(digest[:8], "big") / 2**64  # from 0 to 1
-    if position < test:
-        return "test"
-    return "validation" if position < test + validation else "train"
-
-
-def _fill_empty(part_of: dict[bytes, Part], validation: float, test: float) -> dict[bytes, Part]:
-    """Moves a content into each part that is wanted and empty."""
-    shares: dict[Part, float] = {"train": 1, "validation": validation, "test": test}
+def _fill_empty(hashes: Iterable[int], division: Division) -> Division:
+    """The same with a content moved into each part that is wanted and empty."""
+    part_of = {number: division.part(number) for number in hashes}
+    shares: dict[Part, float] = {"train": 1, "validation": division.validation, "test": division.test}
     wanted = [name for name, share in shares.items() if share > 0]
     if len(part_of) < len(wanted):
         raise SplitError(
             f"{' and '.join(wanted)} need {len(wanted)} different contents at least, got {len(part_of)}: add more data"
         )
+    moved: dict[int, Part] = {}
     for name in wanted:
         counts = Counter(part_of.values())
         if not counts[name]:
             largest = max(wanted, key=counts.__getitem__)
-            part_of[min(digest for digest, current in part_of.items() if current == largest)] = name
-    return part_of
+            smallest = min(number for number, current in part_of.items() if current == largest)
+            part_of[smallest] = moved[smallest] = name
+    return Division(division.validation, division.test, moved)

@@ -8,6 +8,7 @@ The key is made of the content of the user's files and of everything else that t
 or not there: a preparation that was killed leaves nothing that anybody would read.
 
 Every read maps its file and lets go of it: mapped pages count as resident, and a long run would map the whole corpus.
+`content_digest` says what files hold; readers `advance` while they prepare, and a command that shows it is `watched`.
 """
 
 from __future__ import annotations
@@ -19,24 +20,34 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from queue import SimpleQueue
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy
 from filelock import FileLock, Timeout
 from numpy.typing import DTypeLike, NDArray
 
-from regard.data.fetching import cache
+from regard.data.texts import open_file
 from regard.errors import RegardError
-from regard.files import new_folder
-
-__all__ = ["Column", "Ragged", "Store", "StoreError", "StoreWriter", "prepared", "prepared_folder"]
+from regard.files import new_folder, write
 
 Array = NDArray[Any]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 STORE = "store.json"
 FORMAT = 1  # a store of another format is made anew
+REMEMBERED = 1_000  # lists of files whose digests are remembered
+SETTLED = 2.0  # seconds: a file that is younger may change once more and keep its times, where clocks are coarse
+Listener = Callable[[str, int, int], None]  # what is being done, how many parts of it are done, of how many
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 class StoreError(RegardError, ValueError):
@@ -60,6 +71,11 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
         with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
             writer.finish(build(writer))
     return Store(folder)
+
+
+def cache() -> Path:
+    """The folder of everything that is fetched or prepared: `$XDG_CACHE_HOME/regard`, or `~/.cache/regard`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def prepared_folder() -> Path:
@@ -209,6 +225,10 @@ class StoreWriter:
             offsets = numpy.concatenate([numpy.zeros(1, numpy.int64), offsets])
         self._write(f"{name}.offsets", offsets)
 
+    def arrays(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> None:
+        """Add rows of different lengths, each an array."""
+        self.ragged(name, numpy.concatenate([numpy.empty(0, dtype), *rows]), [len(row) for row in rows])
+
     def texts(self, name: str, texts: Sequence[str]) -> None:
         """Add texts to a ragged column of bytes."""
         contents = [text.encode(errors="surrogatepass") for text in texts]
@@ -244,3 +264,123 @@ class StoreWriter:
 
     def __exit__(self, *_: object) -> None:
         self._close()
+
+
+# ------------------------------------------------------------------------------------------------ what is prepared from
+
+
+class FileState(NamedTuple):
+    """What the file system says about files: names, sizes and times as a SHA-256, the last change, how many."""
+
+    digest: str
+    newest: float  # seconds
+    files: int
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> FileState:
+        """Of files, by their absolute paths: a Path for each of a million files would take seconds."""
+        total, newest, files = hashlib.sha256(), 0.0, 0
+        for path in paths:
+            files += 1
+            try:
+                about = os.stat(path)
+                times = f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+                newest = max(newest, about.st_mtime, about.st_ctime)
+            except OSError as error:  # it is refused when it is read
+                times = str(error.errno)
+            total.update(f"{path}\0{times}\0".encode(errors="surrogatepass"))
+        return cls(total.hexdigest(), newest, files)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another change would be seen."""
+        return self.newest + SETTLED < time.time()
+
+
+def content_digest(paths: Iterable[Path]) -> str:
+    """The SHA-256 of what these files hold, in this order; their names do not count. TextError if one is no file.
+
+    A file that has the size, the times and the inode it had when it was read is not read again.
+    """
+    paths = list(paths)
+    real = [os.path.realpath(path) for path in paths]
+    state, memory = FileState.of(real), prepared_folder() / "digests.json"
+    known = _read_digests(memory).get(state.digest)
+    if known is not None:
+        return known
+    total = hashlib.sha256("".join(map(_digest, paths)).encode()).hexdigest()
+    if FileState.of(real) == state and state.is_settled:
+        with FileLock(memory.with_name(".digests.lock")):
+            latest = {**_read_digests(memory), state.digest: total}
+            write(memory, json.dumps(dict(list(latest.items())[-REMEMBERED:]), indent=1))
+    return total
+
+
+def _digest(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_digests(memory: Path) -> dict[str, str]:
+    try:
+        content = json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # absent or damaged: the files are read again
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+# ------------------------------------------------------------------------------------------------- threads and progress
+
+
+def thread_count() -> int:
+    """How many threads can work at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """The results in the order of the items, of which at most two for each thread are in memory.
+
+    Threads are daemons: the work of one cannot be interrupted, and Ctrl-C should not wait for it.
+    """
+    tasks: SimpleQueue[tuple[Item, Future[Result]] | None] = SimpleQueue()
+    threads = thread_count()
+
+    def run() -> None:
+        while (task := tasks.get()) is not None:
+            item, future = task
+            try:
+                future.set_result(work(item))
+            except BaseException as error:  # raised again where the result is asked for
+                future.set_exception(error)
+
+    for _ in range(threads):
+        threading.Thread(target=run, daemon=True).start()
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(Future())
+            tasks.put((item, waiting[-1]))
+            if len(waiting) == 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for _ in range(threads):
+            tasks.put(None)
+
+
+def advance(text: str, done: int, total: int) -> None:
+    """Report that so many parts of `total` are done."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(text, done, total)
+
+
+@contextmanager
+def watched(listener: Listener) -> Iterator[None]:
+    """Within this block the listener gets the reports."""
+    before = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(before)

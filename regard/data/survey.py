@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
-from regard.data import token_files
-from regard.data.contents import content_digest
-from regard.data.progress import advance
-from regard.data.skipped import Skipped
+from regard.data import tokens
 from regard.data.split import PARTS, SHARE, Division, content_hash, divide
-from regard.data.store import Store, StoreWriter, prepared
-from regard.data.texts import TextError
+from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
+from regard.data.texts import Skipped, TextError
 
-__all__ = ["LEFT_OUT", "Block", "RowSource", "Survey", "row_blocks", "survey"]
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Row = TypeVar("Row")
 Array = NDArray[Any]
@@ -145,9 +143,27 @@ class Survey(Generic[Row]):
         if start != len(self):
             raise _changed(self.source.name)
 
+    def encoded(
+        self, tokenizers: Sequence[Tokenizer], special: Sequence[bool]
+    ) -> Iterator[tuple[Block[Row], Sequence[list[Array]]]]:
+        """The blocks, and for each of a row's texts the ids of the whole block: one tokenizer for each text.
+
+        special: whether the special tokens of each tokenizer are added.
+        """
+        blocks, *copies = tee(self.blocks("tokenizing"), 1 + len(tokenizers))
+
+        def texts(side: int) -> Iterator[list[str]]:
+            return ([self.source.texts(row)[side] for row in block.rows] for block in copies[side])
+
+        ids = [
+            tokens.encode_blocks(tokenizer, texts(side), add_special_tokens=special[side])
+            for side, tokenizer in enumerate(tokenizers)
+        ]
+        return zip(blocks, zip(*ids, strict=True), strict=True)
+
     def sample(self, sides: slice) -> Iterator[str]:
         """Texts of the training part, as many as a tokenizer is trained on, spread evenly. sides: which of each row."""
-        share = token_files.SAMPLE / max(1, self.store.facts["characters"])
+        share = tokens.SAMPLE / max(1, self.store.facts["characters"])
         for block in self.blocks("sampling"):
             hashes = self.store.column("hash").between(block.start, block.start + len(block.rows))
             scattered = hashes * numpy.uint64(0x9E3779B97F4A7C15)  # the part depends on the hash itself
@@ -161,11 +177,11 @@ def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
 
     policy: what to do about bad rows, see Skipped. most: rows for validation and for the test at most, about.
     """
-    digest = _digest(source)
+    digest = content_digest(source.files)
     key = {"survey": FORMAT, "content": digest, **source.key}
     store = prepared(key, partial(_read_all, source, Skipped(policy, source.unit), digest))
     rows = store.facts["rows"]
-    skipped = Skipped.of_facts(store.facts["skipped"], policy, source.unit)
+    skipped = Skipped(policy, source.unit, store.facts["skipped"])
     skipped.check(rows)
     if source.parts is not None:
         return Survey(source, store, skipped, None)
@@ -174,27 +190,17 @@ def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
 
 
 def row_blocks(rows: Iterable[Row], texts: Callable[[Row], Sequence[str]]) -> Iterator[list[Row]]:
-    """Rows that are worked on together: their texts have token_files.BLOCK characters or a little more."""
+    """Rows that are worked on together: their texts have tokens.BLOCK characters or a little more."""
     block: list[Row] = []
     size = 0
     for row in rows:
         block.append(row)
         size += sum(map(len, texts(row)))
-        if size >= token_files.BLOCK:
+        if size >= tokens.BLOCK:
             yield block
             block, size = [], 0
     if block:
         yield block
-
-
-def _digest(source: RowSource[Any]) -> str:
-    for path in source.files:
-        if path.is_dir():
-            raise TextError(f"{path}: is a folder, expected a file")
-    try:
-        return content_digest(source.files)
-    except OSError as error:
-        raise TextError(f"{error.filename or source.name}: {error.strerror or error}") from error
 
 
 def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: StoreWriter) -> dict[str, Any]:
@@ -207,7 +213,11 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
         if source.label is not None:
             names = map(source.label, block)
             writer.column("label", numpy.array([labels.setdefault(name, len(labels)) for name in names], numpy.int32))
-            _check_classes(source.name, labels)
+            if len(labels) > MAX_CLASSES:
+                some = f"{', '.join(map(repr, islice(labels, 3)))} …"
+                raise TextError(
+                    f"{source.name}: more than {MAX_CLASSES:,} classes ({some}): is --label the right column?"
+                )
         rows += len(block)
         characters += sum(len(text) for row in texts for text in row)
         size += sum(len(text.encode()) for row in texts for text in row)
@@ -215,7 +225,7 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
     skipped.check(rows)
     if not rows:
         raise TextError(f"{source.name}: no {source.unit} in it")
-    if _digest(source) != digest:
+    if content_digest(source.files) != digest:
         raise _changed(source.name)
     return {
         "rows": rows,
@@ -225,12 +235,6 @@ def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: Sto
         "skipped": skipped.facts(),
         **source.about(),
     }
-
-
-def _check_classes(name: str, labels: Mapping[str, int]) -> None:
-    if len(labels) > MAX_CLASSES:
-        some = ", ".join(map(repr, islice(labels, 3)))
-        raise TextError(f"{name}: more than {MAX_CLASSES:,} classes ({some} …): is --label the right column?")
 
 
 def _changed(name: str) -> TextError:

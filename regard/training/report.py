@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.attention.capture import AttentionMap, Recorder
 from regard.attention.numbers import mean_of_rows, width
 from regard.attention.observers import observe
-from regard.data.progress import watched
+from regard.data.store import watched
 from regard.models.model import Model, evaluation
 from regard.progress import ProgressBar
 from regard.training.folder import RunError

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from regard import files
 from regard.data import curve
-from regard.data.table_files import read_table
-from regard.data.tables import Table
+from regard.data.tables import Table, read_table
 from regard.kernel import KernelRegressor
 from regard.view import pictures
 from regard.view.curve_data import Choice, CurveData, choose_columns, prepare

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.data.digits import digits
 from regard.data.image_files import ImageError
+from regard.data.images import digits
 from regard.models.classifier import ImageClassifier
 from regard.view.images import ImageAttentionDisplay
 from regard.web.model_store import ModelStore

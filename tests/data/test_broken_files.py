@@ -18,12 +18,9 @@ from regard.data.columns import text_column, understand
 from regard.data.image_files import FORMATS, ImageError, read_image
 from regard.data.images import read_images
 from regard.data.labelled import labelled_rows, read_labelled
-from regard.data.line_files import MAX_LINE
 from regard.data.pairs import read_pairs
-from regard.data.skipped import RowsError, Skipped
-from regard.data.table_files import read_table
-from regard.data.tables import TableError
-from regard.data.texts import TextError
+from regard.data.tables import TableError, read_table
+from regard.data.texts import MAX_LINE, RowsError, Skipped, TextError
 
 ERRORS = (TextError, TableError, ImageError, RowsError)
 CHANGES = 300  # of each format

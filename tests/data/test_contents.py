@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from regard.data import contents
-from regard.data.contents import content_digest
+from regard.data import store
+from regard.data.store import content_digest
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def reads(monkeypatch):
         read.append(path.name)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(contents, "digest", digest)
-    monkeypatch.setattr(contents, "SETTLED", -1.0)  # files count as old at once
+    monkeypatch.setattr(store, "_digest", digest)
+    monkeypatch.setattr(store, "SETTLED", -1.0)  # files count as old at once
     return read
 
 
@@ -62,7 +62,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(write, reads):
 
 
 def test_a_file_that_was_just_written_is_not_remembered(write, reads, monkeypatch):
-    monkeypatch.setattr(contents, "SETTLED", 1e9)
+    monkeypatch.setattr(store, "SETTLED", 1e9)
     path = write("one", "first")
     assert content_digest([path]) == content_digest([path])
     assert reads == ["one", "one"]
@@ -78,7 +78,7 @@ def test_a_damaged_memory_is_forgotten(write, reads, tmp_path, damage):
 
 
 def test_the_memory_stays_small(write, reads, tmp_path, monkeypatch):
-    monkeypatch.setattr(contents, "REMEMBERED", 3)
+    monkeypatch.setattr(store, "REMEMBERED", 3)
     paths = [write(str(number), str(number)) for number in range(7)]
     for path in paths:
         content_digest([path])

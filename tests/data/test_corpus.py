@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import corpus as module
-from regard.data.corpus import Reading, corpus_of, open_corpus
-from regard.data.skipped import RowsError
+from regard.data.corpus import Reading, corpus_of, open_corpus, topics
 from regard.data.split import SplitError, split
-from regard.data.texts import TextError
+from regard.data.texts import RowsError, TextError
 from regard.data.tokens import train_tokenizer
 
 CONTENT = "One.\r\n\r\n  Two\ttabs, Ünïcode 好 \x0c and\u2028marks.\n\nThe end, without a line's"
@@ -247,7 +246,7 @@ def test_a_sample_is_spread_over_the_training_part(folder, monkeypatch):
     path.write_text("".join(lines))
     everything = open_corpus(path).sample()
     size = path.stat().st_size
-    monkeypatch.setattr("regard.data.token_files.SAMPLE", size // 10)
+    monkeypatch.setattr("regard.data.tokens.SAMPLE", size // 10)
     sample = open_corpus(path).sample()
     assert set(sample) < set(everything)
     assert 0.09 * size < sum(map(len, sample)) <= 0.1 * size + 2 * module.CHUNK
@@ -271,3 +270,11 @@ def test_a_text_that_repeats_itself_still_has_three_parts(folder, monkeypatch):
     path.write_text("the same line\n" * 10_000)
     with pytest.raises(SplitError, match="different contents at least"):
         open_corpus(path).tokens(tokenizer, None)
+
+
+def test_the_topics_of_python_are_documents():
+    documents = topics()
+    assert len(documents) > 50
+    assert 200_000 < sum(map(len, documents)) < 2_000_000
+    assert all(document.strip() for document in documents)
+    assert sum(document.startswith('The "assert" statement') for document in documents) == 1

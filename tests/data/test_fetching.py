@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+import importlib
+import inspect
 import json
 import os
 import shutil
@@ -15,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.data.catalog import SETS, Archive, Row
-from regard.data.fetching import FetchError, fetch, folder
+from regard.data.fetching import SETS, Archive, FetchError, Row, fetch, folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the clients are shell scripts")
 
@@ -294,6 +295,14 @@ def test_the_reported_size_grows_with_the_files(fakes):
     report = Report(lambda message: (fakes.folder / str(message)).touch() if isinstance(message, int) else None)
     fetch("tiny", report)
     assert report.sizes == sorted(report.sizes)
+
+
+def test_every_set_names_an_unpacker():
+    for row in SETS.values():
+        module, name = row.unpack.keywords["by"].split(".")
+        options = {key: value for key, value in row.unpack.keywords.items() if key != "by"}
+        unpack = getattr(importlib.import_module(f"regard.data.{module}"), name)
+        inspect.signature(unpack).bind([Path("archive")], Path("folder"), **options)
 
 
 def test_every_archive_is_pinned_or_vouched_for():

@@ -5,8 +5,7 @@ import pytest
 from regard.data import words
 from regard.data.grammar import LANGUAGES, english, lexicon
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Quality, Relative, Sentence
-from regard.data.grammar.parallel import SPEAKERS, translate
-from regard.data.grammar.sampling import SentenceSampler
+from regard.data.grammar.parallel import SPEAKERS, SentenceSampler, translate
 
 TABLES = [table for table in vars(lexicon).values() if isinstance(table, tuple)]
 ROWS = {row.english: row for table in TABLES for row in table}

@@ -11,8 +11,7 @@ import pytest
 
 from regard.data import words
 from regard.data.grammar import LANGUAGES, GrammarError, corpus, english, lexicon
-from regard.data.grammar.parallel import combinations, is_held_out, translate
-from regard.data.grammar.sampling import SentenceSampler
+from regard.data.grammar.parallel import SentenceSampler, combinations, is_held_out, translate
 
 
 @pytest.fixture(scope="module")

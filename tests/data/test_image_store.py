@@ -11,11 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data import image_folders, image_store
+from regard.data import image_files, images, store
 from regard.data.image_files import ORIENTATION, ImageError, fit, read_image
-from regard.data.image_store import skipped_images, store_images, stored_part
-from regard.data.images import find_images, read_images
-from regard.data.skipped import RowsError
+from regard.data.images import find_images, read_images, skipped_images, store_images, stored_part
+from regard.data.texts import RowsError
 from tests.data.test_images import COUNT, NAMES, write_folders, write_idx
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +44,7 @@ def stored(path, size=None):
 
 def settle(folder, monkeypatch):
     """As if the files had been there for long: ctime cannot be set, so the clock goes on."""
-    monkeypatch.setattr(image_folders, "SETTLED", -1e9)
+    monkeypatch.setattr(store, "SETTLED", -1e9)
     return folder
 
 
@@ -120,11 +119,11 @@ def test_a_store_is_made_once(tmp_path, colour, labels, monkeypatch):
     folder = settle(write_folders(tmp_path / "a", colour, labels), monkeypatch)
     first = stored(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(image_folders, "decode", None)
+        patch.setattr(image_files, "decode", None)
         assert stored(folder).key == first.key
         os.utime(folder / "cat" / "000.png", (OLD, OLD))  # the same content
         assert stored(folder).key == first.key
-        patch.setattr(image_folders, "peek", None)
+        patch.setattr(image_files, "peek", None)
         assert stored(folder).key == first.key  # nor looked through, if nothing has changed
     keys = {first.key, stored(folder, size=3).key}
     Image.fromarray(colour[1]).save(folder / "cat" / "000.png")
@@ -170,7 +169,7 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, colour, labels, monk
     assert len(lines) == 13
     assert lines[1].startswith(f"  {folder}/dog/00-broken.jpg: cannot be read as a picture: ")
     assert lines[-2:] == ["  and 7 more", "fix them or pass --on-error skip"]
-    monkeypatch.setattr(image_folders, "decode", None)  # the store is there already
+    monkeypatch.setattr(image_files, "decode", None)  # the store is there already
     notes = skipped_images(stored(folder), "skip").notes()
     assert notes[0] == "17 pictures are left out:"
 
@@ -190,8 +189,8 @@ def test_folders_in_which_nothing_can_be_read(tmp_path, colour, labels):
 
 def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_decoded(tmp_path, colour, labels, monkeypatch):
     folder = write_folders(tmp_path / "a", colour, labels)
-    monkeypatch.setattr(image_store.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_154}))
-    monkeypatch.setattr(image_folders, "decode", None)
+    monkeypatch.setattr(images.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_154}))
+    monkeypatch.setattr(image_files, "decode", None)
     with pytest.raises(ImageError, match=r"expected 1,155 bytes free .* got 1,154: choose a smaller --image-size"):
         stored(folder)
 
@@ -209,8 +208,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from regard.data.image_store import store_images, stored_part
-from regard.data.images import find_images
+from regard.data.images import find_images, store_images, stored_part
 images = find_images(Path(sys.argv[1]))
 store = store_images(images, images.shape(192))
 part = stored_part(store, "train")

@@ -12,9 +12,8 @@ import torch
 from PIL import Image
 
 from regard.data import images
-from regard.data.digits import digits
 from regard.data.image_files import ORIENTATION, ImageError, peek, read_image
-from regard.data.images import read_images
+from regard.data.images import digits, read_images
 
 COUNT, HEIGHT, WIDTH = 11, 7, 5
 NAMES = ("cat", "dog", "emu")

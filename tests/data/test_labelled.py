@@ -6,9 +6,8 @@ import json
 import pytest
 
 from regard.data.labelled import Labelled, labelled_rows, read_labelled
-from regard.data.skipped import RowsError, Skipped
 from regard.data.tables import TableError
-from regard.data.texts import TextError
+from regard.data.texts import RowsError, Skipped, TextError
 
 ROWS = [("good film", "pos"), ('"so", he said; bad', "neg"), ("naïve, plain", "neg"), ("très 好", "pos"), ("x", "neg")]
 

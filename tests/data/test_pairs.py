@@ -3,8 +3,7 @@
 import pytest
 
 from regard.data.pairs import Pair, pair_rows, read_pairs
-from regard.data.skipped import RowsError, Skipped
-from regard.data.texts import TextError
+from regard.data.texts import RowsError, Skipped, TextError
 
 ENGLISH = ["Go.", "", "I am here.", 'He said "no".', " \t", "Bye"]
 FRENCH = ["Va !", "", "Je suis là.", "Il a dit « non ».", "", "Salut"]

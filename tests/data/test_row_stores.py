@@ -4,13 +4,11 @@ import numpy
 import pytest
 from tokenizers import Tokenizer, models
 
-from regard.data import token_files
-from regard.data.labelled import read_labelled
-from regard.data.pair_store import StoredPairs, pairs_in_files, pairs_in_memory, store_pairs
-from regard.data.pairs import Pair, read_pairs
+from regard.data import tokens
+from regard.data.labelled import StoredTexts, choose_balanced, read_labelled, store_texts, texts_in_file
+from regard.data.pairs import Pair, StoredPairs, pairs_in_files, pairs_in_memory, read_pairs, store_pairs
 from regard.data.split import PARTS, Parts, split
 from regard.data.survey import survey
-from regard.data.text_store import StoredTexts, choose_balanced, store_texts, texts_in_file
 from regard.data.tokens import train_tokenizer
 from tests.training.tiny import balanced_subset
 
@@ -23,7 +21,7 @@ def sentence(number):
 
 @pytest.fixture(params=[97, 1 << 19])
 def _block(request, monkeypatch):
-    monkeypatch.setattr(token_files, "BLOCK", request.param)
+    monkeypatch.setattr(tokens, "BLOCK", request.param)
 
 
 @pytest.mark.usefixtures("_block")

@@ -7,15 +7,12 @@ import numpy
 import pytest
 
 from regard.data import survey as survey_module
-from regard.data import token_files
-from regard.data.labelled import read_labelled
-from regard.data.pair_store import pairs_in_files, pairs_in_memory
-from regard.data.pairs import Pair
-from regard.data.skipped import RowsError
+from regard.data import tokens
+from regard.data.labelled import choose_balanced, read_labelled, texts_in_file
+from regard.data.pairs import Pair, pairs_in_files, pairs_in_memory
 from regard.data.split import PARTS, Parts, split
 from regard.data.survey import LEFT_OUT, survey
-from regard.data.text_store import choose_balanced, texts_in_file
-from regard.data.texts import TextError
+from regard.data.texts import RowsError, TextError
 from tests.training.tiny import balanced_subset
 
 COUNT = 211
@@ -24,7 +21,7 @@ COUNT = 211
 @pytest.fixture
 def blocks(monkeypatch):
     """Many small blocks instead of one."""
-    monkeypatch.setattr(token_files, "BLOCK", 97)
+    monkeypatch.setattr(tokens, "BLOCK", 97)
     monkeypatch.setattr(survey_module, "NUMBERS", 31)
 
 
@@ -91,7 +88,7 @@ def test_files_that_change_while_they_are_read_are_noticed(write):
 @pytest.mark.parametrize("share", [0.2, 1.0, 3.0])
 def test_a_sample_is_spread_over_the_training_part(write, blocks, monkeypatch, share):
     rows = survey(pairs_in_files(pairs(write)), "stop", 1_000)
-    monkeypatch.setattr(token_files, "SAMPLE", int(share * rows.store.facts["characters"]))
+    monkeypatch.setattr(tokens, "SAMPLE", int(share * rows.store.facts["characters"]))
     train = [pair for block in rows.blocks("testing") for pair, part in zip(*block[:2], strict=True) if part == 0]
     sample = list(rows.sample(slice(2)))
     if share >= 1:

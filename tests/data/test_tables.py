@@ -14,8 +14,7 @@ import pyarrow
 import pytest
 
 from regard.data.columns import column_kinds, text_column, understand
-from regard.data.table_files import read_table
-from regard.data.tables import TableError
+from regard.data.tables import TableError, read_table
 
 
 def columns(path, names=None, **options):
@@ -281,6 +280,7 @@ BAD = {
     "two decimals": ("a|b\n1|2,55\n2|3,51\n3|4.55\n", r"line 4, column 'b': expected a number, got '4.55'"),
     "a missing column": ("age,b\n1,2\n", r"data.csv: no column 'a' .*columns: age, b"),
     "a short row": ("a,b\n1,2\n3\n", r"data.csv: line 3: expected 2 columns, got 1"),
+    "a short row with quotes": ('a,b\n1,2\n"3"\n', r"data.csv: line 3: expected 2 columns, got 1"),
     "a long row": ("a,b\n1,2\n3,4,5\n", r"data.csv: line 3: expected 2 columns, as in the header, got 3"),
     "a long row far below": ("a,b\n" + "1,2\n" * 99 + "3,4,5\n", r"data.csv: line 101: expected 2 columns, got 3"),
     "an open quotation mark": ('a,b\n1,"2\n3,4\n', r"data.csv: row 2: a quotation mark is left open"),

@@ -6,10 +6,9 @@ import threading
 import numpy
 import pytest
 
-from regard.data import token_files
-from regard.data.token_files import encode_blocks, ids_dtype, tokenizer_digest, trained_tokenizer
-from regard.data.tokens import train_tokenizer
-from regard.data.topics import topics
+from regard.data import tokens
+from regard.data.corpus import topics
+from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest, train_tokenizer, trained_tokenizer
 
 TEXTS = [text[start : start + 700] for text in topics()[:9] for start in range(0, len(text), 700)]
 
@@ -92,7 +91,7 @@ def test_a_tokenizer_is_trained_once_for_each_key_and_option():
 
 
 def test_a_tokenizer_is_trained_on_so_much_and_no_more(monkeypatch):
-    monkeypatch.setattr(token_files, "SAMPLE", 2_100)
+    monkeypatch.setattr(tokens, "SAMPLE", 2_100)
 
     texts = [letter * 700 for letter in "abc"]
 

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import alignments, packages, unpacking
+from regard.data import packages, translations, unpacking
 from regard.data.packages import FetchError, members, read_member
-from regard.data.pairs import Pair, read_pairs
+from regard.data.pairs import Pair, read_aligned_pairs, read_pairs
 from regard.data.texts import TextError
 from regard.data.translations import (
     CMUDICT,
@@ -376,8 +376,8 @@ ENGLISH_TOKENS = """id\tsource_verse\ttext\tskip_space_after\texclude
 
 def verses(path, links):
     records = [{"source": source.split(), "target": target.split()} for source, target in links]
-    files = {alignments.GREEK: GREEK.encode(), alignments.ENGLISH: ENGLISH_TOKENS.encode()}
-    return wheel(path, files | {alignments.LINKS: json.dumps({"records": records}).encode()})
+    files = {translations.GREEK: GREEK.encode(), translations.ENGLISH: ENGLISH_TOKENS.encode()}
+    return wheel(path, files | {translations.LINKS: json.dumps({"records": records}).encode()})
 
 
 def test_verses_keep_their_links_between_words(tmp_path):
@@ -394,14 +394,14 @@ def test_verses_keep_their_links_between_words(tmp_path):
         Pair("καὶ", "And", frozenset({(0, 0)})),
     ]
     unlinked_or_in_one_language = 4  # 4 and 5, 6 and 7
-    assert alignments.read_verses(archive) == (expected, unlinked_or_in_one_language)
-    alignments.unpack_verses([archive], tmp_path)
+    assert translations.read_verses(archive) == (expected, unlinked_or_in_one_language)
+    translations.unpack_verses([archive], tmp_path)
     assert (tmp_path / "alignments.txt").read_text().splitlines() == ["0-2 0-3 1-0 1-1", "0-0", "0-0"]
-    assert alignments.read_aligned_pairs(tmp_path) == expected
+    assert read_aligned_pairs(tmp_path) == expected
     assert read_pairs(tmp_path / "pairs.tsv") == [Pair(pair.source, pair.target) for pair in expected]
     (tmp_path / "alignments.txt").write_text("0-0\n")
     with pytest.raises(TextError, match="3 pairs and 1 lines of alignments"):
-        alignments.read_aligned_pairs(tmp_path)
+        read_aligned_pairs(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_verses_keep_their_links_between_words(tmp_path):
 )
 def test_verses_with_a_link_that_cannot_be_matched_are_left_out(source, target, left_out, tmp_path):
     right = [("n40001004001", "40001004001"), ("n40001005001", "40001005001")]
-    before, count = alignments.read_verses(verses(tmp_path / "x.whl", right))
-    after, more = alignments.read_verses(verses(tmp_path / "y.whl", [*right, (source, target)]))
+    before, count = translations.read_verses(verses(tmp_path / "x.whl", right))
+    after, more = translations.read_verses(verses(tmp_path / "y.whl", [*right, (source, target)]))
     assert {pair.source for pair in before} - {pair.source for pair in after} == left_out
     assert more - count == len(left_out)

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from regard.data import word_cache
-from regard.data.tokens import SPECIAL_TOKENS, train_tokenizer
-from regard.data.topics import topics
-from regard.data.word_cache import WordCache, is_separable
+from regard.data import tokens
+from regard.data.corpus import topics
+from regard.data.tokens import SPECIAL_TOKENS, WordCache, is_separable, train_tokenizer
 
 TOKENIZER = train_tokenizer(topics()[:20], "bpe", 900, sentences=False)
 # Everything that could matter: white space of all kinds, marks that combine, jamo that compose, apostrophes, digits.
@@ -49,12 +48,12 @@ def test_texts_with_added_tokens_are_encoded_as_a_whole(about):
 
 
 def test_few_words_are_remembered_and_no_long_ones(monkeypatch):
-    monkeypatch.setattr(word_cache, "WORDS", 50)
+    monkeypatch.setattr(tokens, "WORDS", 50)
     cache, texts = WordCache(TOKENIZER, numpy.uint16), topics()[30:33]
     for text in [*texts, "x " + "long" * 11 + " y"]:
         assert cache.encode(text).tolist() == TOKENIZER.encode(text, add_special_tokens=False).ids
         assert len(cache) <= 50
-        assert max(map(len, cache)) <= word_cache.LONG
+        assert max(map(len, cache)) <= tokens.LONG
 
 
 def changed(**parts):

@@ -16,7 +16,7 @@ import torch
 
 from regard import FolderError, ResNet, Sampling, load
 from regard.attention import Cosine
-from regard.data import catalog, fetching, unpacking
+from regard.data import fetching, unpacking
 from regard.data.packages import members, read_member
 from regard.models.foreign import LETTERS, PHONEMES
 from tests.data import keras_graph
@@ -40,7 +40,7 @@ def fetched(name):
 def archive(name):
     """The package that a set came in, which a fetch leaves beside it."""
     fetched(name)
-    (archive,) = catalog.find(name).archives
+    (archive,) = fetching.find(name).archives
     path = fetching.cache() / "archives" / archive.file
     if not path.exists():
         pytest.skip(f"{path} is not here any more")

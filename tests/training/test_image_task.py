@@ -10,8 +10,8 @@ from torch.nn import functional
 
 import regard
 from regard.data.images import read_images
-from regard.data.skipped import RowsError
 from regard.data.split import split
+from regard.data.texts import RowsError
 from regard.training import tasks
 from regard.training.evaluate import evaluate
 from regard.training.metrics import class_metrics, class_outcome

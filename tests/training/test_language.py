@@ -166,11 +166,11 @@ def test_the_order_of_rows_takes_no_memory():
 
 PEAK = """
 import sys
-from regard.data import token_files
+from regard.data import tokens
 from regard.training import tasks
 from regard.training.evaluate import evaluate
 from regard.training.options import resolve
-token_files.SAMPLE = 300_000
+tokens.SAMPLE = 300_000
 given = dict(data=sys.argv[1], size=12, layers=1, heads=3, context=17, vocab_size=400, batch=170)
 task = tasks.prepare("language", resolve("language", given))
 import itertools, torch

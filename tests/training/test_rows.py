@@ -11,12 +11,12 @@ import sacrebleu
 import torch
 
 import regard
-from regard.data import token_files
+from regard.data import tokens
 from regard.data.labelled import read_labelled
 from regard.data.pairs import read_pairs
-from regard.data.skipped import RowsError
 from regard.data.split import split
 from regard.data.tables import TableError
+from regard.data.texts import RowsError
 from regard.models.texts import encode, padded
 from regard.training.evaluate import evaluate
 from regard.training.folder import RunError
@@ -149,7 +149,7 @@ def test_other_files_are_evaluated_in_blocks_as_at_once(task, tmp_path, monkeypa
     data = tiny.make(task, tmp_path / "data")
     trained(task, data, tmp_path / "run")
     at_once = evaluate(tmp_path / "run", data)
-    monkeypatch.setattr(token_files, "BLOCK", 997)
+    monkeypatch.setattr(tokens, "BLOCK", 997)
     in_blocks = evaluate(tmp_path / "run", data)
     for name in ("loss", "bleu", "chrf"):
         assert in_blocks.pop(name, 0) == pytest.approx(at_once.pop(name, 0), rel=1e-5)
@@ -263,10 +263,10 @@ def test_one_class_and_a_class_without_training_text_are_errors(tmp_path):
 
 PREPARE = """
 import sys
-from regard.data import token_files
+from regard.data import tokens
 from regard.training.options import resolve
 from regard.training.tasks import prepare
-token_files.BLOCK, token_files.SAMPLE = 1 << 15, 500_000
+tokens.BLOCK, tokens.SAMPLE = 1 << 15, 500_000
 prepare(sys.argv[1], resolve(sys.argv[1], {"data": sys.argv[2], "tokenizer": "word", "vocab_size": 500}))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

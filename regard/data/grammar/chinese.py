@@ -7,31 +7,25 @@ from collections.abc import Sequence
 from regard.data.grammar.lexicon import Adjective
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
-__all__ = ["say", "write"]
-
 
 def say(sentence: Sentence) -> list[Word]:
     """The words of a sentence."""
+    link, words = sentence.link, []
+    if link and sentence.second:
+        for part in link.chinese.split():
+            if part in "12":
+                words += _clause(sentence.first if part == "1" else sentence.second, over=not link.open)
+            else:
+                words += spell(part, (sentence, "link"))
+    else:
+        words = _clause(sentence.first, over=True)
     end = "？" if sentence.first.question else "。" if sentence.stop else ""
-    return _clauses(sentence) + spell(end, (sentence, "end"))
+    return words + spell(end, (sentence, "end"))
 
 
 def write(words: list[Word]) -> str:
     """The text of the words, with spaces between them."""
     return " ".join([word.text for word in words])
-
-
-def _clauses(sentence: Sentence) -> list[Word]:
-    if not (sentence.link and sentence.second):
-        return _clause(sentence.first, over=True)
-    words: list[Word] = []
-    for part in sentence.link.chinese.split():
-        if part in "12":
-            clause = sentence.first if part == "1" else sentence.second
-            words += _clause(clause, over=not sentence.link.open)
-        else:
-            words += spell(part, (sentence, "link"))
-    return words
 
 
 def _clause(clause: Clause, *, over: bool) -> list[Word]:

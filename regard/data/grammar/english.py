@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
-__all__ = ["say", "write"]
-
 
 def say(sentence: Sentence) -> list[Word]:
     """The words of a sentence."""
@@ -71,13 +69,10 @@ def _noun(phrase: Phrase | Mention) -> list[Word]:
     determiner = phrase.determiner.english_plural if phrase.plural else phrase.determiner.english
     if determiner == "a" and words[0].text[0] in "aeiou":
         determiner = "an"
-    return spell(determiner, (phrase, "determiner")) + words + _modifier(phrase)
-
-
-def _modifier(phrase: Phrase) -> list[Word]:
+    words = spell(determiner, (phrase, "determiner")) + words
     modifier = phrase.modifier
     if isinstance(modifier, Relative):
         subject = _noun(modifier.subject) if modifier.subject else []
         plural = modifier.subject.plural if modifier.subject else phrase.plural
-        return [*spell("that", (modifier, "that")), *subject, *_action(modifier.action, third=not plural)]
-    return _place(modifier) if modifier else []
+        return words + spell("that", (modifier, "that")) + subject + _action(modifier.action, third=not plural)
+    return words + (_place(modifier) if modifier else [])

@@ -8,8 +8,6 @@ from functools import cache
 from regard.data.grammar.lexicon import NOUNS, Adjective
 from regard.data.grammar.meaning import Action, Clause, Mention, Phrase, Place, Relative, Sentence, Word, spell
 
-__all__ = ["say", "write"]
-
 ASPIRATED = {form for noun in NOUNS if noun.aspirated for form in (noun.french, noun.french_plural)}
 ELIDED = {"le", "la", "de", "ne", "que", "me", "te", "si"}  # they lose their vowel before another; si before il
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des"}
@@ -105,7 +103,14 @@ def _noun(phrase: Phrase | Mention, many: str = "des") -> list[Word]:
         else:
             words += spell(_form(adjective, noun.gender, plural=phrase.plural), meaning)
     numeral = spell(phrase.numeral.french, (phrase, "numeral")) if phrase.numeral else []
-    return _determiner(phrase, words, many) + numeral + words + _modifier(phrase)
+    words = _determiner(phrase, words, many) + numeral + words
+    modifier = phrase.modifier
+    if not isinstance(modifier, Relative):
+        return words + (_place(modifier) if modifier else [])
+    if modifier.subject is None:
+        return words + spell("qui", (modifier, "that")) + _action(modifier.action, [], [], plural=phrase.plural)
+    words += spell("que", (modifier, "that")) + _noun(modifier.subject)
+    return words + _action(modifier.action, [], [], plural=modifier.subject.plural)
 
 
 def _determiner(phrase: Phrase, words: list[Word], many: str) -> list[Word]:
@@ -135,13 +140,3 @@ def _form(adjective: Adjective, gender: str, *, plural: bool, vowel: bool = Fals
     if vowel and gender == "m" and not plural and len(forms) > 4:
         return forms[4]
     return forms[(gender == "f") + 2 * plural]
-
-
-def _modifier(phrase: Phrase) -> list[Word]:
-    modifier = phrase.modifier
-    if not isinstance(modifier, Relative):
-        return _place(modifier) if modifier else []
-    if modifier.subject is None:
-        return spell("qui", (modifier, "that")) + _action(modifier.action, [], [], plural=phrase.plural)
-    words = spell("que", (modifier, "that")) + _noun(modifier.subject)
-    return words + _action(modifier.action, [], [], plural=modifier.subject.plural)

@@ -9,18 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.data.grammar.lexicon import (
-    Adjective,
-    Adverb,
-    Determiner,
-    Link,
-    Noun,
-    Numeral,
-    Preposition,
-    Pronoun,
-    Time,
-    Verb,
-)
+from regard.data.grammar import lexicon
 
 Meaning = tuple[object, str]  # a node of the tree, and what of it a word says: its noun, its numeral …
 
@@ -43,11 +32,11 @@ def spell(text: str, *meanings: Meaning) -> list[Word]:
 class Phrase:
     """A noun and what goes with it."""
 
-    noun: Noun
-    determiner: Determiner
+    noun: lexicon.Noun
+    determiner: lexicon.Determiner
     plural: bool = False
-    numeral: Numeral | None = None
-    adjectives: tuple[Adjective, ...] = ()  # one, or one and a colour
+    numeral: lexicon.Expression | None = None
+    adjectives: tuple[lexicon.Adjective, ...] = ()  # one, or one and a colour
     modifier: Relative | Place | None = None
 
 
@@ -55,7 +44,7 @@ class Phrase:
 class Mention:
     """A person, by a pronoun; no pronoun is plural as a subject."""
 
-    pronoun: Pronoun
+    pronoun: lexicon.Pronoun
     plural: bool = False
 
 
@@ -63,7 +52,7 @@ class Mention:
 class Place:
     """On the mat; as a predicate: is on the mat."""
 
-    preposition: Preposition
+    preposition: lexicon.Preposition
     landmark: Phrase
 
 
@@ -71,7 +60,7 @@ class Place:
 class Action:
     """A verb with its object and its place."""
 
-    verb: Verb
+    verb: lexicon.Verb
     object: Phrase | Mention | None = None
     place: Place | None = None
 
@@ -88,7 +77,7 @@ class Relative:
 class Quality:
     """Is old, or is very old."""
 
-    adjective: Adjective
+    adjective: lexicon.Adjective
     very: bool = False
 
 
@@ -99,8 +88,8 @@ class Clause:
     subject: Phrase | Mention
     predicate: Action | Quality | Place
     negated: bool = False
-    adverb: Adverb | None = None
-    time: Time | None = None
+    adverb: lexicon.Adverb | None = None
+    time: lexicon.Expression | None = None
     question: bool = False
 
 
@@ -109,6 +98,6 @@ class Sentence:
     """One clause, or two with a link; a statement may have its full stop or not."""
 
     first: Clause
-    link: Link | None = None
+    link: lexicon.Link | None = None
     second: Clause | None = None
     stop: bool = False

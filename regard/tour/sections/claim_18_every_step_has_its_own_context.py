@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.data.alignments import read_aligned_pairs
 from regard.data.fetching import fetch
-from regard.data.pairs import Pair
+from regard.data.pairs import Pair, read_aligned_pairs
 from regard.data.split import part
 from regard.data.words import split
 from regard.models.alignment import Alignment, Links, align

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import regard
-from regard.data.digits import digits
+from regard.data.images import digits
 from regard.tour.learning import descend
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Heat, Panel

@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard import ResNet, ViT
-from regard.data.digits import digits
 from regard.data.fetching import fetch
-from regard.data.images import read_images
+from regard.data.images import digits, read_images
 from regard.tour.learning import descend
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, points
 from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel

@@ -11,7 +11,7 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.fetching import megabytes
-from regard.data.skipped import Skipped
+from regard.data.texts import Skipped
 from regard.data.store import Store
 from regard.data.survey import RowSource, Survey
 from regard.models.texts import CutWarning

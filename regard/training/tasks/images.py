@@ -16,10 +16,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.data.batches import Batches
-from regard.data.digits import DigitImages
 from regard.data.image_files import ImageError
-from regard.data.image_store import StoredImages, skipped_images, store_images, stored_part
-from regard.data.images import ImageSet, find_images
+from regard.data.images import (
+    DigitImages,
+    ImageSet,
+    StoredImages,
+    find_images,
+    skipped_images,
+    store_images,
+    stored_part,
+)
 from regard.data.split import PARTS, divide
 from regard.data.store import Store
 from regard.models.classifier import ImageClassifier

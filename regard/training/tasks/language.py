@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Batches
-from regard.data.corpus import corpus_of, open_corpus
-from regard.data.skipped import Skipped
+from regard.data.corpus import corpus_of, open_corpus, topics
 from regard.data.split import PARTS
 from regard.data.store import Column, Store
-from regard.data.token_files import trained_tokenizer
-from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS
-from regard.data.topics import topics
+from regard.data.texts import Skipped
+from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, trained_tokenizer
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model
@@ -184,7 +182,7 @@ def prepare(options: LanguageOptions, tokenizers: Tokenizers, model: Model | Non
         notes=[
             f"{train:,} tokens to train on, {validation:,} for validation, {test:,} for the test",
             *storage_notes(store, time.monotonic() - start),
-            *Skipped.of_facts(store.facts["skipped"], unit="line").notes(),
+            *Skipped(unit="line", facts=store.facts["skipped"]).notes(),
         ],
         store=store,
         context=context,

@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.data.batches import Batches
-from regard.data.labelled import Labelled
+from regard.data.labelled import Labelled, StoredTexts, choose_balanced, store_texts, texts_in_file
 from regard.data.split import PARTS
 from regard.data.survey import Survey, row_blocks, survey
-from regard.data.text_store import StoredTexts, choose_balanced, store_texts, texts_in_file
-from regard.data.token_files import trained_tokenizer
+from regard.data.tokens import trained_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.model import Model, evaluation

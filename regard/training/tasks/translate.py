@@ -14,12 +14,10 @@ from torch import Tensor
 
 from regard.data.batches import Batches
 from regard.data.grammar import corpus
-from regard.data.pair_store import EncodedPair, StoredPairs, pairs_in_files, pairs_in_memory, store_pairs
-from regard.data.pairs import Pair
+from regard.data.pairs import EncodedPair, Pair, StoredPairs, pairs_in_files, pairs_in_memory, store_pairs
 from regard.data.split import PARTS
 from regard.data.survey import RowSource, Survey, row_blocks, survey
-from regard.data.token_files import trained_tokenizer
-from regard.data.tokens import BOS, EOS, PAD, UNK
+from regard.data.tokens import BOS, EOS, PAD, UNK, trained_tokenizer
 from regard.models.alignment import align
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
