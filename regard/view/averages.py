@@ -7,16 +7,12 @@ has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis, arrange, axis_size, solid
-from regard.view.states import Product, State, Weights
-
-__all__ = ["Average", "combined"]
+from regard.view.lineage import Product, State, Weights
 
 
 class Average:
@@ -64,11 +60,6 @@ class Average:
         return [tensor for tensor in (self.weights, self.values) if tensor is not None]
 
     @property
-    def module(self) -> nn.Module | None:
-        """In which module the weights were made."""
-        return self.record.module
-
-    @property
     def is_attention(self) -> bool:
         """Whether values are averaged: the weights add up to 1 along the axis, or are made of two tensors' scores."""
         record = self.record
@@ -105,23 +96,25 @@ class Average:
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call, with weights (batch, heads, n, m). operands: with the rest as well. result: the output."""
         record = self.record
-        rows = (self.batch, self.heads, self.queries)
-        known = self._arranged(self.weights, self.axes)
+        known = self.arranged(self.weights, self.axes)
         sink = (1 - known.sum(-1)).clamp(min=0) if self._sinks else None
-        scores = None if record.scores is None else self._arranged(record.scores, record.axes)
+        scores = None if record.scores is None else self.arranged(record.scores, record.axes)
         query, key = self._scored() if operands else (None, None)
         related = ax.related(self.queries, self.contracted) if self.queries and self.contracted else None
         if self.queries and all(map(ax.is_projected, (*self.queries, *self.contracted))):
             related = True  # channels, which attend to each other
-        has_output = operands and self.values is not None
+        value = output = None
+        if operands and self.values is not None:
+            value = self._as_leading(self.values).expand(-1, axis_size(self.heads), -1, -1)  # (batch, heads, m, size)
+            output = arrange(result, axes, (self.batch, self.heads, self.queries, self.size))
         return AttentionCall(
             module,
             known[..., :0] if query is None else query,
             known.mT[..., :0] if key is None else key,
             cross=None if related is None else not related,
             known=known,
-            value=self._value() if has_output else None,
-            output=arrange(result, axes, (*rows, self.size)) if has_output else None,
+            value=value,
+            output=output,
             scores=scores,
             sink=sink,
             positions=ax.positions(self.queries),
@@ -132,21 +125,12 @@ class Average:
         """An output (batch, heads, n, size) in the shape of the model's."""
         return ax.restore(output, axes, (self.batch, self.heads, self.queries, self.size), result.shape)
 
-    def gradient(self, gradient: Tensor) -> Tensor:
-        """A gradient of the weights as (batch, heads, n, m)."""
-        return self._arranged(gradient, self.axes)
-
-    def _arranged(self, tensor: Tensor, axes: Axes) -> Tensor:
-        """Weights as (batch, heads, n, m), without what is a sink's."""
+    def arranged(self, tensor: Tensor, axes: Axes) -> Tensor:
+        """Weights, or what belongs to them, as (batch, heads, n, m), without what is a sink's."""
         whole = self.record.normalized is not None and solid(self.record.normalized) in map(solid, axes)
         columns = self.record.normalized if whole and self._sinks and self.record.normalized else self.contracted
         arranged = arrange(tensor, axes, (self.batch, self.heads, self.queries, columns))
         return arranged[..., : axis_size(self.contracted)]
-
-    def _value(self) -> Tensor:
-        """The values as (batch, heads, m, size)."""
-        assert self.values is not None
-        return self._as_leading(self.values).expand(-1, axis_size(self.heads), -1, -1)
 
     def _as_leading(self, tensor: Tensor) -> Tensor:
         """(leading, rows, size) → (batch, heads, rows, size), heads 1 where they are among the rows."""
@@ -174,11 +158,6 @@ def combined(one: State, other: State) -> list[Weights]:
         return []
     records = [state.record for state in (one, other) if state.stage in (*weights, "output") and state.record]
     return [record for part in records for record in (part if isinstance(part, list) else [part])]
-
-
-def flat(axes: Sequence[Axis]) -> Axis:
-    """All factors of axes."""
-    return tuple(factor for axis in axes for factor in axis)
 
 
 def _part_of(contracted: Axis, normalized: Axis) -> bool:

@@ -1,4 +1,8 @@
-"""How much each token matters for a prediction, by several methods: a function for each, Prediction → (batch, n).
+"""What matters for a prediction, by several methods: for each of its tokens, (batch, n); and for each layer or head, by
+what it writes into the residual stream, as logits.
+
+The logit lens reads the stream after each layer as if it were the last. Direct logit attribution takes the last norm's
+scale as it is; then the logit is a sum over all that was written, and what each part adds to it is known.
 
 Legend: batch · n tokens · m keys · heads · size.
 """
@@ -6,29 +10,34 @@ Legend: batch · n tokens · m keys · heads · size.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import numbers
 from regard.attention.capture import AttentionMap
 from regard.view.capture import Capture, capture
-from regard.view.module_calls import Call, after_calls, find_projection, project
-from regard.view.prediction import Prediction
-
-__all__ = ["TOKEN_METHODS"]
+from regard.view.intervene import intervene
+from regard.view.prediction import Call, Prediction, after_calls, find_projection, first, has_matrix, project
 
 STEPS = 50  # of the integral, at Gauss and Legendre's places
 CONVERGED = 0.05  # of the change, which the integral may miss
+
+
+# ---------------------------------------------------------------------------------------------------------- tokens
 
 
 def weights(prediction: Prediction) -> Tensor:
     """The attention of the prediction's query, on average over heads and layers."""
     with torch.no_grad(), capture(prediction.model) as seen:
         prediction.logits()
-    return _mean([prediction.rows(layer.weights).mean((1, 2)) for layer in _over_tokens(seen, prediction)])
+    rows = [prediction.rows(layer.weights).mean((1, 2)) for layer in _over_tokens(seen, prediction)]
+    return torch.stack(rows).mean(0)
 
 
 def rollout(prediction: Prediction) -> Tensor:
@@ -56,7 +65,7 @@ def value_norms(prediction: Prediction) -> Tensor:
             weighted = row[..., None] * layer.value  # (batch, heads, m, value size)
             moved = weighted.transpose(1, 2).flatten(2) if number is None else project(calls[number], weighted)
             norms.append(moved.norm(dim=-1))  # (batch, m)
-    return _mean(norms)
+    return torch.stack(norms).mean(0)
 
 
 def gradient_weights(prediction: Prediction) -> Tensor:
@@ -120,6 +129,15 @@ def occlusion(prediction: Prediction) -> Tensor:
     return torch.stack(drops, 1)
 
 
+def _over_tokens(seen: Capture, prediction: Prediction) -> list[AttentionMap]:
+    """The maps whose keys are the tokens: of cross-attention, if there is any, else of self-attention."""
+    maps = [layer for layer in seen.by_layer() if layer.weights.shape[-1] == prediction.ids.shape[1]]
+    crossing = [layer for layer in maps if layer.kind == "cross"]
+    if not maps:
+        raise ValueError(f"model: expected attention to the {prediction.ids.shape[1]} tokens, got none")
+    return crossing or maps
+
+
 TOKEN_METHODS: dict[str, Callable[[Prediction], Tensor]] = {
     "weights": weights,
     "rollout": rollout,
@@ -131,17 +149,197 @@ TOKEN_METHODS: dict[str, Callable[[Prediction], Tensor]] = {
     "occlusion": occlusion,
 }
 
-# -------------------------------------------------------------------------------------------------------- from captures
+
+# ------------------------------------------------------------------------------------------------- layers and heads
 
 
-def _mean(parts: list[Tensor]) -> Tensor:
-    return torch.stack(parts).mean(0)
+@dataclass(frozen=True)
+class Part:
+    """A part of a model that can be left out.
+
+    label · block: path of a layer, which then returns what it was given · module: path of a module, which then writes
+    zeros · layer, head: of attention. None of these: it cannot be left out.
+    """
+
+    label: str
+    block: str | None = None
+    module: str | None = None
+    head: tuple[int, int] | None = None
+
+    @property
+    def removable(self) -> bool:
+        return (self.block, self.module, self.head) != (None, None, None)
 
 
-def _over_tokens(seen: Capture, prediction: Prediction) -> list[AttentionMap]:
-    """The maps whose keys are the tokens: of cross-attention, if there is any, else of self-attention."""
-    maps = [layer for layer in seen.by_layer() if layer.weights.shape[-1] == prediction.ids.shape[1]]
-    crossing = [layer for layer in maps if layer.kind == "cross"]
-    if not maps:
-        raise ValueError(f"model: expected attention to the {prediction.ids.shape[1]} tokens, got none")
-    return crossing or maps
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
+
+
+def _last_norm(calls: Sequence[Call]) -> int:
+    norms = [number for number, call in enumerate(calls) if _is_norm(call.module)]
+    if not norms:
+        raise ValueError("model: expected a language model with a norm before its output layer, got none")
+    return norms[-1]
+
+
+# ------------------------------------------------------------------------------------------------------- the logit lens
+
+
+def logit_lens(prediction: Prediction) -> tuple[Tensor, list[Part]]:
+    """What each layer adds to log p, read from the stream after it by the last norm and the output layer; the embedding
+    comes first. Up to a layer, they add up to what the lens reads there."""
+    calls: list[Call] = []
+    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model) as seen:
+        prediction.logits()
+    norm, blocks = calls[_last_norm(calls)], _blocks(prediction, calls, seen)
+    streams = [first(calls[blocks[0]].input), *(first(calls[block].output) for block in blocks)]
+    if norm.input is not streams[-1] and not torch.equal(norm.input, streams[-1]):
+        raise ValueError(f"model: expected {norm.path}, its last norm, to read what its last layer writes")
+    readings = []
+    for stream in streams:
+        handle = norm.module.register_forward_pre_hook(lambda module, args, stream=stream: (stream, *args[1:]))
+        try:
+            with torch.no_grad():
+                readings.append(prediction.log_probability())
+        finally:
+            handle.remove()
+    read = torch.stack(readings, 1)  # (batch, 1 + layers)
+    paths = [calls[block].path for block in blocks]
+    parts = [Part("embedding"), *(Part(path, block=path) for path in paths)]
+    return read.diff(dim=1, prepend=torch.zeros_like(read[:, :1])), parts
+
+
+def _blocks(prediction: Prediction, calls: Sequence[Call], seen: Capture) -> list[int]:
+    """The calls of the model's layers: the modules of a list that have attention within."""
+    if not seen:
+        raise ValueError(f"model: expected attention in its layers, got none in {type(prediction.model).__name__}")
+    paths = [layer.name.split(".") for layer in seen]
+    depth = next((k for k in range(min(map(len, paths))) if all(path[k].isdigit() for path in paths)), None)
+    if depth is None:
+        raise ValueError(
+            f"model: expected layers in a list, got attention in {', '.join(layer.name for layer in seen)}"
+        )
+    names = {".".join(path[: depth + 1]) for path in paths}
+    return [number for number, call in enumerate(calls) if call.path in names]
+
+
+# --------------------------------------------------------------------------------------------- direct logit attribution
+
+
+def direct_logits(prediction: Prediction) -> tuple[Tensor, list[Part]]:
+    """What each head, and each other module that writes into the stream, adds to the target's logit directly.
+
+    "rest" is what no part writes: biases. They add up to the logit.
+    """
+    calls: list[Call] = []
+    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model, operands=True) as seen:
+        prediction.logits()
+    logit, written, slopes = _direct_gradients(prediction, _writers(calls))
+    scores, parts, projections = list[Tensor](), list[Part](), set[int]()
+    for layer in seen:
+        number = None if layer.output is None else find_projection(calls, layer)
+        if layer.output is None or number is None or number not in slopes:
+            raise ValueError(f"model: no linear layer that reads the heads of {layer.name} writes into the stream")
+        projections.add(number)
+        for index, head in enumerate(layer.heads):
+            alone = torch.zeros_like(layer.output)
+            alone[:, index] = layer.output[:, index]
+            rows = project(calls[number], alone)
+            if not getattr(calls[number].module, "batch_first", True):
+                rows = rows.transpose(0, 1)
+            scores.append(slopes[number].flatten(1) @ rows.flatten())
+            parts.append(Part(f"{layer.layer}.{head}", head=(layer.layer, head)))
+    for number, slope in slopes.items():
+        if number not in projections:
+            scores.append(slope.flatten(1) @ written[number].flatten())
+            parts.append(Part(calls[number].path, module=calls[number].path))
+    total = torch.stack(scores, 1)
+    return torch.cat([total, (logit - total.sum(1))[:, None]], 1), [*parts, Part("rest")]
+
+
+def _writers(calls: Sequence[Call]) -> set[int]:
+    """Calls of modules with matrices of their own, the innermost ones, before the last norm: with what they return
+    taken as it is, the stream is a sum of what some of them wrote."""
+    paths = {call.path for call in calls if has_matrix(call.module)}
+    inner = {path for path in paths if not any(other.startswith(f"{path}.".lstrip(".")) for other in paths - {path})}
+    return {number for number, call in enumerate(calls[: _last_norm(calls)]) if call.path in inner}
+
+
+def _direct_gradients(prediction: Prediction, writers: set[int]) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
+    """The target's logit, (batch,), what the writers return, and its gradients with respect to that, (batch, …) each,
+    through nothing but sums and norms, whose scale is taken as it is."""
+    count, leaves = 0, dict[int, Tensor]()
+
+    def hook(call: Call) -> Any:
+        nonlocal count
+        number, count = count, count + 1
+        output = first(call.output)
+        if number in writers and isinstance(output, Tensor) and output.is_floating_point():
+            leaves[number] = output.detach().requires_grad_()
+            written = leaves[number].clone()  # into which the model may write
+            return (written, *call.output[1:]) if isinstance(call.output, tuple) else written
+        if _is_norm(call.module) and isinstance(call.input, Tensor) and call.input.requires_grad:
+            return _linear_norm(call.module, call.input, output)
+        return None
+
+    with torch.enable_grad(), after_calls(prediction.model, hook):
+        logit = prediction.logits().gather(1, prediction.target[:, None])[:, 0]
+    # One entry after the other: some writers, those of positions, write the same for all of them.
+    options: Any = {"retain_graph": True, "allow_unused": True}
+    by_entry = [torch.autograd.grad(entry, list(leaves.values()), **options) for entry in logit]
+    slopes = {number: torch.stack(parts) for number, *parts in zip(leaves, *by_entry, strict=True) if None not in parts}
+    return logit.detach(), {number: leaf.detach() for number, leaf in leaves.items()}, slopes
+
+
+def _linear_norm(norm: nn.Module, rows: Tensor, output: Tensor) -> Tensor:
+    """What a norm returned, as a linear function of its rows: their scale is a constant.
+
+    The scale is asked of the norm itself, with rows ± r, r their root mean square, which have the same one.
+    """
+    size = rows.shape[-1]
+    signs = 1 - 2 * (torch.arange(size, device=rows.device) % 2).to(rows.dtype)
+    if size % 2:  # the signs have the mean 0, and one of an odd number is 0
+        signs[-1] = 0
+        signs *= (size / (size - 1)) ** 0.5
+    with torch.no_grad():
+        zero = norm.forward(torch.zeros_like(rows))
+        centres = torch.allclose(norm.forward(torch.ones_like(rows)), zero, atol=1e-4)
+        centred = rows - rows.mean(-1, keepdim=True) if centres else rows
+        root_mean_square = centred.square().mean(-1, keepdim=True).sqrt()
+        probes = [root_mean_square * way for way in (signs, signs.flip(0))]
+        forwards, backwards = ((norm.forward(probe) - zero) / probe for probe in probes)
+        scale = torch.where(signs != 0, forwards, backwards).nan_to_num(0)
+    linear = (scale * (rows - rows.mean(-1, keepdim=True) if centres else rows)).to(output.dtype)
+    return output.detach() + linear - linear.detach()
+
+
+# -------------------------------------------------------------------------------------------------------- leaving out
+
+
+@contextmanager
+def without_parts(prediction: Prediction, parts: Sequence[Part], kept: Tensor) -> Iterator[None]:
+    """Within this block the model runs without the parts that are not kept, (batch, parts)."""
+    columns = {part.block or part.module: kept[:, number] for number, part in enumerate(parts) if not part.head}
+
+    def hook(call: Call) -> Any:
+        if call.path not in columns:
+            return None
+        output = first(call.output)
+        instead = call.input if any(part.block == call.path for part in parts) else torch.zeros_like(output)
+        stays = columns[call.path][:, None, None]
+        if output.dim() == 2:  # (batch · n, size), as experts write
+            stays = stays[:, 0].repeat_interleave(len(output) // len(stays), 0)
+        changed = torch.where(stays, output, instead)  # (batch, n, size)
+        return (changed, *call.output[1:]) if isinstance(call.output, tuple) else changed
+
+    with after_calls(prediction.model, hook), intervene(prediction.model) as edit:
+        for number, part in enumerate(parts):
+            if part.head is not None:
+                edit.scale(kept[:, number, None, None, None], *part.head)
+        yield
+
+
+PART_METHODS: dict[str, Callable[[Prediction], tuple[Tensor, list[Part]]]] = {
+    "logit_lens": logit_lens,
+    "direct_logits": direct_logits,
+}

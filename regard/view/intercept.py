@@ -22,14 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.attention.observers import AttentionCall, Observer, edited, has_editors, observe
 from regard.view import axes as ax
 from regard.view import axis_rules
-from regard.view.averages import Average, combined, flat
-from regard.view.frames import constructed, running
+from regard.view.averages import Average, combined
 from regard.view.fused_calls import FUSED, FusedCall, nested_call
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, tensors_in
-from regard.view.reports import ATTENTION, Reports, is_named
-from regard.view.states import Product, State, Weights
-
-__all__ = ["EditError", "Tracker", "intercept"]
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
+from regard.view.reports import ATTENTION, Reports, constructed, is_named, running
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
@@ -45,13 +41,6 @@ class _EditFailed(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
         self.error = error
-
-
-def _edit(call: AttentionCall) -> AttentionCall:
-    try:
-        return edited(call)
-    except Exception as error:
-        raise _EditFailed(error) from error
 
 
 @contextmanager
@@ -205,7 +194,7 @@ class Tracker(TorchDispatchMode):
                 flip = -1 if weights is other else 1  # values × weights, both transposed
                 free, contracted = weights.axes[-2:][::flip]
                 size = state.axes[-1 if flip > 0 else -2]
-                clean, others = weights.before or (tensor, weights.axes), flat(weights.axes[:-2])
+                clean, others = weights.before or (tensor, weights.axes), ax.flat(weights.axes[:-2])
                 transposed = values if flip > 0 else values.mT
                 average = Average(weights.record, clean, contracted, free, others, transposed, size)
                 if average.is_attention:
@@ -214,7 +203,7 @@ class Tracker(TorchDispatchMode):
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"
                 self.reports.report(self._module(), "exp", result.shape, reason)
-        product = Product(self._module(), result.shape, state)
+        product = Product(self._module(), tuple(result.shape), state)
         if self._wants_operands:
             product.left, product.right = left, right
         state.stage, state.record = "scores", product
@@ -229,13 +218,13 @@ class Tracker(TorchDispatchMode):
         rest = [axis for axis in record.axes if axis != contracted]
         positions = [axis for axis in rest if not any(map(ax.is_projected, axis))]
         free = positions[-1] if len(positions) > 1 else ()  # the first of several is a batch
-        leading = flat([axis for axis in rest if axis is not free])
+        leading = ax.flat([axis for axis in rest if axis is not free])
         average = Average(record, weights, contracted, free, leading, None, ())
         return self._complete(average, result, state) if average.is_attention else result
 
     def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:
         """A call, from its weights to its output."""
-        record, module, problem = average.record, self._module() or average.module, average.problem
+        record, module, problem = average.record, self._module() or average.record.module, average.problem
         state.stage, state.record = "output", record
         if record.averaged and self.observer is not None:  # other values by the same weights, which are known already
             return result
@@ -269,7 +258,10 @@ class Tracker(TorchDispatchMode):
         call = found.call(module, result, axes, self._wants_operands)
         call = replace(call, index=(id(self), self.reports.calls[module]))
         self.reports.calls[module] += 1
-        changed = _edit(call)
+        try:
+            changed = edited(call)
+        except Exception as error:
+            raise _EditFailed(error) from error
         if self.observer is None:
             return result if changed.output is call.output else self._replaced(found, changed, result)
         if self.gradients:
@@ -318,7 +310,7 @@ class Tracker(TorchDispatchMode):
         """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
         if isinstance(found, Average):
             if found.weights.requires_grad:
-                found.weights.register_hook(lambda gradient: receive(found.gradient(gradient)))
+                found.weights.register_hook(lambda gradient: receive(found.arranged(gradient, found.axes)))
         elif call.output is not None:
             shape, held = call.output.shape, replace(call, watch=None)
 
@@ -362,10 +354,7 @@ class Tracker(TorchDispatchMode):
         record: Any = states[0].record if states else None
         module = self._module()
         if name in SOFTMAX:
-            record = Weights(None, record)
-            record.module = module
-            record.nested = result
-            self.lineage.remember(result, State((), "weights", record))
+            self.lineage.remember(result, State((), "weights", Weights(None, record, module=module, nested=result)))
         elif name == "matmul" and stage == "weights":
             if module is not None and self.observer is None:
                 raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")

@@ -13,8 +13,7 @@ from torch import nn
 from regard.models.alignment import align
 from regard.models.classifier import ImageClassifier
 from regard.models.translator import Translator
-from regard.view.alignment import AlignmentDisplay
-from regard.view.attention import AttentionDisplay
+from regard.view.attention import AlignmentDisplay, AttentionDisplay
 from regard.view.images import ImageAttentionDisplay
 from regard.view.reading import read
 

@@ -63,7 +63,7 @@ print(f"{ratio:.1f} times as fast as float32: {verdict}")
 """
 FONTS = """
 import warnings
-from regard.view.fonts import families
+from regard.view.pictures import families
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     names = families(["猫"])

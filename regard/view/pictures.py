@@ -5,24 +5,25 @@ a figure; it is called within the theme in which its picture is wanted.
 """
 
 import base64
+import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from cycler import cycler
-from matplotlib import colormaps, rcParams, style
+from matplotlib import colormaps, font_manager, rc_context, rcParams, style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
 from matplotlib.image import AxesImage
-from matplotlib.patches import Rectangle
-from numpy import ma, ndenumerate
+from numpy import ma
 from torch import Tensor
 
 from regard import files
@@ -97,29 +98,29 @@ def figure(height: float = 3.0, width: float = 6.4) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def legend(figure: Figure) -> None:
-    """The legend of a figure, above its axes, where it hides nothing."""
-    figure.legend(loc="outside upper left", ncols=4, columnspacing=1.4, handlelength=1.6)
+def legend(axes: Axes, columns: int = 2, **options: Any) -> None:
+    """The legend of axes, above them, where it hides nothing."""
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+    axes.legend(ncols=columns, columnspacing=1.4, **place | options)
 
 
-def heat(axes: Axes, weights: Tensor, *, largest: float = 1.0, digits: int | None = None) -> AxesImage:
+def colorbar(axes: Axes, image: Any, label: str, **options: Any) -> Figure | None:
+    """The scale of an image's colours, beside it; and the figure that both are in."""
+    figure = axes.get_figure(root=True)
+    if figure is not None:
+        figure.colorbar(image, ax=axes, label=label, **options)
+    return figure
+
+
+def heat(axes: Axes, weights: Tensor) -> AxesImage:
     """Weights (n, m) as a heat map: a row for each query, a column for each key, and no colour where a weight is
-    exactly 0. largest: the weight of the darkest colour; digits: write the numbers into the cells, to so many places.
-    """
-    shown = ma.masked_equal(weights.detach().double().numpy(), 0.0)
-    image = axes.imshow(shown, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+    exactly 0."""
+    drawn = ma.masked_equal(weights.detach().double().numpy(), 0.0)
+    image = axes.imshow(drawn, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.grid(False)
     axes.spines[:].set_visible(False)
-    axes.set_xticks(range(shown.shape[1]))
-    axes.set_yticks(range(shown.shape[0]))
-    if digits is not None:
-        for (row, column), weight in ndenumerate(shown.filled(0)):
-            red, green, blue, _ = image.to_rgba(weight)
-            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.55
-            colour = rcParams["grid.color"] if weight == 0 else "#ffffff" if dark else "#30353d"
-            text = "0" if weight == 0 else f"{weight:.{digits}f}".lstrip("0")
-            label = axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-            label.set_in_layout(False)  # it lies inside the axes, and measuring hundreds of them takes a second
+    axes.set_xticks(range(drawn.shape[1]))
+    axes.set_yticks(range(drawn.shape[0]))
     return image
 
 
@@ -132,11 +133,6 @@ def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
     axes.spines[:].set_visible(True)
     axes.set(xticks=[], yticks=[])
     return image
-
-
-def frame(axes: Axes, row: int, column: int, *, width: int = 1) -> None:
-    """A frame around a cell of a heat map, or around several side by side."""
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), width, 1, fill=False, edgecolor=TRUTH, linewidth=1.4))
 
 
 def png(drawing: Drawing, theme: str) -> bytes:
@@ -154,8 +150,8 @@ SVG = {"svg.hashsalt": "regard", "svg.fonttype": "path"}
 
 @contextmanager
 def _quiet_fonts() -> Iterator[None]:
-    """Without what matplotlib says of fonts while it draws: that a letter is in none of them, of which fonts.py has
-    warned already, and which weight it takes of a font that has no normal one."""
+    """Without what matplotlib says of fonts while it draws: that a letter is in none of them, of which `families`
+    has warned already, and which weight it takes of a font that has no normal one."""
     logger, is_error = logging.getLogger("matplotlib.font_manager"), lambda record: record.levelno >= logging.ERROR
     logger.addFilter(is_error)
     try:
@@ -194,3 +190,56 @@ def html(drawing: Drawing) -> str:
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{kind}{dark}">'
         f'<img alt="" src="{kind}{light}" style="max-width:100%;width:640px"></picture>'
     )
+
+
+# --------------------------------------------------------------------------------------------------------------- fonts
+
+DEFAULT = "DejaVu Sans"  # comes with matplotlib
+# Fonts with many scripts come before the others.
+PREFERRED = (DEFAULT, "Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei")
+
+
+def fonts_for(*texts: str) -> AbstractContextManager[None]:
+    """Within this block new texts are written in fonts that have the letters of these, in any script."""
+    return rc_context({} if all(text.isascii() for text in texts) else {"font.family": families(texts)})
+
+
+def families(texts: Iterable[str]) -> list[str]:
+    """The fonts to write these texts with: each letter is taken from the first that has it.
+
+    Warns of letters that no font of the system has.
+    """
+    missing = {letter for text in texts for letter in text if letter.isprintable()}
+    names = [DEFAULT]
+    # The file of each font, upright and of normal weight where there is one; where there is none, matplotlib's
+    # `findfont` would log a warning.
+    fonts = sorted(
+        font_manager.fontManager.ttflist,
+        key=lambda font: (font.name, font.style == "normal", font.weight in (400, "normal"), font.stretch == "normal"),
+    )
+    paths = {font.name: font.fname for font in fonts}  # the last of each name
+    for name in dict.fromkeys([name for name in PREFERRED if name in paths] + list(paths)):
+        if not missing:
+            break
+        if name != DEFAULT and missing & _letters(paths[name]):
+            names.append(name)
+        missing -= _letters(paths[name])
+    if missing:
+        listed = " ".join(sorted(missing)[:8])
+        warnings.warn(
+            f"no font of this system has {listed}: boxes are drawn instead; install one, such as Noto Sans CJK",
+            stacklevel=2,
+        )
+    return names
+
+
+@functools.cache
+def _letters(path: str) -> frozenset[str]:
+    """The letters that a font has; none if it is a placeholder, in which a few glyphs stand for all letters.
+
+    One comes with matplotlib: Last Resort draws a box with the name of the script.
+    """
+    if not Path(path).exists():  # removed since matplotlib listed it
+        return frozenset()
+    glyphs = FT2Font(path).get_charmap()  # code point → glyph
+    return frozenset() if len(glyphs) > 4 * len(set(glyphs.values())) else frozenset(map(chr, glyphs))

@@ -20,7 +20,7 @@ from regard.models.texts import encode, plain
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
-from regard.view.terminal import shown
+from regard.view.display import shown
 
 __all__ = ["LONGEST", "Reading", "prepare", "read", "token_names", "tokenizer_of"]
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-from regard.view import fonts, pictures
+from regard.view import pictures
 from regard.view.regression_curve import Array, Curve
 
 if TYPE_CHECKING:
@@ -188,4 +188,4 @@ def _bandwidth(curve: Curve, scales: Scales) -> str:
 
 def _fonts_for(*texts: str) -> AbstractContextManager[None]:
     """Within this block new texts are written in fonts that have their letters."""
-    return rc_context({} if all(text.isascii() for text in texts) else {"font.family": fonts.families(texts)})
+    return rc_context({} if all(text.isascii() for text in texts) else {"font.family": pictures.families(texts)})

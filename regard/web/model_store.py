@@ -23,7 +23,7 @@ from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
 from regard.view.foreign import load
 from regard.view.reading import prepare
-from regard.view.scores import Scores
+from regard.view.page import Scores
 from regard.web.training import RECIPES, is_trained, trained_folder
 
 __all__ = ["Kept", "ModelStore"]

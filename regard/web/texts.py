@@ -9,10 +9,9 @@ from regard.models.alignment import align
 from regard.models.translator import Translator
 from regard.view.attention import AttentionDisplay
 from regard.view.heads import find_heads
-from regard.view.inside import inside as describe_inside
-from regard.view.page import describe, packed
+from regard.view.page import Scores, describe, packed
+from regard.view.page import inside as describe_inside
 from regard.view.reading import prepare, read
-from regard.view.scores import Scores
 from regard.web.model_store import Kept, ModelStore
 from regard.web.params import Params
 

@@ -9,7 +9,7 @@ from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
 from regard.models.alignment import align
 from regard.training.metrics import alignment_error_rate
-from regard.view.alignment import AlignmentDisplay, heads_by_alignment
+from regard.view.attention import AlignmentDisplay, heads_by_alignment
 
 PAIRS = corpus("fr").test[:7]
 
