@@ -73,6 +73,6 @@ from .view.capture import load_capture as load_capture
 from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
 from .view.widths import TrainingWidthsDisplay as TrainingWidthsDisplay
 from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay
-from .web.live import explore as explore
+from .web.server import explore as explore
 
 __version__: str

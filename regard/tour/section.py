@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from regard.view.chart import LANGUAGES, Chart, Language, Text
-from regard.view.panels import power_of_ten
+from regard.view.marks import power_of_ten
 
 __all__ = [
     "LANGUAGES",

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from regard import files
 from regard.attention.capture import AttentionMap
-from regard.data.pairs import Pair
-from regard.models.alignment import Alignment, Links, align, align_heads
+from regard.models.alignment import Alignment, Links, align
 from regard.models.translator import Translator
 from regard.training.metrics import alignment_error_rate
 from regard.view import page, pictures
@@ -29,7 +28,6 @@ QUERY, KEY = "query (looks)", "key (looked at)"
 LABELLED = 64  # tokens on an axis that all have labels; of more, every second, third …
 GAP = 0.03  # between the maps of a grid, of a map
 CELLS = 160  # of a map in the grid, a side, as many as it has pixels; of more tokens each cell has the largest weight
-BATCH = 64  # sentences that are aligned together
 
 
 class AttentionDisplay(LayersDisplay):
@@ -322,19 +320,3 @@ class AlignmentDisplay(Display):
                 axes.scatter(sources, targets, s=size, label=label, **style)
         pictures.legend(axes, borderaxespad=0.2)
         pictures.colorbar(axes, image, "weight", shrink=0.8)
-
-
-def heads_by_alignment(model: Translator, pairs: Sequence[Pair]) -> dict[tuple[int, ...], float]:
-    """The alignment error rate of each (layer, head), the best first; () is the mean of all. Pairs have gold links."""
-    gold = [pair.alignment for pair in pairs if pair.alignment is not None]
-    if not pairs or len(gold) < len(pairs):
-        raise ValueError("pairs: expected one or more, each with its alignment")
-    links: dict[tuple[int, ...], list[Links]] = {}
-    with torch.inference_mode():
-        for start in range(0, len(pairs), BATCH):
-            batch = pairs[start : start + BATCH]
-            for heads in align_heads(model, [pair.source for pair in batch], [pair.target for pair in batch]):
-                for head, alignment in heads.items():
-                    links.setdefault(head, []).append(alignment.links)
-    rates = {head: alignment_error_rate(by_pair, gold) for head, by_pair in links.items()}
-    return dict(sorted(rates.items(), key=lambda rate: rate[1]))

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from regard.data.columns import Column, column_kinds, text_column, understand
 from regard.data.tables import Table, TableError
 
-__all__ = ["Choice", "CurveData", "choose_columns", "prepare"]
-
 Array = NDArray[numpy.float64]
 Rows = NDArray[numpy.int64]
 

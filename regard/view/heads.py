@@ -27,8 +27,6 @@ from regard.view.prediction import Forward, embeddings, logits_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["SCORES", "Ablation", "Head", "HeadScores", "find_heads"]
-
 LISTED = 3  # heads of each score in the table
 
 # --------------------------------------------------------------------------------------------------------- the scores
@@ -71,26 +69,6 @@ class Pairs:
         return (self.ids.cpu()[:, self.query] == ids[:, self.key]) & (self.key - shift != self.query)
 
 
-def previous_token(pairs: Pairs) -> Tensor:
-    """On the token before the query."""
-    return pairs.share(pairs.query - pairs.key == 1)
-
-
-def duplicate_token(pairs: Pairs) -> Tensor:
-    """On the same token elsewhere."""
-    return pairs.share(pairs.same(0))
-
-
-def induction(pairs: Pairs) -> Tensor:
-    """On the token after the same token elsewhere: what came next, last time."""
-    return pairs.share(pairs.same(1))
-
-
-def first_token(pairs: Pairs) -> Tensor:
-    """On the first token, a sink, from the others."""
-    return pairs.share((pairs.key == 0) & (pairs.query > 0))
-
-
 def best_offset(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """The mean weight on the token a fixed distance before the query, for the best one; and that distance, (heads,)."""
     weights, queries = pairs.layer.weights.double(), pairs.layer.queries
@@ -103,11 +81,6 @@ def best_offset(pairs: Pairs) -> tuple[Tensor, Tensor]:
         shares.append(on_key.sum((0, 2)) / rows.sum((0, 2)).clamp(min=1))
     best, index = torch.stack(shares).max(0)
     return best, torch.tensor(list(offsets))[index.cpu()]
-
-
-def fixed_offset(pairs: Pairs) -> Tensor:
-    """On the token a fixed distance before the query (`offset`, negative: behind it)."""
-    return best_offset(pairs)[0]
 
 
 def alignment(pairs: Pairs) -> Tensor:
@@ -132,11 +105,16 @@ class Score:
 
 
 SCORES = {
-    "previous_token": Score(previous_token),
-    "duplicate_token": Score(duplicate_token, repeated=True),
-    "induction": Score(induction, repeated=True),
-    "first_token": Score(first_token),
-    "fixed_offset": Score(fixed_offset),
+    # On the token before the query.
+    "previous_token": Score(lambda pairs: pairs.share(pairs.query - pairs.key == 1)),
+    # On the same token elsewhere.
+    "duplicate_token": Score(lambda pairs: pairs.share(pairs.same(0)), repeated=True),
+    # On the token after the same token elsewhere: what came next, last time.
+    "induction": Score(lambda pairs: pairs.share(pairs.same(1)), repeated=True),
+    # On the first token, a sink, from the others.
+    "first_token": Score(lambda pairs: pairs.share((pairs.key == 0) & (pairs.query > 0))),
+    # On the token a fixed distance before the query (`offset`, negative: behind it).
+    "fixed_offset": Score(lambda pairs: best_offset(pairs)[0]),
     "alignment": Score(alignment, cross=True),
 }
 

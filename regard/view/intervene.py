@@ -21,10 +21,8 @@ from torch.utils import _python_dispatch as dispatch_modes
 from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, indices, is_layer, several
 from regard.attention.observers import AttentionCall
 from regard.attention.observers import edit as open_editor
-from regard.view.reports import running
 from regard.view.intercept import EditError, Tracker
-
-__all__ = ["Edit", "Intervention", "intervene"]
+from regard.view.reports import running
 
 # A function mode would switch off the fast paths of these, and so change the bits of a model without edits.
 FAST = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)

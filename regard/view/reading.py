@@ -1,4 +1,4 @@
-"""The attention of a model to a text, or to a text and its translation: regard's models, and any torch.nn.Module.
+"""What a model attends to in a text, a translation or a picture: regard's models, and any torch.nn.Module.
 
 A text goes into a model by its tokenizer: a `tokenizers.Tokenizer`, one of transformers', or whatever is called with a
 text (or has `encode`) and returns ids, with `decode` for the way back.
@@ -6,24 +6,31 @@ text (or has `encode`) and returns ids, with `decode` for the way back.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
 
+from regard.models.alignment import align
+from regard.models.classifier import ImageClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
 from regard.models.texts import encode, plain
 from regard.models.translator import Translator
-from regard.view.attention import AttentionDisplay
+from regard.view.attention import AlignmentDisplay, AttentionDisplay
 from regard.view.capture import capture
-from regard.view.display import shown
+from regard.view.display import CELL, shown
+from regard.view.images import ImageAttentionDisplay
 
-__all__ = ["LONGEST", "Reading", "prepare", "read", "token_names", "tokenizer_of"]
-
+PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+MARGIN = 14  # characters of the terminal for the name of a token in front of a row
 LONGEST = 100_000  # characters; what is longer is not tokenized only to be cut
 LARGEST = 1 << 31  # bytes of all weights
 END = "(end)"
@@ -239,3 +246,60 @@ def token_names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 def _short(text: str) -> str:
     text = shown(" ".join(text.split()))
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+# ------------------------------------------------------------------------------------ displays, printed and as JSON
+
+
+def look(model: nn.Module, given: str) -> AttentionDisplay | ImageAttentionDisplay:
+    """The attention of a model to a text; of a classifier of images to a picture, given by its path."""
+    path, name = Path(given), type(model).__name__
+    if isinstance(model, ImageClassifier):
+        if not path.exists():
+            raise ValueError(f"a {name} reads pictures: expected the path of one, got {given!r}")
+        return ImageAttentionDisplay.from_model(model, path)
+    if path.suffix.lower() in PICTURES and path.is_file():
+        raise ValueError(f"a {name} reads text, and {given} is a picture")
+    return read(model, given)
+
+
+def look_at_translation(model: Translator, source: str, target: str) -> AlignmentDisplay:
+    """Which words of a translation attend to which words of its source."""
+    (alignment,) = align(model, [source], [target])
+    return AlignmentDisplay(alignment)
+
+
+def print_attention(
+    display: AttentionDisplay | ImageAttentionDisplay | AlignmentDisplay,
+    layer: int | None = None,
+    head: int | None = None,
+    *,
+    file: TextIO | None = None,
+) -> None:
+    """Print a display: of a text the last layer, or another one, and the last tokens that the terminal has room for."""
+    with redirect_stdout(file or sys.stdout):
+        if isinstance(display, AlignmentDisplay):
+            display.print()
+        elif isinstance(display, ImageAttentionDisplay):
+            display.print(layer, head)
+        else:
+            tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
+            display.print(-1 if layer is None else layer, head, last=tokens)
+
+
+def as_record(
+    display: AttentionDisplay | ImageAttentionDisplay, layer: int | None = None, head: int | None = None
+) -> dict[str, Any]:
+    """A display as a dictionary for JSON: all layers of a text or one of them; of a picture one heat map."""
+    if isinstance(display, ImageAttentionDisplay):
+        heatmap = display.heatmap(layer, head).tolist()
+        return {"label": display.label, "probability": display.probability, "kind": display.kind, "heatmap": heatmap}
+    layers = [
+        {
+            **attention.to_dict(),
+            "weights": dict(zip(map(str, attention.heads), attention.weights[0].tolist(), strict=True)),
+        }
+        for attention in display.maps
+        if layer in (None, attention.layer)
+    ]
+    return {"layers": layers}

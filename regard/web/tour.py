@@ -13,9 +13,7 @@ from regard.tour.result import Result
 from regard.tour.runner import run_sections
 from regard.tour.section import LANGUAGES, Language, Section
 from regard.tour.sections import load
-from regard.web.params import Params
-
-__all__ = ["Tour"]
+from regard.web.guard import Params
 
 
 class Tour:
