@@ -113,9 +113,7 @@ class AttentionDisplay(LayersDisplay):
 
     def widget(self) -> Any:
         """The page as a widget for notebooks; `_repr_mimebundle_` shows it where anywidget is installed."""
-        from regard.view.widget import AttentionWidget
-
-        return AttentionWidget(data=page.content(*self._runs()))
+        return page.widget(page.content(*self._runs()))
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.widget()._repr_mimebundle_(**options) if find_spec("anywidget") else None

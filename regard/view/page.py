@@ -120,6 +120,20 @@ def script(last: str) -> str:
     return "".join(modules) + last
 
 
+def widget(data: dict[str, Any]) -> Any:
+    """The view as a widget for notebooks (JupyterLab, VS Code, Colab, marimo), of what `content` makes: nothing is
+    fetched. Its `state` is what the reader has chosen."""
+    import anywidget
+    import traitlets
+
+    class AttentionWidget(anywidget.AnyWidget):
+        _esm, _css = script(static("widget.js")), style(".regard-view")
+        data: Any = traitlets.Dict().tag(sync=True)
+        state: Any = traitlets.Dict().tag(sync=True)
+
+    return AttentionWidget(data=data)
+
+
 def style(root: str) -> str:
     """The view's style; its colours are set on `root`."""
     return static("chart.css").replace(":root", root) + static("view.css")

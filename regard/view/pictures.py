@@ -8,15 +8,15 @@ import base64
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from html import escape
+from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from cycler import cycler
-from matplotlib import colormaps, font_manager, rc_context, rcParams, style
+from matplotlib import colormaps, font_manager, rc_context, rc_params_from_file, rcParams, style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
@@ -36,61 +36,20 @@ SAMPLES, TRUTH, ATTENTION, POOLED, OTHER = "C0", "C1", "C2", "C3", "C4"
 SERIES = ("C5", "C6", "C7", "C8", "C9", "C10")
 LINES = ("-", (0, (5, 2)))  # after six groups the colours begin again with another line
 
-_SHAPE = {
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.titlepad": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.unicode_minus": True,
-    "grid.linewidth": 0.6,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "lines.linewidth": 2,
-    "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "mathtext.fontset": "dejavusans",
-    "figure.dpi": 225,
+HEAT = {  # of weights, from none to 1
+    "light": ["#fdf3e6", "#fbcb92", "#ee6c4b", "#a3121d"],
+    "dark": ["#2b2b36", "#7a2c4c", "#e4584b", "#ffd681"],
 }
+for _name, _colours in HEAT.items():
+    colormaps.register(LinearSegmentedColormap.from_list(f"regard-{_name}", _colours), force=True)
 
 
-def _theme(
-    name: str, paper: str, ink: str, faint: str, *, colours: Sequence[str], series: Sequence[str], heat: Sequence[str]
-) -> dict[str, Any]:
-    colormaps.register(LinearSegmentedColormap.from_list(f"regard-{name}", heat), force=True)
-    texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
-    return {
-        **_SHAPE,
-        **dict.fromkeys(texts, ink),
-        **dict.fromkeys(("grid.color", "axes.edgecolor"), faint),
-        **dict.fromkeys(("figure.facecolor", "axes.facecolor"), paper),
-        "axes.prop_cycle": cycler(color=[*colours, *series]),
-        "image.cmap": f"regard-{name}",
-    }
+def _sheet(name: str) -> dict[str, Any]:
+    path = Path(str(resources.files("regard.view"))) / "static" / f"{name}.mplstyle"
+    return dict(rc_params_from_file(path, use_default_template=False))
 
 
-THEMES = {
-    "light": _theme(
-        "light",
-        *("#ffffff", "#30353d", "#dfe2e7"),
-        colours=["#e2a300", "#2f6bdb", "#d4303f", "#7d5bc9", "#0f8a6c"],
-        series=["#0072b2", "#c44b00", "#007a59", "#b0528a", "#8a6400", "#5b6370"],
-        heat=["#fdf3e6", "#fbcb92", "#ee6c4b", "#a3121d"],
-    ),
-    "dark": _theme(
-        "dark",
-        *("#191c22", "#c9ced6", "#363b44"),
-        colours=["#f4c550", "#77adff", "#ff6f6f", "#b9a0ff", "#52d3aa"],
-        series=["#56b4e9", "#ff9a5c", "#3dcb9e", "#e59bc4", "#f0c14b", "#a3abb8"],
-        heat=["#2b2b36", "#7a2c4c", "#e4584b", "#ffd681"],
-    ),
-}
+THEMES = {name: _sheet("pictures") | _sheet(name) for name in HEAT}
 
 
 def figure(height: float = 3.0, width: float = 6.4) -> Figure:
