@@ -41,18 +41,15 @@ class Average:
         queries = tuple(factor for factor in free if not ax.is_projected(factor)) or free
         rest = (*leading, *(factor for factor in free if factor not in queries))
         heads = tuple(factor for factor in rest if ax.is_projected(factor))
-        if not heads and values is not None:
-            heads = self._by_rank(queries)
+        if not heads and values is not None:  # by rank
+            taken = {*queries, *contracted, *(record.normalized or ())}
+            axes = [axis for axis in record.axes if not any(factor in taken for factor in axis)]
+            single = [axis for axis in axes if axis_size(axis) == 1]
+            if not queries and single:  # one query, whose axis nobody has named
+                axes.remove(single[-1])
+            heads = axes[-1] if len(axes) > 1 else ()
         self.batch, self.heads = tuple(factor for factor in rest if factor not in heads), heads
         self.queries = queries
-
-    def _by_rank(self, queries: Axis) -> Axis:
-        taken = {*queries, *self.contracted, *(self.record.normalized or ())}
-        axes = [axis for axis in self.record.axes if not any(factor in taken for factor in axis)]
-        single = [axis for axis in axes if axis_size(axis) == 1]
-        if not queries and single:  # one query, whose axis nobody has named
-            axes.remove(single[-1])
-        return axes[-1] if len(axes) > 1 else ()
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from regard import files
 from regard.attention.capture import AttentionMap, Gradient, Indices, Layers, Recorder, by_layer
+from regard.attention.observers import observe
 from regard.attention.summary import Summary as WeightSummary
 from regard.errors import RegardError
-from regard.view.intercept import Tracker, intercept
+from regard.view.intercept import Tracker
 from regard.view.reports import Unrecognised
 from regard.view.widths import Summary
 
@@ -150,9 +151,10 @@ class Capture(AttentionMaps):
         if self._tracker is not None:
             raise RuntimeError("this capture is open already: make another one")
         recorder = self._recorder
-        tracker = intercept(recorder, recorder.paths, operands=recorder.operands, gradients=recorder.gradients)
-        self._tracker = self._block.enter_context(tracker)
-        self._tracker.reports.reserve, self._tracker.skips = recorder.number, recorder.skips
+        tracker = self._tracker = Tracker(recorder.paths, recorder, recorder.operands, recorder.gradients)
+        tracker.reports.reserve, tracker.skips = recorder.number, recorder.skips
+        self._block.enter_context(observe(lambda call: recorder(tracker.located(call))))
+        self._block.enter_context(tracker)
         return self
 
     def __exit__(

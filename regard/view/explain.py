@@ -32,19 +32,28 @@ CONVERGED = 0.05  # of the change, which the integral may miss
 # ---------------------------------------------------------------------------------------------------------- tokens
 
 
+def _run(prediction: Prediction, *, operands: bool = False) -> tuple[list[Call], Capture]:
+    """The calls of a model's modules, and its attention. operands: of the heads as well"""
+    calls: list[Call] = []
+    hooks, attention = after_calls(prediction.model, calls.append), capture(prediction.model, operands=operands)
+    with torch.no_grad(), hooks, attention as captured:
+        prediction.logits()
+    return calls, captured
+
+
 def weights(prediction: Prediction) -> Tensor:
     """The attention of the prediction's query, on average over heads and layers."""
-    with torch.no_grad(), capture(prediction.model) as seen:
+    with torch.no_grad(), capture(prediction.model) as captured:
         prediction.logits()
-    rows = [prediction.rows(layer.weights).mean((1, 2)) for layer in _over_tokens(seen, prediction)]
+    rows = [prediction.rows(layer.weights).mean((1, 2)) for layer in _over_tokens(captured, prediction)]
     return torch.stack(rows).mean(0)
 
 
 def rollout(prediction: Prediction) -> Tensor:
     """Attention through all layers, by Abnar and Zuidema (2020)."""
-    with torch.no_grad(), capture(prediction.model) as seen:
+    with torch.no_grad(), capture(prediction.model) as captured:
         prediction.logits()
-    through = numbers.rollout([layer.weights for layer in _over_tokens(seen, prediction)])
+    through = numbers.rollout([layer.weights for layer in _over_tokens(captured, prediction)])
     return prediction.rows(through[:, None]).mean((1, 2))
 
 
@@ -53,11 +62,9 @@ def value_norms(prediction: Prediction) -> Tensor:
 
     Where no linear layer reads the heads, W_o is left out.
     """
-    calls: list[Call] = []
-    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model, operands=True) as seen:
-        prediction.logits()
+    calls, captured = _run(prediction, operands=True)
     norms = []
-    for layer in _over_tokens(seen, prediction):
+    for layer in _over_tokens(captured, prediction):
         if layer.value is None or layer.output is None:
             raise ValueError(f"model: the values of {layer.name} are not known")
         number = find_projection(calls, layer)
@@ -76,10 +83,10 @@ def gradient_weights(prediction: Prediction) -> Tensor:
         leaves.append(vectors.detach().requires_grad_())
         return leaves[0]
 
-    with torch.enable_grad(), prediction.embedded(leaf), capture(prediction.model, gradients=True) as seen:
+    with torch.enable_grad(), prediction.embedded(leaf), capture(prediction.model, gradients=True) as captured:
         likely = prediction.log_probability()
     likely.sum().backward(inputs=leaves)  # the parameters get no gradients
-    maps = _over_tokens(seen, prediction)
+    maps = _over_tokens(captured, prediction)
     slopes = [layer.weights * layer.gradient for layer in maps if layer.gradient is not None]
     return torch.stack([slope.sum((1, 2)) for slope in slopes]).sum(0)
 
@@ -129,9 +136,9 @@ def occlusion(prediction: Prediction) -> Tensor:
     return torch.stack(drops, 1)
 
 
-def _over_tokens(seen: Capture, prediction: Prediction) -> list[AttentionMap]:
+def _over_tokens(captured: Capture, prediction: Prediction) -> list[AttentionMap]:
     """The maps whose keys are the tokens: of cross-attention, if there is any, else of self-attention."""
-    maps = [layer for layer in seen.by_layer() if layer.weights.shape[-1] == prediction.ids.shape[1]]
+    maps = [layer for layer in captured.by_layer() if layer.weights.shape[-1] == prediction.ids.shape[1]]
     crossing = [layer for layer in maps if layer.kind == "cross"]
     if not maps:
         raise ValueError(f"model: expected attention to the {prediction.ids.shape[1]} tokens, got none")
@@ -182,17 +189,21 @@ def _last_norm(calls: Sequence[Call]) -> int:
     return norms[-1]
 
 
-# ------------------------------------------------------------------------------------------------------- the logit lens
-
-
 def logit_lens(prediction: Prediction) -> tuple[Tensor, list[Part]]:
     """What each layer adds to log p, read from the stream after it by the last norm and the output layer; the embedding
     comes first. Up to a layer, they add up to what the lens reads there."""
-    calls: list[Call] = []
-    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model) as seen:
-        prediction.logits()
-    norm, blocks = calls[_last_norm(calls)], _blocks(prediction, calls, seen)
-    streams = [first(calls[blocks[0]].input), *(first(calls[block].output) for block in blocks)]
+    calls, captured = _run(prediction)
+    norm = calls[_last_norm(calls)]
+    if not captured:
+        raise ValueError(f"model: expected attention in its layers, got none in {type(prediction.model).__name__}")
+    paths = [layer.name.split(".") for layer in captured]
+    depth = next((k for k in range(min(map(len, paths))) if all(path[k].isdigit() for path in paths)), None)
+    if depth is None:
+        listed = ", ".join(layer.name for layer in captured)
+        raise ValueError(f"model: expected layers in a list, got attention in {listed}")
+    names = {".".join(path[: depth + 1]) for path in paths}  # of the modules of a list that have attention within
+    blocks = [call for call in calls if call.path in names]
+    streams = [first(blocks[0].input), *(first(block.output) for block in blocks)]
     if norm.input is not streams[-1] and not torch.equal(norm.input, streams[-1]):
         raise ValueError(f"model: expected {norm.path}, its last norm, to read what its last layer writes")
     readings = []
@@ -204,26 +215,8 @@ def logit_lens(prediction: Prediction) -> tuple[Tensor, list[Part]]:
         finally:
             handle.remove()
     read = torch.stack(readings, 1)  # (batch, 1 + layers)
-    paths = [calls[block].path for block in blocks]
-    parts = [Part("embedding"), *(Part(path, block=path) for path in paths)]
+    parts = [Part("embedding"), *(Part(block.path, block=block.path) for block in blocks)]
     return read.diff(dim=1, prepend=torch.zeros_like(read[:, :1])), parts
-
-
-def _blocks(prediction: Prediction, calls: Sequence[Call], seen: Capture) -> list[int]:
-    """The calls of the model's layers: the modules of a list that have attention within."""
-    if not seen:
-        raise ValueError(f"model: expected attention in its layers, got none in {type(prediction.model).__name__}")
-    paths = [layer.name.split(".") for layer in seen]
-    depth = next((k for k in range(min(map(len, paths))) if all(path[k].isdigit() for path in paths)), None)
-    if depth is None:
-        raise ValueError(
-            f"model: expected layers in a list, got attention in {', '.join(layer.name for layer in seen)}"
-        )
-    names = {".".join(path[: depth + 1]) for path in paths}
-    return [number for number, call in enumerate(calls) if call.path in names]
-
-
-# --------------------------------------------------------------------------------------------- direct logit attribution
 
 
 def direct_logits(prediction: Prediction) -> tuple[Tensor, list[Part]]:
@@ -231,12 +224,15 @@ def direct_logits(prediction: Prediction) -> tuple[Tensor, list[Part]]:
 
     "rest" is what no part writes: biases. They add up to the logit.
     """
-    calls: list[Call] = []
-    with torch.no_grad(), after_calls(prediction.model, calls.append), capture(prediction.model, operands=True) as seen:
-        prediction.logits()
-    logit, written, slopes = _direct_gradients(prediction, _writers(calls))
+    calls, captured = _run(prediction, operands=True)
+    # Calls of modules with matrices of their own, the innermost ones, before the last norm: with what they return taken
+    # as it is, the stream is a sum of what some of them wrote.
+    paths = {call.path for call in calls if has_matrix(call.module)}
+    inner = {path for path in paths if not any(other.startswith(f"{path}.".lstrip(".")) for other in paths - {path})}
+    writers = {number for number, call in enumerate(calls[: _last_norm(calls)]) if call.path in inner}
+    logit, written, slopes = _direct_gradients(prediction, writers)
     scores, parts, projections = list[Tensor](), list[Part](), set[int]()
-    for layer in seen:
+    for layer in captured:
         number = None if layer.output is None else find_projection(calls, layer)
         if layer.output is None or number is None or number not in slopes:
             raise ValueError(f"model: no linear layer that reads the heads of {layer.name} writes into the stream")
@@ -255,14 +251,6 @@ def direct_logits(prediction: Prediction) -> tuple[Tensor, list[Part]]:
             parts.append(Part(calls[number].path, module=calls[number].path))
     total = torch.stack(scores, 1)
     return torch.cat([total, (logit - total.sum(1))[:, None]], 1), [*parts, Part("rest")]
-
-
-def _writers(calls: Sequence[Call]) -> set[int]:
-    """Calls of modules with matrices of their own, the innermost ones, before the last norm: with what they return
-    taken as it is, the stream is a sum of what some of them wrote."""
-    paths = {call.path for call in calls if has_matrix(call.module)}
-    inner = {path for path in paths if not any(other.startswith(f"{path}.".lstrip(".")) for other in paths - {path})}
-    return {number for number, call in enumerate(calls[: _last_norm(calls)]) if call.path in inner}
 
 
 def _direct_gradients(prediction: Prediction, writers: set[int]) -> tuple[Tensor, dict[int, Tensor], dict[int, Tensor]]:
@@ -311,9 +299,6 @@ def _linear_norm(norm: nn.Module, rows: Tensor, output: Tensor) -> Tensor:
         scale = torch.where(signs != 0, forwards, backwards).nan_to_num(0)
     linear = (scale * (rows - rows.mean(-1, keepdim=True) if centres else rows)).to(output.dtype)
     return output.detach() + linear - linear.detach()
-
-
-# -------------------------------------------------------------------------------------------------------- leaving out
 
 
 @contextmanager

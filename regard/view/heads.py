@@ -241,7 +241,10 @@ def find_heads(
     if ids.shape[1] < 5:
         raise ValueError(f"ids: expected five tokens or more in each sequence, to repeat some, got {ids.shape[1]}")
     run, generator = forward or model, torch.Generator().manual_seed(seed)
-    repeated = _repeat(ids, table[0].num_embeddings if table else int(ids.max()) + 1, generator)
+    # The first token, which may be a special one, and then random ones, twice; of the shape of ids.
+    vocab_size, (batch, n) = table[0].num_embeddings if table else int(ids.max()) + 1, ids.shape
+    random = torch.randint(vocab_size, (batch, (n - 1) // 2), generator=generator).to(ids)
+    repeated = torch.cat([ids[:, :1], random, random, random], 1)[:, :n]
     with evaluation(model), torch.no_grad():
         heads = _score(model, run, ids, repeated, alignment)
         measure = (lambda: metric(model)) if metric else lambda: _repeated_loss(run(repeated), repeated)
@@ -250,13 +253,6 @@ def find_heads(
 
 
 # -------------------------------------------------------------------------------------------------------------- inside
-
-
-def _repeat(ids: Tensor, vocab_size: int, generator: torch.Generator) -> Tensor:
-    """The first token, which may be a special one, and then random ones, twice; of the shape of ids."""
-    batch, n = ids.shape
-    random = torch.randint(vocab_size, (batch, (n - 1) // 2), generator=generator).to(ids)
-    return torch.cat([ids[:, :1], random, random, random], 1)[:, :n]
 
 
 def _repeated_loss(output: Any, ids: Tensor) -> float:
@@ -270,9 +266,9 @@ def _repeated_loss(output: Any, ids: Tensor) -> float:
 def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: Tensor | None) -> list[Head]:
     maps = []
     for tokens in (ids, repeated):
-        with capture(model) as seen:
+        with capture(model) as captured:
             run(tokens)
-        maps.append(list(seen))
+        maps.append(list(captured))
     if not maps[0]:
         raise ValueError(
             f"model: expected attention that regard.capture recognises, got none in {type(model).__name__}"
@@ -298,7 +294,7 @@ def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: 
 
 
 def _ablate(
-    model: nn.Module, found: HeadScores, count: int, measure: Callable[[], float], generator: torch.Generator
+    model: nn.Module, scored: HeadScores, count: int, measure: Callable[[], float], generator: torch.Generator
 ) -> Iterable[Ablation]:
     before, changes = measure(), dict[frozenset[tuple[int, int]], float]()
 
@@ -310,9 +306,9 @@ def _ablate(
                 changes[frozenset(heads)] = measure() - before
         return changes[frozenset(heads)]
 
-    everyone = list(dict.fromkeys((head.layer, head.head) for head in found.heads))
-    for score in found.scores:
-        best = found.best(score, count)
+    everyone = list(dict.fromkeys((head.layer, head.head) for head in scored.heads))
+    for score in scored.scores:
+        best = scored.best(score, count)
         rest = [head for head in everyone if head not in best]
         others = [rest[number] for number in torch.randperm(len(rest), generator=generator)[: len(best)].tolist()]
         alone = [change([head]) for head in best]

@@ -4,6 +4,7 @@ none, by how much each position says for the class (class activation, Zhou et al
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,6 +29,7 @@ LEGEND = "share of the most"
 ACROSS = 7  # pictures side by side
 
 
+@dataclass(eq=False, repr=False)
 class ImageAttentionDisplay(LayersDisplay):
     """One image, and for each position in it how much the model attends to it; made by `from_model`.
 
@@ -47,19 +49,18 @@ class ImageAttentionDisplay(LayersDisplay):
     torch.Size([4, 4])
     """
 
-    def __init__(
-        self,
-        image: Tensor,
-        maps: list[AttentionMap],
-        total: Tensor,
-        *,
-        label: str,
-        probability: float,
-        class_tokens: int = 0,
-    ) -> None:
-        self.image, self.maps, self.total = image, maps, total
-        self.label, self.probability, self.class_tokens = label, probability, class_tokens
-        self.kind = ROLLOUT if maps else ACTIVATION
+    image: Tensor
+    maps: list[AttentionMap]
+    total: Tensor
+    _: KW_ONLY
+    label: str
+    probability: float
+    class_tokens: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What `total` is."""
+        return ROLLOUT if self.maps else ACTIVATION
 
     @classmethod
     def from_model(cls, model: ImageClassifier, image: str | Path | Tensor) -> ImageAttentionDisplay:
@@ -76,9 +77,9 @@ class ImageAttentionDisplay(LayersDisplay):
                 return cls(pixels, [], functional.relu(evidence).cpu(), **prediction)
             if not isinstance(model, ViT):
                 raise ValueError(f"a {type(model).__name__} reads no images, or not by attention")
-            with capture(model) as seen:
+            with capture(model) as captured:
                 model(inputs)
-        maps, class_tokens = seen.by_layer(), 0 if model.class_token is None else 1
+        maps, class_tokens = captured.by_layer(), 0 if model.class_token is None else 1
         rollout = numbers.rollout([layer.weights for layer in maps])[0]
         return cls(pixels, maps, _heatmap(rollout, class_tokens, model.grid), **prediction, class_tokens=class_tokens)
 

@@ -93,6 +93,7 @@ class Weights:
     delivered: Any = None
 
 
+@dataclass(eq=False, slots=True)
 class State:
     """What is known of a tensor: its axes, and its stage on the way from scores to an average.
 
@@ -105,25 +106,16 @@ class State:
     those of the `others` as well. Most are never asked for.
     """
 
-    __slots__ = ("_axes", "_make", "_others", "_parents", "_shape", "before", "learned", "record", "reference", "stage")
-
-    def __init__(
-        self,
-        axes: Axes | None,
-        stage: str = "",
-        record: Any = None,
-        learned: int = 0,
-        before: tuple[Tensor, Axes] | None = None,
-        *,
-        parents: Sequence[State] = (),
-        make: Callable[..., Axes | None] | None = None,
-        others: Sequence[State] = (),
-        shape: Sequence[int] = (),
-    ) -> None:
-        self._shape = shape
-        self._axes, self._parents, self._make, self._others = axes, parents, make, others
-        self.stage, self.record, self.learned, self.before = stage, record, learned, before
-        self.reference: weakref.ref[Tensor] | None = None
+    _axes: Axes | None
+    stage: str = ""
+    record: Any = None
+    learned: int = 0
+    before: tuple[Tensor, Axes] | None = None
+    parents: Sequence[State] = ()
+    make: Callable[..., Axes | None] | None = None
+    others: Sequence[State] = ()
+    shape: Sequence[int] = ()
+    reference: weakref.ref[Tensor] | None = None
 
     @property
     def axes(self) -> Axes:
@@ -132,21 +124,21 @@ class State:
         waiting = [self]
         while self._axes is None:
             state = waiting[-1]
-            unknown = [parent for parent in state._parents if parent._axes is None]
+            unknown = [parent for parent in state.parents if parent._axes is None]
             if unknown:
                 waiting += unknown
             elif state._axes is not None:
                 waiting.pop()
             else:
-                assert state._make is not None
+                assert state.make is not None
                 try:
-                    state._axes = state._make(*(parent._axes for parent in state._parents))
+                    state._axes = state.make(*(parent._axes for parent in state.parents))
                 except (IndexError, ValueError):  # a form of an operation that its rule does not know
-                    state._axes = tuple(ax.fresh(size, opaque=True) for size in state._shape)
+                    state._axes = tuple(ax.fresh(size, opaque=True) for size in state.shape)
                 if state._axes is None:
-                    state._parents, state._others = (*state._parents, *state._others), ()
+                    state.parents, state.others = (*state.parents, *state.others), ()
                 else:
-                    state._parents, state._others, state._make = (), (), None
+                    state.parents, state.others, state.make = (), (), None
         return self._axes
 
 

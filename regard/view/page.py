@@ -43,7 +43,8 @@ def html(title: str, maps: Sequence[AttentionMap], other: Sequence[AttentionMap]
     limit: bytes that the weights may take, as long as there are coarser levels
     """
     code, look = script("view_js.showPage(document);"), style(":root")
-    allowed = f"script-src '{_hash(code)}'; style-src '{_hash(look)}'; img-src data: blob:"
+    digests = [_text(hashlib.sha256(part.encode()).digest()) for part in (code, look)]
+    allowed = "script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data: blob:".format(*digests)
     policy = f"default-src 'none'; {allowed}; base-uri 'none'"
     data = json.dumps(content(maps, other, limit=limit), ensure_ascii=False).replace("<", "\\u003c")
     return (
@@ -148,10 +149,6 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + _text(hashlib.sha256(text.encode()).digest())
-
-
 # ------------------------------------------------------------------------------------------------------------ one head
 
 
@@ -179,12 +176,12 @@ def inside(layer: AttentionMap, head: int, row: int = 0, key: int = 0) -> dict[s
 
 def _scale(products: Tensor, weights: Tensor, usual: float) -> tuple[float, bool]:
     """The factor of the scores, and whether it explains the weights: log w − scale · q·k is the same along a row."""
-    seen = weights > 1e-12
-    count = seen.sum(-1, keepdim=True).clamp(min=1)
+    attended = weights > 1e-12
+    count = attended.sum(-1, keepdim=True).clamp(min=1)
 
     def centred(values: Tensor) -> Tensor:
-        values = torch.where(seen, values, 0.0)
-        return torch.where(seen, values - values.sum(-1, keepdim=True) / count, 0.0)
+        values = torch.where(attended, values, 0.0)
+        return torch.where(attended, values - values.sum(-1, keepdim=True) / count, 0.0)
 
     logs, dots = centred(weights.clamp(min=1e-38).log().double()), centred(products.double())
     for scale in (usual, float((logs * dots).sum() / dots.square().sum().clamp(min=1e-12))):

@@ -70,15 +70,15 @@ def read(
     reading = prepare(model, text, target, tokenizer)
     if not chosen:
         _check_memory(reading)
-    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
+    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as captured:
         reading.run()
-    if not seen:
+    if not captured:
         raise ValueError(f"model: expected one that attends, got a {type(model).__name__}, which did not")
     shortest = min(len(names) for names in (reading.tokens, reading.key_tokens) if names is not None)
     sides = (-1,) if "queries" in chosen else (-2, -1)
-    if any(layer.weights.shape[side] < shortest for layer in seen.by_layer() for side in sides):
-        return AttentionDisplay(seen, title=reading.title)  # it pools: these are positions, not tokens
-    return AttentionDisplay(seen, reading.tokens, reading.key_tokens, title=reading.title)
+    if any(layer.weights.shape[side] < shortest for layer in captured.by_layer() for side in sides):
+        return AttentionDisplay(captured, title=reading.title)  # it pools: these are positions, not tokens
+    return AttentionDisplay(captured, reading.tokens, reading.key_tokens, title=reading.title)
 
 
 def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: Any = None) -> Reading:
@@ -207,10 +207,10 @@ def tokenizer_of(model: nn.Module, tokenizer: Any = None) -> Any:
         return tokenizer
     if isinstance(model, Model):
         return model.need_tokenizer()
-    own = getattr(model, "tokenizer", None)
-    if own is None:
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
         raise ValueError(f"tokenizer: expected one that belongs to this {type(model).__name__}, got none")
-    return own
+    return tokenizer
 
 
 def _encode(tokenizer: Any, text: str, limit: int | None, *, special: bool = True) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,6 +72,7 @@ class Scales:
     log_y: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class KernelRegressionDisplay(Display):
     """A fitted kernel regression along one feature, averaged over the samples' others (its partial dependence).
 
@@ -95,31 +96,27 @@ class KernelRegressionDisplay(Display):
     ['x', 'predicted', 'band_low', 'band_high', 'effective', 'low', 'high']
     """
 
-    height = 3.6
-    _kind: Kind = "curve"
+    curve: Curve
+    x: Array
+    y: Array
+    _: KW_ONLY
+    before: Curve | None = None
+    truth: Array | None = None
+    x_name: str = "x"
+    y_name: str = "y"
+    samples: int | None = None
+    others: int = 0
+    groups: Sequence[Group] = ()
+    hidden: int = 0
+    level: float | None = None
+    rug: bool = False
+    scales: Scales = Scales()
+    _kind: Kind = field(default="curve", init=False)
 
-    def __init__(
-        self,
-        curve: Curve,
-        x: Array,
-        y: Array,
-        *,
-        before: Curve | None = None,
-        truth: Array | None = None,
-        x_name: str = "x",
-        y_name: str = "y",
-        samples: int | None = None,
-        others: int = 0,
-        groups: Sequence[Group] = (),
-        hidden: int = 0,
-        level: float | None = None,
-        rug: bool = False,
-        scales: Scales = Scales(),  # noqa: B008 — it is frozen
-    ) -> None:
-        self.curve, self.before, self.truth = curve, before, truth
-        self.samples, self.others = len(x) if samples is None else samples, others
-        self.x, self.y, self.x_name, self.y_name = x, y, x_name, y_name
-        self.groups, self.hidden, self.level, self.rug, self.scales = tuple(groups), hidden, level, rug, scales
+    height = 3.6
+
+    def __post_init__(self) -> None:
+        self.samples = len(self.x) if self.samples is None else self.samples
 
     @classmethod
     def from_estimator(

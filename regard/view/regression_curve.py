@@ -229,7 +229,11 @@ def curve_along(chain: Chain, inputs: Inputs, index: int, level: float | None = 
         _, predicted, low, high = regressor.partial_dependence(index, inner, level)
         band = None if low is None or high is None else Interval(low, high)
     else:
-        predicted = _average(chain, inputs, index, values)
+        # The mean prediction over some samples, with the feature moved to every value.
+        chosen = evenly(len(inputs), AVERAGED)
+        repeated = numpy.repeat(numpy.array(values, dtype=object), len(chosen)).tolist()
+        moved = inputs.moved(numpy.tile(chosen, len(values)), index, repeated)
+        predicted = regressor.predict(chain.transform(moved)).reshape(len(values), -1).mean(1)
     predicted = numpy.asarray(predicted, dtype=numpy.float64)
     if predicted.ndim != 1:
         raise ValueError(f"estimator: expected one output, got {predicted.shape[1]}")
@@ -251,15 +255,6 @@ def _transformed(chain: Chain, inputs: Inputs, index: int, x: Array) -> Array | 
     apart = all((table[:, others] == table[:1, others]).all() for table in tables)
     inner = tables[0][:, index]
     return inner if alone and apart and (numpy.diff(inner) > 0).all() else None
-
-
-def _average(chain: Chain, inputs: Inputs, index: int, values: Any) -> Array:
-    """The mean prediction over some samples, each with the feature moved to every value."""
-    chosen = evenly(len(inputs), AVERAGED)
-    rows = numpy.tile(chosen, len(values))
-    moved = inputs.moved(rows, index, numpy.repeat(numpy.array(values, dtype=object), len(chosen)).tolist())
-    predicted = chain.regressor.predict(chain.transform(moved))
-    return numpy.asarray(predicted.reshape(len(values), -1).mean(1))
 
 
 def _bandwidth(regressor: KernelRegressor, index: int, x: Array, inner: Array | None) -> float:
@@ -300,7 +295,11 @@ class _Weighed:
         weights = numpy.empty((CELLS, len(groups)))
         for part, by_sample in smoother.parts_of_weights(rows):
             weights[part] = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
-        return weights, _edges(points, groups)
+        # Where the groups begin and end; samples at one place still get a column of a visible width.
+        middles = numpy.array([points[group].mean() for group in groups])
+        edges = numpy.concatenate([[points.min()], (middles[1:] + middles[:-1]) / 2, [points.max()]])
+        least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
+        return weights, numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges))
 
     def _outer(self, inner: Array) -> Array:
         """In units of X again; samples beyond the curve's ends go on as straight as it ends."""
@@ -312,15 +311,6 @@ class _Weighed:
             slope = (self.x[step] - self.x[end]) / (self.inner[step] - self.inner[end])
             outer[beyond] = self.x[end] + slope * (inner[beyond] - self.inner[end])
         return outer
-
-
-def _edges(points: Array, groups: list[NDArray[numpy.int64]]) -> Array:
-    """Where the groups of neighbours begin and end; samples at one place still get a column of a visible width."""
-    middles = numpy.array([points[group].mean() for group in groups])
-    between = (middles[1:] + middles[:-1]) / 2
-    edges = numpy.concatenate([[points.min()], between, [points.max()]])
-    least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
-    return numpy.asarray(numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges)))
 
 
 def width_text(width: float, scale: str = "") -> str:

@@ -101,10 +101,10 @@ def _complete(store: ModelStore, name: str, text: str, scores: page.Scores) -> N
         ids = prepare(store.model(name), text, tokenizer=store.tokenizer(name)).inputs[0]
         if ids.shape[1] < SHORTEST:
             return
-        found = find_heads(store.model(name), ids).heads
+        scored = find_heads(store.model(name), ids).heads
         for score in ("duplicate_token", "induction"):
             values: list[list[float | None]] = [[] for _ in scores["induction"]]
-            for head in found:
+            for head in scored:
                 values[head.layer].append(None if math.isnan(head.scores[score]) else head.scores[score])
             store.scores.setdefault(name, {})[score.replace("_", " ")] = values
     scores.update(store.scores[name])
@@ -143,8 +143,8 @@ def contributions(store: ModelStore, params: Params) -> dict[str, Any]:
     whose scale is taken as it is, and the output layer. By layer and head, as the display has them."""
     kept = store.display(params.integer("display", 0, 10**9))
     reading, token = _reading(store, kept), params.integer("token", 0, 10**7)
-    found = Attribution.from_model(reading.model, reading.inputs[0], method="direct_logits", target=token)
-    by_label = dict(zip(found.labels[0], found.scores[0].tolist(), strict=True))
+    attribution = Attribution.from_model(reading.model, reading.inputs[0], method="direct_logits", target=token)
+    by_label = dict(zip(attribution.labels[0], attribution.scores[0].tolist(), strict=True))
     layers = [[by_label.pop(f"{layer.layer}.{head}", None) for head in layer.heads] for layer in kept.display.maps]
     return {"layers": layers, "others": sum(by_label.values())}
 

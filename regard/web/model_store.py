@@ -141,10 +141,10 @@ def kind_of(model: nn.Module, tokenizer: Any = None) -> str:
         raise ValueError(f"a {type(model).__name__} has nothing to be explored")
     reads_two = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     reading = prepare(model, "a b", "a b" if reads_two else None, tokenizer)
-    with torch.inference_mode(), evaluation(model), capture(model) as seen:
+    with torch.inference_mode(), evaluation(model), capture(model) as captured:
         output = reading.run()
     logits = getattr(output, "logits", output)
-    is_causal = len(reading.inputs) == 1 and all(layer.kind == "causal" for layer in seen)
+    is_causal = len(reading.inputs) == 1 and all(layer.kind == "causal" for layer in captured)
     of_tokens = (
         isinstance(logits, Tensor) and logits.shape[:2] == reading.inputs[0].shape and logits.shape[-1] > SMALLEST
     )
