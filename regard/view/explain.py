@@ -91,20 +91,9 @@ def gradient_weights(prediction: Prediction) -> Tensor:
     return torch.stack([slope.sum((1, 2)) for slope in slopes]).sum(0)
 
 
-def gradient(prediction: Prediction) -> Tensor:
-    """‖d log p / d vector‖."""
-    norms: Tensor = prediction.gradient()[0].norm(dim=-1)
-    return norms
-
-
-def gradient_input(prediction: Prediction) -> Tensor:
-    """d log p / d vector · vector (less that of an absent token)."""
-    slope, vectors = prediction.gradient()
-    return (slope * vectors).sum(-1)
-
-
 def integrated_gradients(prediction: Prediction) -> Tensor:
-    """The same with the mean gradient on the way from absent tokens to the given ones: they add up to what changes.
+    """d log p / d vector · vector, with the mean gradient on the way from absent tokens to the given ones: they add up
+    to what changes.
 
     By Sundararajan et al. (2017).
     """
@@ -150,8 +139,10 @@ TOKEN_METHODS: dict[str, Callable[[Prediction], Tensor]] = {
     "rollout": rollout,
     "value_norms": value_norms,
     "gradient_weights": gradient_weights,
-    "gradient": gradient,
-    "gradient_input": gradient_input,
+    # ‖d log p / d vector‖
+    "gradient": lambda prediction: prediction.gradient()[0].norm(dim=-1),
+    # d log p / d vector · vector (less that of an absent token)
+    "gradient_input": lambda prediction: torch.mul(*prediction.gradient()).sum(-1),
     "integrated_gradients": integrated_gradients,
     "occlusion": occlusion,
 }

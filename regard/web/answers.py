@@ -26,7 +26,6 @@ from regard.models.classifier import ImageClassifier
 from regard.models.model import evaluation
 from regard.models.translator import Translator
 from regard.view import page
-from regard.view.attention import AttentionDisplay
 from regard.view.attribution import Attribution
 from regard.view.heads import find_heads
 from regard.view.images import ImageAttentionDisplay
@@ -67,7 +66,7 @@ def text(store: ModelStore, params: Params) -> dict[str, Any]:
                 "target": alignment.target,
                 "weights": alignment.weights.tolist(),
             }
-    display = _read(store, name, given, translation)
+    display = read(model, given, translation, tokenizer=store.tokenizer(name))
     number = store.keep(Kept(name, given, translation, display))
     described = page.describe(display.maps, LEVELS)
     _complete(store, name, given, described["scores"])
@@ -85,12 +84,9 @@ def inside(store: ModelStore, params: Params) -> dict[str, Any] | None:
     layer, head, kept = _chosen(store, params)
     row, key = params.integer("row", 0, len(layer.tokens)), params.integer("key", 0, len(layer.key_tokens))
     chosen: Any = {"layers": [layer.layer], "heads": [layer.heads[head]], "operands": True}
-    (again,) = _read(store, kept.model, kept.text, kept.target, **chosen).maps
+    model, tokenizer = store.model(kept.model), store.tokenizer(kept.model)
+    (again,) = read(model, kept.text, kept.target, tokenizer=tokenizer, **chosen).maps
     return page.inside(again, 0, row, key)
-
-
-def _read(store: ModelStore, name: str, text: str, target: str | None, **chosen: Any) -> AttentionDisplay:
-    return read(store.model(name), text, target, tokenizer=store.tokenizer(name), **chosen)
 
 
 def _complete(store: ModelStore, name: str, text: str, scores: page.Scores) -> None:
@@ -123,7 +119,9 @@ def _chosen(store: ModelStore, params: Params) -> tuple[Any, int, Kept]:
 def next_tokens(store: ModelStore, params: Params) -> dict[str, Any]:
     """The likeliest next tokens with their probabilities, at a temperature and among the top k: of the model as it is,
     and where heads are cut, without them."""
-    kept, cut = store.display(params.integer("display", 0, 10**9)), _cut(params)
+    kept = store.display(params.integer("display", 0, 10**9))
+    pairs = params.table("cut", (0, MAX_CUT), (2, 2)) if params.fields.get("cut") else []
+    cut = frozenset((int(layer), int(head)) for layer, head in pairs)  # numbers of layers and of their heads
     temperature, top_k = params.number("temperature", 0.05, 10, 1.0), params.integer("top_k", 0, 10**6, 0)
     before, after = (_probabilities(_logits(store, kept, heads), temperature, top_k) for heads in (frozenset(), cut))
     best = [distribution.topk(min(SHOWN, len(distribution))).indices.tolist() for distribution in (before, after)]
@@ -147,12 +145,6 @@ def contributions(store: ModelStore, params: Params) -> dict[str, Any]:
     by_label = dict(zip(attribution.labels[0], attribution.scores[0].tolist(), strict=True))
     layers = [[by_label.pop(f"{layer.layer}.{head}", None) for head in layer.heads] for layer in kept.display.maps]
     return {"layers": layers, "others": sum(by_label.values())}
-
-
-def _cut(params: Params) -> frozenset[tuple[int, int]]:
-    """The heads that are cut, as numbers of their layer and of their own."""
-    pairs = params.table("cut", (0, MAX_CUT), (2, 2)) if params.fields.get("cut") else []
-    return frozenset((int(layer), int(head)) for layer, head in pairs)
 
 
 def _reading(store: ModelStore, kept: Kept) -> Reading:

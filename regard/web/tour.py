@@ -49,8 +49,7 @@ class Tour:
 
     def bodies(self, params: Params) -> dict[str, Any]:
         """Of the sections that the page waits for, those that are done: {number: HTML}."""
-        language = _language(params)
-        wanted = params.fields.get("numbers")
+        language, wanted = _language(params), params.fields.get("numbers")
         numbers = wanted if isinstance(wanted, list) else []
         ready = {section.number: section for section in self.sections if section.number in self.results}
         return {
