@@ -233,11 +233,11 @@ class Intervention:
         if call.index is None:  # one of `regard.attend`, which nobody else counts
             call = replace(call, index=(0, self._counts.get(name, 0)))
             self._counts[name] = self._counts.get(name, 0) + 1
-        edits = []
+        edits: list[Edit] = []
         for edit in self.edits:
-            concerned = edit.layers is None or any(is_layer(wanted, layer, name) for wanted in edit.layers)
-            edit.used = edit.used or concerned
-            edits += [edit] if concerned else []
+            if edit.layers is None or any(is_layer(wanted, layer, name) for wanted in edit.layers):
+                edits.append(edit)
+            edit.used = edit.used or edit in edits
         weights = [(edit, edit.weights) for edit in edits if edit.weights is not None]
         outputs = [(edit, edit.output) for edit in edits if edit.output is not None]
         if weights:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -167,15 +168,12 @@ def first(value: Any) -> Any:
 def after_calls(model: nn.Module, hook: Callable[[Call], Any]) -> Iterator[None]:
     """Within this block the hook is called after every module; what it returns replaces the output, unless None."""
 
-    def after(path: str) -> Callable[..., Any]:
-        def call(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> Any:
-            return hook(Call(path, module, first(args) if args else next(iter(options.values()), None), output))
-
-        return call
+    def after(path: str, module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> Any:
+        return hook(Call(path, module, first(args) if args else next(iter(options.values()), None), output))
 
     with ExitStack() as stack:
         for path, module in model.named_modules():
-            stack.callback(module.register_forward_hook(after(path), with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(partial(after, path), with_kwargs=True).remove)
         yield
 
 
