@@ -26,9 +26,8 @@ from regard.models.translator import Translator
 from regard.training.folder import LOG, RESULTS, has_run, read_options
 from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
-from regard.view.foreign import load
 from regard.view.page import Scores
-from regard.view.reading import prepare
+from regard.view.reading import load, prepare
 
 SMALLEST = 16  # tokens of a vocabulary: what has fewer values at each position predicts no tokens
 DISPLAYS = 8  # that are kept: a few steps back
