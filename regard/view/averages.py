@@ -7,6 +7,9 @@ has it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from regard.attention.observers import AttentionCall
@@ -15,34 +18,32 @@ from regard.view.axes import Axes, Axis, arrange, axis_size, solid
 from regard.view.lineage import Product, State, Weights
 
 
+@dataclass(eq=False)
 class Average:
     """The product of weights with values, or the sum of weighted values.
 
-    record: how the weights came about · weights: they themselves, without dropout, and their axes · contracted: the
+    record: how the weights came about · weights, axes: they themselves, without dropout · contracted: the
     axis that is summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of
     the weights' batch; None: not known · size: the axis of the output
     """
 
-    within = ""
+    within: ClassVar[str] = ""
+    record: Weights
+    weights: Tensor
+    axes: Axes
+    contracted: Axis
+    free: Axis
+    leading: Axis
+    values: Tensor | None
+    size: Axis
 
-    def __init__(
-        self,
-        record: Weights,
-        weights: tuple[Tensor, Axes],
-        contracted: Axis,
-        free: Axis,
-        leading: Axis,
-        values: Tensor | None,
-        size: Axis,
-    ) -> None:
-        self.record, self.contracted, self.values, self.size = record, contracted, values, size
-        self.weights, self.axes = weights
-        self.leading = leading
+    def __post_init__(self) -> None:
+        record, free = self.record, self.free
         queries = tuple(factor for factor in free if not ax.is_projected(factor)) or free
-        rest = (*leading, *(factor for factor in free if factor not in queries))
+        rest = (*self.leading, *(factor for factor in free if factor not in queries))
         heads = tuple(factor for factor in rest if ax.is_projected(factor))
-        if not heads and values is not None:  # by rank
-            taken = {*queries, *contracted, *(record.normalized or ())}
+        if not heads and self.values is not None:  # by rank
+            taken = {*queries, *self.contracted, *(record.normalized or ())}
             axes = [axis for axis in record.axes if not any(factor in taken for factor in axis)]
             single = [axis for axis in axes if axis_size(axis) == 1]
             if not queries and single:  # one query, whose axis nobody has named

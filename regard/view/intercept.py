@@ -173,7 +173,7 @@ class Tracker(TorchDispatchMode):
                 size = state.axes[-1 if flip > 0 else -2]
                 clean, others = weights.before or (tensor, weights.axes), ax.flat(weights.axes[:-2])
                 transposed = values if flip > 0 else values.mT
-                average = Average(weights.record, clean, contracted, free, others, transposed, size)
+                average = Average(weights.record, *clean, contracted, free, others, transposed, size)
                 if average.is_attention:
                     return self._complete(average, result, state)
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
@@ -196,7 +196,7 @@ class Tracker(TorchDispatchMode):
         positions = [axis for axis in rest if not any(map(ax.is_projected, axis))]
         free = positions[-1] if len(positions) > 1 else ()  # the first of several is a batch
         leading = ax.flat([axis for axis in rest if axis is not free])
-        average = Average(record, weights, contracted, free, leading, None, ())
+        average = Average(record, *weights, contracted, free, leading, None, ())
         return self._complete(average, result, state) if average.is_attention else result
 
     def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:
