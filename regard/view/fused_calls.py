@@ -239,7 +239,7 @@ FINISH = {
 }
 
 
-# --------------------------------------------------------------------------------- FlexAttention, nested tensors
+# --------------------------------------------------------------------------------- FlexAttention
 
 
 def _flex(call: FusedCall, output: Any) -> AttentionCall:
@@ -260,12 +260,6 @@ def _flex(call: FusedCall, output: Any) -> AttentionCall:
         positions=ax.positions(rows),
         key_positions=ax.positions(columns),
     )
-
-
-def nested_call(module: nn.Module, weights: Tensor) -> AttentionCall:
-    """Attention between nested tensors, of weights (batch, heads, n, m) that are nested too."""
-    known = weights.to_padded_tensor(0.0)
-    return AttentionCall(module, known[..., :0], known.mT[..., :0], known=known)
 
 
 KERNELS = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention",

@@ -22,7 +22,7 @@ from regard.attention.observers import AttentionCall, Observer, edited, has_edit
 from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.averages import Average, combined
-from regard.view.fused_calls import FUSED, FusedCall, nested_call
+from regard.view.fused_calls import FUSED, FusedCall
 from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
 from regard.view.reports import ATTENTION, Reports, constructed, is_named, running
 
@@ -330,7 +330,8 @@ class Tracker(TorchDispatchMode):
                 raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
             if module is not None and self.observer is not None:
                 self.reports.calls[module] += 1
-                self.observer(nested_call(module, record.nested))
+                known = record.nested.to_padded_tensor(0.0)  # (batch, heads, n, m)
+                self.observer(AttentionCall(module, known[..., :0], known.mT[..., :0], known=known))
         elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
         elif stage:

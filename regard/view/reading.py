@@ -343,7 +343,11 @@ def _load_by_transformers(folder: Path) -> nn.Module:
         options = {**OFFLINE, "config": config, "dtype": torch.float32, "use_safetensors": True}
         # What does not fit is in the report, and refused below.
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-        model, report = _class(config).from_pretrained(folder, **options)
+        # The class that the config names, with its head; the bare model where transformers has no such class.
+        kind: Any = getattr(transformers, (config.architectures or [""])[0], None)
+        is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+        kind = kind if is_model and kind.config_class is type(config) else transformers.AutoModel
+        model, report = kind.from_pretrained(folder, **options)
     if model.main_input_name != "input_ids":
         raise FolderError(f"{folder}: a {type(model).__name__} reads {model.main_input_name}, no text")
     # It would fill these with random numbers. What pools comes after all attention.
@@ -357,15 +361,6 @@ def _load_by_transformers(folder: Path) -> nn.Module:
             model.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
     module: nn.Module = model.eval()
     return module
-
-
-def _class(config: Any) -> Any:
-    """The class that the config names, with its head; the bare model where transformers has no such class."""
-    import transformers
-
-    kind: Any = getattr(transformers, (config.architectures or [""])[0], None)
-    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
-    return kind if is_model and kind.config_class is type(config) else transformers.AutoModel
 
 
 @contextmanager

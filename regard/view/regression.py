@@ -150,12 +150,16 @@ class KernelRegressionDisplay(Display):
         whole = Group.along(index, "", chain, inputs, values, level, scales.categories)
         parts, hidden = _groups(estimator, inputs, values, index, level, groups, scales.categories)
         x = whole.curve.x
+        if truth is not None:  # with the other features at their medians
+            queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
+            queries[:, index] = x
+            truth = numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x))
         display = cls(
             whole.curve,
             whole.x,
             whole.y,
             before=None if before is None else curve_along(unwrap("before", before), inputs, index, None, x),
-            truth=None if truth is None else _truth(truth, inputs, index, x),
+            truth=truth,
             x_name=name,
             y_name=str(getattr(y, "name", None) or "y"),
             samples=len(inputs),
@@ -360,13 +364,6 @@ def _show_times(*axes: Any) -> None:
 def _bandwidth(curve: Curve, scales: Scales) -> str:
     scale = "dates" if scales.dates else "log" if scales.log_x else ""
     return "" if numpy.isnan(curve.bandwidth) else f", bandwidth {width_text(curve.bandwidth, scale)}"
-
-
-def _truth(truth: Any, inputs: Inputs, index: int, x: Array) -> Array:
-    """Of one feature along x, the others at their medians."""
-    queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
-    queries[:, index] = x
-    return numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x))
 
 
 def _groups(
