@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor
 
@@ -45,7 +46,7 @@ def axis_size(axis: Axis) -> int:
     return size_of(axis[0]) if len(axis) == 1 else math.prod(map(size_of, axis))
 
 
-def fresh(size: int, *parents: Root, **flags: bool) -> Axis:
+def fresh(size: int, *parents: Root, **flags: Any) -> Axis:
     """An axis that appears for the first time."""
     return (((Root(parents, **flags), 0, size),),)
 

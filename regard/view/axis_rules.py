@@ -69,7 +69,8 @@ def _squeeze(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
 
 
 def _slice(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
-    dim, start, _, step = [*given, *(0, None, None, 1)[len(given) :]]
+    defaults: Sequence[Any] = (0, None, None, 1)
+    dim, start, _, step = [*given, *defaults[len(given) :]]
     dim %= len(axes)
     size, axis = shape[dim], axes[dim]
     whole = ax.axis_size(axis)
@@ -95,8 +96,8 @@ def _copied(axes: Axes, shape: Sequence[int], *, related: bool = False) -> Axes:
 def reduced(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
     """A sum, a mean, a maximum along axes."""
     chosen = given[0] if given else None
-    is_list = isinstance(chosen, (list, tuple)) and chosen
-    places = _dims(chosen if is_list else range(len(axes)) if chosen is None else [chosen], axes)
+    several: Any = range(len(axes)) if chosen is None else chosen
+    places = _dims(several if isinstance(several, (list, tuple, range)) and several else [several], axes)
     if len(shape) == len(axes):
         return tuple(() if place in places else axis for place, axis in enumerate(axes))
     return tuple(axis for place, axis in enumerate(axes) if place not in places)

@@ -190,13 +190,13 @@ class Tracker(TorchDispatchMode):
 
     def _weighted_sum(self, state: State, result: Tensor) -> Tensor:
         """(weights[…, None] · values).sum(keys)"""
-        record, contracted, weights = state.record
+        record, contracted, (weights, axes) = state.record
         state.stage, state.record = "output", record
         rest = [axis for axis in record.axes if axis != contracted]
         positions = [axis for axis in rest if not any(map(ax.is_projected, axis))]
         free = positions[-1] if len(positions) > 1 else ()  # the first of several is a batch
         leading = ax.flat([axis for axis in rest if axis is not free])
-        average = Average(record, *weights, contracted, free, leading, None, ())
+        average = Average(record, weights, axes, contracted, free, leading, None, ())
         return self._complete(average, result, state) if average.is_attention else result
 
     def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:

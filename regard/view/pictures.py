@@ -46,7 +46,8 @@ for _name, _colours in HEAT.items():
 
 def _sheet(name: str) -> dict[str, Any]:
     path = Path(str(resources.files("regard.view"))) / "static" / f"{name}.mplstyle"
-    return dict(rc_params_from_file(path, use_default_template=False))
+    parameters: Any = rc_params_from_file(path, use_default_template=False)
+    return dict(parameters)
 
 
 THEMES = {name: _sheet("pictures") | _sheet(name) for name in HEAT}
