@@ -22,9 +22,9 @@ from regard.view.lineage import Product, State, Weights
 class Average:
     """The product of weights with values, or the sum of weighted values.
 
-    record: how the weights came about · weights, axes: they themselves, without dropout · contracted: the
-    axis that is summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of
-    the weights' batch; None: not known · size: the axis of the output
+    record: how the weights came about · weights, axes: they themselves, without dropout · contracted: the axis that is
+    summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of the weights'
+    batch; None: not known · size: the axis of the output
     """
 
     within: ClassVar[str] = ""

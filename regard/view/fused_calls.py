@@ -20,7 +20,7 @@ from regard.view.lineage import Lineage, State
 
 @dataclass(eq=False)
 class FusedCall:
-    """A call of a function that attends by itself. axes_of: where the axes of a tensor come from"""
+    """A call of a function that attends by itself. axes_of: where the axes of a tensor come from."""
 
     func: Any
     name: str
@@ -262,8 +262,10 @@ def _flex(call: FusedCall, output: Any) -> AttentionCall:
     )
 
 
-KERNELS = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention",
-                      "fused_attention_overrideable")  # fmt: skip
+KERNELS = (  # of F.scaled_dot_product_attention
+    "flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention",
+    "fused_attention_overrideable",
+)  # fmt: skip
 FUSED: dict[str, Callable[[FusedCall, Any], AttentionCall]] = {
     "scaled_dot_product_attention": _scaled_dot_product,
     **{f"_scaled_dot_product_{kernel}": _scaled_dot_product for kernel in KERNELS},
