@@ -59,16 +59,16 @@ from .models.tensors import FolderError as FolderError
 from .models.transformer import Transformer as Transformer
 from .models.vision import ViT as ViT
 from .training.run import train as train
-from .view.alignment import AlignmentDisplay as AlignmentDisplay
+from .view.attention import AlignmentDisplay as AlignmentDisplay
 from .view.attention import AttentionDisplay as AttentionDisplay
 from .view.attribution import Attribution as Attribution
 from .view.capture import capture as capture
 from .view.heads import find_heads as find_heads
 from .view.intervene import intervene as intervene
-from .view.maps import load_capture as load_capture
+from .view.capture import load_capture as load_capture
 from .view.images import ImageAttentionDisplay as ImageAttentionDisplay
 from .view.widths import TrainingWidthsDisplay as TrainingWidthsDisplay
 from .view.regression import KernelRegressionDisplay as KernelRegressionDisplay
-from .web.live import explore as explore
+from .web.server import explore as explore
 
 __version__: str

@@ -30,6 +30,6 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
         line = "" if row is None else f"{label}\t{max(row):.1%}\t{text}"
         print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
         if show and row is not None:
-            from regard.view.look import look, print_attention
+            from regard.view.reading import look, print_attention
 
             print_attention(look(classifier, text), file=sys.stderr)

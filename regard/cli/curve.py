@@ -148,7 +148,7 @@ def _lines_of_groups(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _by_column(numbers: dict[str, float | None], report: dict[str, Any]) -> str:
-    from regard.view.regression_drawing import width_text
+    from regard.view.regression_curve import width_text
 
     scales = {name: "dates" if name in report["dates"] else "log" if report["log_x"] else "" for name in numbers}
     texts = {name: width_text(number, scales[name]) for name, number in numbers.items() if number is not None}

@@ -46,6 +46,6 @@ def command(
         record = {"line": number, "prompt": prompt, "text": text}
         print(json.dumps(record, ensure_ascii=False) if as_json else "", flush=True)
         if show and (prompt + text).strip():
-            from regard.view.look import look, print_attention
+            from regard.view.reading import look, print_attention
 
             print_attention(look(writer, prompt + text), file=sys.stderr)

@@ -25,8 +25,7 @@ def command(model: Path, given: str, layer: int | None, head: int | None, out: P
         raise click.UsageError(f"--out: there is no folder {out.parent}; make it first")
     from regard import files
     from regard.view.attention import AttentionDisplay
-    from regard.view.foreign import load
-    from regard.view.look import as_record, look, print_attention
+    from regard.view.reading import as_record, load, look, print_attention
 
     display = look(load(model), given)
     if out is None:

@@ -30,6 +30,6 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **opt
         line = " ".join(translation.splitlines())  # one, as it was one of the input
         print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
         if show and translation:
-            from regard.view.look import look_at_translation, print_attention
+            from regard.view.reading import look_at_translation, print_attention
 
             print_attention(look_at_translation(translator, text, translation), file=sys.stderr)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Words, fill
 from regard.view.chart import LANGUAGES, Chart, Language, Text
-from regard.view.panels import power_of_ten
+from regard.view.marks import power_of_ten
 
 # Content and its parts are for authors to import from here, too.
 __all__ = ["LANGUAGES", "Choice", "Content", "Control", "Exercise", "Language", "Passage", "Slider", "Text", "Words"]

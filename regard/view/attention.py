@@ -1,28 +1,28 @@
-"""Attention weights as heat maps: one head, a grid of all, the difference of two runs, a page to explore them in."""
+"""Attention weights as heat maps: one head, a grid of all, the difference of two runs, a page to explore them in; and
+which words of a translation attend to which words of its source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard import files
 from regard.attention.capture import AttentionMap
-from regard.view import fonts, page, pictures
-from regard.view.maps import AttentionMaps
-from regard.view.summary import Summary
-from regard.view.terminal import print_map, shown
-
-__all__ = ["AttentionDisplay"]
+from regard.models.alignment import Alignment, Links, align
+from regard.models.translator import Translator
+from regard.training.metrics import alignment_error_rate
+from regard.view import page, pictures
+from regard.view.capture import AttentionMaps
+from regard.view.display import Display, LayersDisplay, print_map, shown
+from regard.view.widths import Summary
 
 QUERY, KEY = "query (looks)", "key (looked at)"
 LABELLED = 64  # tokens on an axis that all have labels; of more, every second, third …
@@ -30,7 +30,7 @@ GAP = 0.03  # between the maps of a grid, of a map
 CELLS = 160  # of a map in the grid, a side, as many as it has pixels; of more tokens each cell has the largest weight
 
 
-class AttentionDisplay:
+class AttentionDisplay(LayersDisplay):
     """Attention maps, for one entry of their batch. `plot` draws one head, or the mean of a layer's; `plot_grid` all.
 
     maps: a capture, whose steps are joined by layer, or maps of layers
@@ -49,9 +49,6 @@ class AttentionDisplay:
     >>> display.to_frame(layer=1, head=3).shape  # a row for each pair of tokens
     (9, 7)
     """
-
-    ax_: Axes
-    figure_: Figure | None
 
     def __init__(
         self,
@@ -90,26 +87,20 @@ class AttentionDisplay:
     ) -> AttentionDisplay:
         """One head of a layer, or the mean of its heads. by_row: colours relative to the largest weight of each row."""
         chosen, weights = self._chosen(layer, head)
-        with _fonts_for([*chosen.tokens, *chosen.key_tokens]):
-            axes = _axes_for(weights) if ax is None else ax
+        with pictures.fonts_for(*chosen.tokens, *chosen.key_tokens):
+            if ax is None:  # as large as the tokens want it
+                height, width = (min(9.0, max(2.4, 1.6 + 0.22 * min(count, LABELLED))) for count in weights.shape)
+                ax = pictures.figure(height, width + 1.2).subplots()
             if by_row:
                 weights = weights / weights.amax(-1, keepdim=True).clamp(min=1e-12)
-            image = self._draw(axes, weights)
-            _label(axes.xaxis, chosen.key_tokens, 90)
-            _label(axes.yaxis, chosen.tokens, 0)
-            axes.tick_params(labelsize=8)
-            axes.set(xlabel=KEY, ylabel=QUERY, title=_title(chosen, head))
-            figure = axes.get_figure(root=True)
-            if figure is not None:
-                label = "share of the row's largest" if by_row else "change" if self.signed else "weight"
-                figure.colorbar(image, ax=axes, label=label, shrink=0.8)
-        self.ax_, self.figure_ = axes, figure
-        return self
-
-    def plot_grid(self) -> AttentionDisplay:
-        """Layers below each other, heads side by side."""
-        figure = self._grid()
-        self.ax_, self.figure_ = figure.axes[0], figure
+            image = self._draw(ax, weights)
+            for axis, tokens, rotation in ((ax.xaxis, chosen.key_tokens, 90), (ax.yaxis, chosen.tokens, 0)):
+                ticks = range(0, len(tokens), max(1, -(-len(tokens) // LABELLED)))
+                axis.set_ticks(list(ticks), [tokens[tick] for tick in ticks], rotation=rotation)
+            ax.tick_params(labelsize=8)
+            ax.set(xlabel=KEY, ylabel=QUERY, title=_title(chosen, head))
+            label = "share of the row's largest" if by_row else "change" if self.signed else "weight"
+            self.ax_, self.figure_ = ax, pictures.colorbar(ax, image, label, shrink=0.8)
         return self
 
     def save(self, path: str | Path, layer: int | None = None, head: int | None = None) -> Path:
@@ -118,19 +109,14 @@ class AttentionDisplay:
         if Path(path).suffix.lower() == ".html":
             files.write(Path(path), page.html(self.title or "Attention", *self._runs()))
             return Path(path)
-        return pictures.write(self._drawing(layer, head), path)
+        return super().save(path, layer, head)
 
     def widget(self) -> Any:
         """The page as a widget for notebooks; `_repr_mimebundle_` shows it where anywidget is installed."""
-        from regard.view.widget import AttentionWidget
-
-        return AttentionWidget(data=page.content(*self._runs()))
+        return page.widget(page.content(*self._runs()))
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.widget()._repr_mimebundle_(**options) if find_spec("anywidget") else None
-
-    def _repr_html_(self) -> str:
-        return pictures.html(self._drawing(None, None))
 
     def _runs(self) -> tuple[list[AttentionMap], list[AttentionMap]]:
         """The maps that pages show: of a difference those after it and those before."""
@@ -139,22 +125,15 @@ class AttentionDisplay:
         pairs = zip(self.maps, self.before, strict=True)
         return [replace(layer, weights=layer.weights + before.weights) for layer, before in pairs], self.before
 
-    def _drawing(self, layer: int | None, head: int | None) -> Callable[[], Figure]:
-        single = len(self.maps) == 1 and len(self.maps[0].heads) == 1
-        if layer is None and head is None and not single:
-            return self._grid
-
-        def draw() -> Figure:
-            figure = self.plot(-1 if layer is None else layer, head).figure_
-            assert isinstance(figure, Figure)  # it has just been made
-            return figure
-
-        return draw
+    @property
+    def _has_grid(self) -> bool:
+        return len(self.maps) > 1 or len(self.maps[0].heads) > 1
 
     def _grid(self) -> Figure:
-        """All maps on one axes, for layout takes a second for a dozen axes and there may be hundreds of maps."""
+        """Layers below each other, heads side by side: all on one axes, for layout takes a second for a dozen axes and
+        there may be hundreds of maps."""
         heads = max((layer.heads for layer in self.maps), key=len)
-        with _fonts_for([self.title]):
+        with pictures.fonts_for(self.title):
             figure = pictures.figure(1.3 + 0.85 * len(self.maps), max(5.0, 1.7 + 0.85 * len(heads)))
             axes = figure.subplots()
             for row, layer in enumerate(self.maps):
@@ -277,18 +256,65 @@ def _title(layer: AttentionMap, head: int | None) -> str:
     return f"layer {layer.layer} ({layer.name}), {heads}"
 
 
-def _axes_for(weights: Tensor) -> Axes:
-    """Axes for one map, as large as its tokens want it."""
-    height, width = (min(9.0, max(2.4, 1.6 + 0.22 * min(count, LABELLED))) for count in weights.shape)
-    return pictures.figure(height, width + 1.2).subplots()
+class AlignmentDisplay(Display):
+    """The words of a translation and those of its source: how much each attends to each, and the links that follow.
 
+    Made by `from_model`. Rings mark the links; squares the right ones, where they are known (`gold`).
 
-def _label(axis: Any, tokens: Sequence[str], rotation: float) -> None:
-    """Tokens on an axis: all of them, or every k-th."""
-    ticks = range(0, len(tokens), max(1, -(-len(tokens) // LABELLED)))
-    axis.set_ticks(list(ticks), [tokens[tick] for tick in ticks], rotation=rotation)
+    >>> import regard, torch
+    >>> from regard.models.alignment import Alignment
+    >>> alignment = Alignment(["on", "the", "mat"], ["sur", "le", "tapis"], torch.eye(3))
+    >>> regard.AlignmentDisplay(alignment).to_frame().shape  # words of the translation × words of its source
+    (3, 3)
+    """
 
+    def __init__(self, alignment: Alignment, gold: Links | None = None) -> None:
+        self.alignment, self.gold = alignment, gold
+        self.height = 1.6 + 0.28 * len(alignment.target)
 
-def _fonts_for(texts: Sequence[str]) -> AbstractContextManager[None]:
-    """Within this block new texts are written in fonts that have their letters."""
-    return rc_context({"font.family": fonts.families(texts)})
+    @classmethod
+    def from_model(
+        cls,
+        model: Translator,
+        source: str,
+        target: str | None = None,
+        *,
+        gold: Links | None = None,
+        ax: Axes | None = None,
+    ) -> AlignmentDisplay:
+        """Translate, unless the translation is given, and draw."""
+        translation = model.translate(source) if target is None else target
+        (alignment,) = align(model, [source], [translation])
+        return cls(alignment, gold).plot(ax=ax)
+
+    @property
+    def error_rate(self) -> float | None:
+        """The alignment error rate of this sentence, where the right links are known."""
+        return None if self.gold is None else alignment_error_rate([self.alignment.links], [self.gold])
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: a row for each word of the translation, a column for each of the source."""
+        import pandas
+
+        words = self.alignment
+        return pandas.DataFrame(words.weights.tolist(), index=words.target, columns=words.source)
+
+    def print(self) -> None:
+        """The heat map in the terminal."""
+        print_map(self.alignment.weights, self.alignment.target, self.alignment.source)
+
+    def _draw(self, axes: Axes) -> None:
+        words = self.alignment
+        with pictures.fonts_for(*words.source, *words.target):
+            image = pictures.heat(axes, words.weights)
+            axes.set_xticks(range(len(words.source)), words.source, rotation=90)
+            axes.set_yticks(range(len(words.target)), words.target)
+            axes.set(xlabel="source (looked at)", ylabel="translation (looks)")
+        marks = [(words.links, "o", pictures.TRUTH, 60, "linked"), (self.gold, "s", pictures.OTHER, 130, "right")]
+        for links, marker, colour, size, label in marks:
+            if links is not None:
+                sources, targets = ([link[side] for link in sorted(links)] for side in (0, 1))
+                style: Any = {"marker": marker, "edgecolors": colour, "facecolors": "none"}
+                axes.scatter(sources, targets, s=size, label=label, **style)
+        pictures.legend(axes, borderaxespad=0.2)
+        pictures.colorbar(axes, image, "weight", shrink=0.8)

@@ -1,26 +1,22 @@
-"""What a prediction depended on: tokens, layers or heads, by the method of one's choice, and whether that is true."""
+"""What a prediction depended on: tokens, layers or heads, by the method of one's choice; and whether that is true: what
+the prediction becomes as parts are taken away, or put back, in that order."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import check_choice
-from regard.view.display import Display
-from regard.view.explain import TOKEN_METHODS
-from regard.view.faithfulness import Faithfulness
+from regard.arguments import check_choice, check_size
+from regard.view.display import Display, TableDisplay, shown
+from regard.view.explain import PART_METHODS, TOKEN_METHODS, Part, without_parts
 from regard.view.prediction import Forward, Prediction
-from regard.view.residual import PART_METHODS, Part, without_parts
-from regard.view.terminal import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["Attribution"]
 
 SHOWN = 40  # bars in a picture: the largest
 LISTED = 5  # numbers below the text in the terminal
@@ -149,13 +145,116 @@ class Attribution(Display):
         Console(file=file or sys.stdout, highlight=False).print(text, f"\n{self.method}: {numbers}", soft_wrap=True)
 
     def _draw(self, axes: Axes) -> None:
-        from regard.view import fonts, pictures
+        from regard.view import pictures
 
         scores, labels = self.scores[self.entry].double().cpu(), self.labels[self.entry]
         chosen = sorted(scores.abs().topk(min(SHOWN, len(scores))).indices.tolist())
         values = scores[chosen].tolist()
         colours = [pictures.ATTENTION if value > 0 else pictures.TRUTH for value in values]
         axes.barh(range(len(chosen)), values, color=colours)
-        axes.set_yticks(range(len(chosen)), [labels[part] for part in chosen], fontfamily=fonts.families(labels))
+        axes.set_yticks(range(len(chosen)), [labels[part] for part in chosen], fontfamily=pictures.families(labels))
         axes.invert_yaxis()
         axes.set(xlabel=self.method.replace("_", " "))
+
+
+class Faithfulness(TableDisplay):
+    """The target's probability as parts are removed, the most important first (`deletion`: it should fall fast), and as
+    they are added to nothing (`insertion`: it should rise fast), beside random orders. Made by `Attribution`.
+
+    shares: of the parts that are removed or added, (points,) · deletion, insertion: (batch, points) · random_deletion,
+    random_insertion: (seeds, batch, points) · method: that gave the order
+    """
+
+    def __init__(
+        self, shares: Tensor, deletion: Tensor, insertion: Tensor, random_deletion: Tensor, method: str = ""
+    ) -> None:
+        self.shares, self.deletion, self.insertion, self.method = shares, deletion, insertion, method
+        # To add in an order is to remove in the opposite one, read backwards; and a random order's is as random.
+        self.random_deletion, self.random_insertion = random_deletion, random_deletion.flip(-1)
+
+    @classmethod
+    def measure(
+        cls,
+        probability: Callable[[Tensor], Tensor],
+        scores: Tensor,
+        removable: Sequence[bool],
+        *,
+        seeds: int,
+        points: int,
+        method: str = "",
+    ) -> Faithfulness:
+        """probability: of the target, (batch,), where only some parts are kept, (batch, parts)."""
+        check_size("seeds", seeds)
+        check_size("points", points)
+        parts = torch.tensor([number for number, able in enumerate(removable) if able], device=scores.device)
+        count = len(parts)
+        steps = torch.linspace(0, count, min(points, count) + 1).long().tolist()
+        steps = sorted({*steps, *(count - step for step in steps)})  # the same from both ends
+
+        def curve(order: Tensor, *, adding: bool = False) -> Tensor:
+            """order: (batch, count), the first to be removed or added first."""
+            ranks = order.argsort(1)
+            values = []
+            for step in steps:
+                kept = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
+                kept[:, parts] = ranks < step if adding else ranks >= step
+                values.append(probability(kept))
+            return torch.stack(values, 1)
+
+        order = scores[:, parts].argsort(1, descending=True)
+        randoms = []
+        for seed in range(seeds):
+            random = torch.rand(order.shape, generator=torch.Generator().manual_seed(seed))
+            randoms.append(curve(random.to(order.device).argsort(1)))
+        shares = torch.tensor(steps) / count
+        return cls(shares, curve(order), curve(order, adding=True), torch.stack(randoms), method)
+
+    @property
+    def deletion_area(self) -> float:
+        """Between the curves of random orders and of this one: above 0, it removes what matters sooner."""
+        return self._area(self.random_deletion.mean(0) - self.deletion)
+
+    @property
+    def insertion_area(self) -> float:
+        """The same for adding: above 0, it adds what matters sooner."""
+        return self._area(self.insertion - self.random_insertion.mean(0))
+
+    def _area(self, heights: Tensor) -> float:
+        return float(torch.trapezoid(heights.mean(0).double().cpu(), self.shares.double()))
+
+    def _curves(self) -> list[tuple[str, Tensor, Tensor]]:
+        """Names, and (batch or seeds · batch, points)."""
+        return [
+            ("deletion", self.deletion, self.random_deletion.flatten(0, 1)),
+            ("insertion", self.insertion, self.random_insertion.flatten(0, 1)),
+        ]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: curve, order, share, probability, on average over the batch."""
+        import pandas
+
+        rows = [
+            {"curve": name, "order": order, "share": share, "probability": value}
+            for name, ours, random in self._curves()
+            for order, values in ((self.method, ours), ("random", random))
+            for share, value in zip(self.shares.tolist(), values.mean(0).tolist(), strict=True)
+        ]
+        return pandas.DataFrame(rows)
+
+    def _rows(self) -> list[Sequence[str]]:
+        areas = self.deletion_area, self.insertion_area
+        rows: list[Sequence[str]] = [("curve", f"mean, {self.method}", "mean, random", "area between")]
+        for (name, *curves), area in zip(self._curves(), areas, strict=True):
+            means = (self._area(values) for values in curves)
+            rows.append((name, *(f"{mean:.4f}" for mean in means), f"{area:+.4f}"))
+        return rows
+
+    def _draw(self, axes: Axes) -> None:
+        from regard.view import pictures
+
+        for (name, ours, random), colour in zip(self._curves(), (pictures.ATTENTION, pictures.TRUTH), strict=True):
+            axes.plot(self.shares, ours.mean(0).cpu(), color=colour, label=f"{name}, {self.method}")
+            axes.plot(self.shares, random.mean(0).cpu(), "--", color=colour, linewidth=1.2, label=f"{name}, random")
+        axes.set(xlabel="share of the parts removed or added", ylabel="probability of the target")
+        axes.set_ylim(bottom=0)
+        pictures.legend(axes)

@@ -7,66 +7,55 @@ has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis, arrange, axis_size, solid
-from regard.view.states import Product, State, Weights
-
-__all__ = ["Average", "combined"]
+from regard.view.lineage import Product, State, Weights
 
 
+@dataclass(eq=False)
 class Average:
     """The product of weights with values, or the sum of weighted values.
 
-    record: how the weights came about · weights: they themselves, without dropout, and their axes · contracted: the
-    axis that is summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of
-    the weights' batch; None: not known · size: the axis of the output
+    record: how the weights came about · weights, axes: they themselves, without dropout · contracted: the axis that is
+    summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of the weights'
+    batch; None: not known · size: the axis of the output
     """
 
-    within = ""
+    within: ClassVar[str] = ""
+    record: Weights
+    weights: Tensor
+    axes: Axes
+    contracted: Axis
+    free: Axis
+    leading: Axis
+    values: Tensor | None
+    size: Axis
 
-    def __init__(
-        self,
-        record: Weights,
-        weights: tuple[Tensor, Axes],
-        contracted: Axis,
-        free: Axis,
-        leading: Axis,
-        values: Tensor | None,
-        size: Axis,
-    ) -> None:
-        self.record, self.contracted, self.values, self.size = record, contracted, values, size
-        self.weights, self.axes = weights
-        self.leading = leading
+    def __post_init__(self) -> None:
+        record, free = self.record, self.free
         queries = tuple(factor for factor in free if not ax.is_projected(factor)) or free
-        rest = (*leading, *(factor for factor in free if factor not in queries))
+        rest = (*self.leading, *(factor for factor in free if factor not in queries))
         heads = tuple(factor for factor in rest if ax.is_projected(factor))
-        if not heads and values is not None:
-            heads = self._by_rank(queries)
+        if not heads and self.values is not None:  # by rank
+            taken = {*queries, *self.contracted, *(record.normalized or ())}
+            axes = [axis for axis in record.axes if not any(factor in taken for factor in axis)]
+            single = [axis for axis in axes if axis_size(axis) == 1]
+            if not queries and single:  # one query, whose axis nobody has named
+                axes.remove(single[-1])
+            heads = axes[-1] if len(axes) > 1 else ()
         self.batch, self.heads = tuple(factor for factor in rest if factor not in heads), heads
         self.queries = queries
-
-    def _by_rank(self, queries: Axis) -> Axis:
-        taken = {*queries, *self.contracted, *(self.record.normalized or ())}
-        axes = [axis for axis in self.record.axes if not any(factor in taken for factor in axis)]
-        single = [axis for axis in axes if axis_size(axis) == 1]
-        if not queries and single:  # one query, whose axis nobody has named
-            axes.remove(single[-1])
-        return axes[-1] if len(axes) > 1 else ()
 
     @property
     def tensors(self) -> list[Tensor]:
         """What the output is made of."""
         return [tensor for tensor in (self.weights, self.values) if tensor is not None]
-
-    @property
-    def module(self) -> nn.Module | None:
-        """In which module the weights were made."""
-        return self.record.module
 
     @property
     def is_attention(self) -> bool:
@@ -105,23 +94,25 @@ class Average:
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call, with weights (batch, heads, n, m). operands: with the rest as well. result: the output."""
         record = self.record
-        rows = (self.batch, self.heads, self.queries)
-        known = self._arranged(self.weights, self.axes)
+        known = self.arranged(self.weights, self.axes)
         sink = (1 - known.sum(-1)).clamp(min=0) if self._sinks else None
-        scores = None if record.scores is None else self._arranged(record.scores, record.axes)
+        scores = None if record.scores is None else self.arranged(record.scores, record.axes)
         query, key = self._scored() if operands else (None, None)
         related = ax.related(self.queries, self.contracted) if self.queries and self.contracted else None
         if self.queries and all(map(ax.is_projected, (*self.queries, *self.contracted))):
             related = True  # channels, which attend to each other
-        has_output = operands and self.values is not None
+        value = output = None
+        if operands and self.values is not None:
+            value = self._as_leading(self.values).expand(-1, axis_size(self.heads), -1, -1)  # (batch, heads, m, size)
+            output = arrange(result, axes, (self.batch, self.heads, self.queries, self.size))
         return AttentionCall(
             module,
             known[..., :0] if query is None else query,
             known.mT[..., :0] if key is None else key,
             cross=None if related is None else not related,
             known=known,
-            value=self._value() if has_output else None,
-            output=arrange(result, axes, (*rows, self.size)) if has_output else None,
+            value=value,
+            output=output,
             scores=scores,
             sink=sink,
             positions=ax.positions(self.queries),
@@ -132,21 +123,12 @@ class Average:
         """An output (batch, heads, n, size) in the shape of the model's."""
         return ax.restore(output, axes, (self.batch, self.heads, self.queries, self.size), result.shape)
 
-    def gradient(self, gradient: Tensor) -> Tensor:
-        """A gradient of the weights as (batch, heads, n, m)."""
-        return self._arranged(gradient, self.axes)
-
-    def _arranged(self, tensor: Tensor, axes: Axes) -> Tensor:
-        """Weights as (batch, heads, n, m), without what is a sink's."""
+    def arranged(self, tensor: Tensor, axes: Axes) -> Tensor:
+        """Weights, or what belongs to them, as (batch, heads, n, m), without what is a sink's."""
         whole = self.record.normalized is not None and solid(self.record.normalized) in map(solid, axes)
         columns = self.record.normalized if whole and self._sinks and self.record.normalized else self.contracted
         arranged = arrange(tensor, axes, (self.batch, self.heads, self.queries, columns))
         return arranged[..., : axis_size(self.contracted)]
-
-    def _value(self) -> Tensor:
-        """The values as (batch, heads, m, size)."""
-        assert self.values is not None
-        return self._as_leading(self.values).expand(-1, axis_size(self.heads), -1, -1)
 
     def _as_leading(self, tensor: Tensor) -> Tensor:
         """(leading, rows, size) → (batch, heads, rows, size), heads 1 where they are among the rows."""
@@ -174,11 +156,6 @@ def combined(one: State, other: State) -> list[Weights]:
         return []
     records = [state.record for state in (one, other) if state.stage in (*weights, "output") and state.record]
     return [record for part in records for record in (part if isinstance(part, list) else [part])]
-
-
-def flat(axes: Sequence[Axis]) -> Axis:
-    """All factors of axes."""
-    return tuple(factor for axis in axes for factor in axis)
 
 
 def _part_of(contracted: Axis, normalized: Axis) -> bool:

@@ -10,32 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Axes", "Axis", "Factor", "Root", "arrange", "first_axes", "positions", "related", "restore"]
 
-
+@dataclass(eq=False, slots=True)
 class Root:
-    """An axis where it first appeared.
+    """An axis where it first appeared."""
 
-    projected: it enumerates outputs of a learned matrix, as heads and head sizes do, and not positions
-    opaque: it was gathered or folded, so that its places are not those of a sequence
-    expanded: its places are copies of one
-    parents: the roots that it was made of
-    twin_of: the factor that it stands for a second time in one tensor
-    position: of its first place in its sequence, if that continues another root
-    """
-
-    __slots__ = ("expanded", "opaque", "parents", "position", "projected", "splits", "twin_of")
-
-    def __init__(self, *parents: Root, projected: bool = False, opaque: bool = False, expanded: bool = False) -> None:
-        self.projected, self.opaque, self.expanded = projected, opaque, expanded
-        self.parents = parents
-        self.twin_of: Factor | None = None
-        self.position = 0
-        self.splits: dict[tuple[Factor, int], tuple[Factor, Factor]] | None = None
+    parents: tuple[Root, ...] = ()  # the roots that it was made of
+    projected: bool = False  # it enumerates outputs of a learned matrix, as heads and head sizes do, and not positions
+    opaque: bool = False  # it was gathered or folded, so that its places are not those of a sequence
+    expanded: bool = False  # its places are copies of one
+    twin_of: Factor | None = None  # the factor that it stands for a second time in one tensor
+    position: int = 0  # of its first place in its sequence, if that continues another root
+    splits: dict[tuple[Factor, int], tuple[Factor, Factor]] | None = None
 
 
 Run = tuple[Root, int, int]
@@ -54,9 +46,9 @@ def axis_size(axis: Axis) -> int:
     return size_of(axis[0]) if len(axis) == 1 else math.prod(map(size_of, axis))
 
 
-def fresh(size: int, *parents: Root, **flags: bool) -> Axis:
+def fresh(size: int, *parents: Root, **flags: Any) -> Axis:
     """An axis that appears for the first time."""
-    return (((Root(*parents, **flags), 0, size),),)
+    return (((Root(parents, **flags), 0, size),),)
 
 
 def first_axes(tensor: Tensor) -> Axes:
@@ -73,8 +65,12 @@ def unfolded(axis: Axis) -> Axis:
     """The rows of a product with a learned matrix: whatever they were gathered from, now they are a sequence."""
     if not any(map(is_opaque, axis)):
         return axis
-    return tuple(fresh(size_of(factor), *(root for root, _, _ in factor))[0] if is_opaque(factor) else factor
-                 for factor in axis)  # fmt: skip
+    return tuple(fresh(size_of(one), *roots((one,)))[0] if is_opaque(one) else one for one in axis)
+
+
+def flat(axes: Sequence[Axis]) -> Axis:
+    """All factors of axes."""
+    return tuple(factor for axis in axes for factor in axis)
 
 
 def roots(axis: Axis) -> list[Root]:
@@ -84,8 +80,7 @@ def roots(axis: Axis) -> list[Root]:
 
 def twin(factor: Factor) -> Factor:
     """The same factor, for a second axis of one tensor."""
-    root = Root(*(root for root, _, _ in factor), projected=is_projected(factor), opaque=is_opaque(factor))
-    root.twin_of = factor
+    root = Root(tuple(roots((factor,))), is_projected(factor), is_opaque(factor), twin_of=factor)
     return ((root, 0, size_of(factor)),)
 
 
@@ -147,8 +142,8 @@ def cut(factor: Factor, start: int, length: int) -> Factor:
 def joined(axes: Sequence[Axis]) -> Axis:
     """Axes one behind the other. What follows a sequence continues it, if it is not placed yet."""
     if any(len(axis) != 1 for axis in axes):
-        opaque = any(root.opaque for axis in axes for root in roots(axis))
-        return fresh(sum(map(axis_size, axes)), *(root for axis in axes for root in roots(axis)), opaque=opaque)
+        parents = roots(flat(axes))
+        return fresh(sum(map(axis_size, axes)), *parents, opaque=any(root.opaque for root in parents))
     runs = tuple(run for axis in axes for run in axis[0])
     for (before, start, length), (root, _, _) in pairwise(runs):
         if root is not before and not root.position and root.twin_of is None:
@@ -195,11 +190,11 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
         elif not group:
             made.append(())
         else:
-            made.extend(_distributed([factor for axis in group for factor in axis], sizes))
+            made.extend(_distributed(flat(group), sizes))
     return tuple(made)
 
 
-def _distributed(factors: list[Factor], sizes: Sequence[int]) -> list[Axis]:
+def _distributed(factors: Axis, sizes: Sequence[int]) -> list[Axis]:
     """Factors as axes of these sizes; where a factor has to be split and cannot, all of them are new and opaque."""
     made, rest = [], list(factors)
     for size in sizes:
@@ -221,8 +216,7 @@ def _distributed(factors: list[Factor], sizes: Sequence[int]) -> list[Axis]:
                 rest.insert(0, minor)
                 missing = 1
             else:
-                parents = [root for one in factors for root, _, _ in one]
-                return [fresh(size, *parents, opaque=True) for size in sizes]
+                return [fresh(size, *roots(factors), opaque=True) for size in sizes]
         made.append(tuple(axis))
     return made
 
@@ -233,17 +227,10 @@ def _split(factor: Factor, count: int) -> tuple[Factor, Factor]:
     splits = root.splits = {} if root.splits is None else root.splits
     if (factor, count) not in splits:
         flags = {"projected": is_projected(factor), "opaque": is_opaque(factor)}
-        parents = [root for root, _, _ in factor]
         sizes = (count, size_of(factor) // count)
-        major, minor = (fresh(size, *parents, **flags)[0] for size in sizes)
+        major, minor = (fresh(size, *roots((factor,)), **flags)[0] for size in sizes)
         splits[factor, count] = major, minor
     return splits[factor, count]
-
-
-def spread(axes: Axes) -> tuple[list[Factor], list[int]]:
-    """All factors of all axes, and their sizes: the shape in which each factor has a dimension."""
-    factors = [factor for axis in axes for factor in solid(axis)]
-    return factors, [size_of(factor) for factor in factors]
 
 
 def solid(axis: Axis) -> Axis:
@@ -253,16 +240,17 @@ def solid(axis: Axis) -> Axis:
 
 def arrange(tensor: Tensor, axes: Axes, groups: Sequence[Axis]) -> Tensor:
     """A tensor with one dimension for each group of factors."""
-    factors, sizes = spread(axes)
-    order = [factors.index(factor) for group in groups for factor in solid(group)]
+    factors = solid(flat(axes))
+    order = [factors.index(factor) for factor in solid(flat(groups))]
     if sorted(order) != list(range(len(factors))):
         raise ValueError("its axes are mixed")
-    return tensor.reshape(sizes).permute(order).reshape([axis_size(group) for group in groups])
+    apart = tensor.reshape([size_of(factor) for factor in factors])
+    return apart.permute(order).reshape([axis_size(group) for group in groups])
 
 
 def restore(tensor: Tensor, axes: Axes, groups: Sequence[Axis], shape: Sequence[int]) -> Tensor:
     """The inverse of `arrange`: a tensor of this shape."""
-    factors, _ = spread(axes)
-    ordered = [factor for group in groups for factor in solid(group)]
+    factors = solid(flat(axes))
+    ordered = solid(flat(groups))
     apart = tensor.reshape([size_of(factor) for factor in ordered])
     return apart.permute([ordered.index(factor) for factor in factors]).reshape(shape)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,11 @@ from regard import files
 from regard.data import curve
 from regard.data.tables import Table, read_table
 from regard.kernel import KernelRegressor
+from regard.kernel.regressor import Interval
 from regard.view import pictures
 from regard.view.curve_data import Choice, CurveData, choose_columns, prepare
-from regard.view.curve_files import check_files, free_file, write_predictions
-from regard.view.regression import GROUPS, SHOWN, SHOWN_OF_GROUP, Group, KernelRegressionDisplay, Scales, evenly
-from regard.view.regression_curve import Chain, Inputs, curve_along
-
-__all__ = ["CurveFit", "fit_curve"]
+from regard.view.regression import GROUPS, Group, KernelRegressionDisplay, Scales
+from regard.view.regression_curve import Chain, Inputs, evenly
 
 Array = NDArray[numpy.float64]
 Bandwidth = str | Sequence["float | str"]
@@ -133,31 +133,34 @@ def fit_curve(
     """
     stem = _stem(file)
     paths = predictions or Path(f"{stem}-predictions.csv"), picture or Path(f"{stem}-curve.png")
-    check_files(*paths)
+    _check_files(*paths)
     if file is None and (x or y is not None or by is not None or weights is not None):
         raise ValueError("--x and --y choose columns of a file: regard curve FILE --x COL [COL …] --y COL")
     if level is not None and not 0 < level < 1:
         raise ValueError(f"band: expected a level between 0 and 1, got {level:g}")
-    _model(bandwidth if isinstance(bandwidth, str) else 1.0, parameters).check_parameters()
+    KernelRegressor(bandwidth=bandwidth if isinstance(bandwidth, str) else 1.0, **parameters).check_parameters()
     progress("reading")
-    table = _noisy_curve() if file is None else read_table(file, encoding)
     if file is None:
+        columns = dict(zip("xy", (column.numpy().reshape(-1) for column in curve.samples(200)), strict=True))
+        table = Table.of_columns("the noisy curve of the notes", columns, "computed")
         x, y = table.names[:1], table.names[1]
+    else:
+        table = read_table(file, encoding)
     names, name_of_y, chosen = choose_columns(table, x, y, (by, weights))
     choice = Choice(names, name_of_y, by, weights, log_x, log_y)
     _check_choice(choice)
     data = prepare(table, choice, day_first=day_first, decimal=decimal)
-    model = _model(_widths(bandwidth, data), parameters)
+    model = KernelRegressor(bandwidth=_widths(bandwidth, data), **parameters)
     progress("choosing the bandwidth")
     groups = _fit(data, model)
     progress("predicting")
-    columns = _predict(data, groups, level)
+    predicted = _predict(data, groups, level)
     progress("drawing")
-    free = paths if overwrite else (free_file(paths[0]), free_file(paths[1]))
+    free = paths if overwrite else (_free_file(paths[0]), _free_file(paths[1]))
 
     def write_both(path: Path) -> None:
         """The table gets its name when this returns, so a picture that fails leaves neither file."""
-        write_predictions(path, table, columns)
+        _write_predictions(path, table, predicted)
         pictures.write(lambda: _draw(data, groups, level), free[1])
 
     files.write(free[0], write_both)
@@ -173,11 +176,6 @@ def _stem(file: Path | None) -> str:
     return Path(file.stem).stem if file.suffix in (".gz", ".bz2", ".xz", ".zst", ".zip") else file.stem
 
 
-def _noisy_curve() -> Table:
-    x, y = (column.numpy().reshape(-1) for column in curve.samples(200))
-    return Table.of_columns("the noisy curve of the notes", {"x": x, "y": y}, "computed")
-
-
 def _check_choice(choice: Choice) -> None:
     if choice.y in choice.x:
         raise ValueError(f"y: expected a column that is not among those of x, got {choice.y!r}")
@@ -188,10 +186,6 @@ def _check_choice(choice: Choice) -> None:
         raise ValueError(f"x: expected different columns, got {twice[0]!r} twice")
 
 
-def _model(bandwidth: Any, parameters: dict[str, Any]) -> KernelRegressor:
-    return KernelRegressor(bandwidth=bandwidth, **parameters)
-
-
 def _widths(bandwidth: Bandwidth, data: CurveData) -> str | list[float]:
     """Bandwidths in the model's units: those of dates in days."""
     if isinstance(bandwidth, str):
@@ -199,16 +193,12 @@ def _widths(bandwidth: Bandwidth, data: CurveData) -> str | list[float]:
     columns = data.x if len(bandwidth) == len(data.x) else [data.x[0]] * len(bandwidth)
     widths = []
     for width, column in zip(bandwidth, columns, strict=True):
-        number, unit = (width, "") if isinstance(width, float) else _split_unit(width)
+        text = str(width)
+        unit = next((unit for unit in DAYS if text.endswith(unit)), "")
         if unit and column.kind != "dates":
             raise ValueError(f"bandwidth: {width} is a duration, but column {column.name!r} has no dates")
-        widths.append(number * DAYS.get(unit, 1.0))
+        widths.append(float(text.removesuffix(unit)) * DAYS.get(unit, 1.0))
     return widths
-
-
-def _split_unit(text: str) -> tuple[float, str]:
-    unit = next((unit for unit in DAYS if text.endswith(unit)), "")
-    return float(text.removesuffix(unit)), unit
 
 
 def _fit(data: CurveData, model: KernelRegressor) -> tuple[GroupFit, ...]:
@@ -221,8 +211,8 @@ def _fit(data: CurveData, model: KernelRegressor) -> tuple[GroupFit, ...]:
         if label and len(fitted) < 2:
             continue
         weights = None if data.weights is None else data.weights[fitted]
-        own = clone(model).fit(data.X.iloc[fitted], data.y[fitted], sample_weight=weights)
-        fits.append(GroupFit(label, rows, fitted, own))
+        regressor = clone(model).fit(data.X.iloc[fitted], data.y[fitted], sample_weight=weights)
+        fits.append(GroupFit(label, rows, fitted, regressor))
     if not fits:
         raise ValueError(f"by: expected groups of two rows or more, got none in column {data.choice.by!r}")
     return tuple(fits)
@@ -244,59 +234,80 @@ def _known(number: float) -> float | None:
     return None if numpy.isnan(number) else float(number)
 
 
-# ------------------------------------------------------------------------------------------------------------- picture
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def _check_files(predictions: Path, picture: Path) -> None:
+    """Refuse names that could not be written, before anything is computed."""
+    if picture.suffix.lower() not in pictures.ENDINGS:
+        raise ValueError(f"picture: expected a name that ends in {', '.join(pictures.ENDINGS)}, got {picture}")
+    for name, path in (("picture", picture), ("predictions", predictions)):
+        if not path.parent.is_dir():
+            raise ValueError(f"{name}: no folder {path.parent}")
+
+
+def _free_file(path: Path) -> Path:
+    """The same name, or with the first number by which it is not taken: sales-curve-2.png."""
+    numbered = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return next(name for name in chain([path], numbered) if not name.exists())
+
+
+def _write_predictions(path: Path, table: Table, columns: dict[str, Array]) -> None:
+    """All rows with all their cells as they stand in the file, the line of each, and more columns with all digits.
+
+    Of parquet each value is as Python writes it, and nothing where it is missing. A name that the file has already gets
+    a number; `row` is left out then.
+    """
+    names, header = [name.strip() for name in table.names], list(table.names)
+    given = [table.cells[column] for column in range(len(names))]
+    cells = [column.astype(object).where(column.notna(), None).tolist() for column in given]
+    if "row" not in names:
+        header.append("row")
+        cells.append(table.lines.tolist())
+    for name, values in columns.items():
+        numbered = chain([name], (f"{name}_{number}" for number in count(2)))
+        header.append(next(free for free in numbered if free not in names))
+        cells.append([None if value != value else value for value in values.tolist()])
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(zip(*cells, strict=True))
 
 
 def _draw(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> Figure:
     """A panel for each column of x, with the largest groups."""
     figure = pictures.figure(3.4 * len(data.x) + (0.6 if len(groups) > 4 else 0))
     for index, axes in enumerate(figure.subplots(len(data.x), squeeze=False)[:, 0]):
-        _display(data, groups, level, index).plot(ax=axes)
+        column, choice = data.x[index], data.choice
+        categories = tuple(sorted(set(column.values[~column.missing]), key=str)) if column.kind == "categories" else ()
+        drawn = [_group(data, group, level, index, categories) for group in groups[:GROUPS]]
+        first = drawn[0]
+        display = KernelRegressionDisplay(
+            first.curve,
+            first.x,
+            first.y,
+            x_name=column.name,
+            y_name=choice.y if not data.target.unit else f"{choice.y}, {data.target.unit}",
+            samples=first.samples,
+            others=len(data.x) - 1,
+            groups=drawn if choice.by else (),
+            hidden=max(0, len(groups) - GROUPS),
+            level=level,
+            scales=Scales(column.kind == "dates", categories, choice.log_x, choice.log_y),
+        )
+        display.plot(ax=axes)
     return figure
 
 
-def _display(data: CurveData, groups: Sequence[GroupFit], level: float | None, index: int) -> KernelRegressionDisplay:
-    column, choice = data.x[index], data.choice
-    categories = tuple(sorted(set(column.values[~column.missing]), key=str)) if column.kind == "categories" else ()
-    scales = Scales(column.kind == "dates", categories, choice.log_x, choice.log_y)
-    drawn = [_group(data, group, level, index, categories) for group in groups[:GROUPS]]
-    first = drawn[0]
-    return KernelRegressionDisplay(
-        first.curve,
-        first.x,
-        first.y,
-        x_name=column.name,
-        y_name=choice.y if not data.target.unit else f"{choice.y}, {data.target.unit}",
-        samples=first.samples,
-        others=len(data.x) - 1,
-        groups=drawn if choice.by else (),
-        hidden=max(0, len(groups) - GROUPS),
-        level=level,
-        scales=scales,
-    )
-
-
 def _group(data: CurveData, group: GroupFit, level: float | None, index: int, categories: Sequence[str]) -> Group:
-    inputs = Inputs.of(data.X.iloc[group.fitted])
-    own = inputs.levels(index) if categories else []
-    numbers = numpy.arange(len(own), dtype=numpy.float64) if categories else None
-    curve = curve_along(Chain(group.model), inputs, index, level, numbers)
-    x = inputs.positions(index)
-    if categories:  # those of all groups have the same places
-        shift = numpy.array([categories.index(level) for level in own], dtype=numpy.float64) - numpy.arange(len(own))
-        curve, x = replace(curve, x=curve.x + shift), x + shift[numpy.round(x).astype(int)]
-    y = data.y[group.fitted]
-    chosen = evenly(len(x), SHOWN_OF_GROUP if group.label else SHOWN)
+    """The curve of a group along a column, on the scales of the picture; those have no windows."""
+    inputs, values = Inputs.of(data.X.iloc[group.fitted]), data.y[group.fitted]
+    drawn = Group.along(index, group.label, Chain(group.model), inputs, values, level, categories)
     if data.choice.log_x:
-        curve, x = curve.mapped(_power_of_10, _same), 10**x
+        curve = replace(drawn.curve, x=10.0**drawn.curve.x, weighed=None)
+        drawn = replace(drawn, x=10**drawn.x, curve=curve)
     if data.choice.log_y:
-        curve, y = curve.mapped(_same, numpy.exp), numpy.exp(y)
-    return Group(group.label, curve, x[chosen], y[chosen], len(x))
-
-
-def _same(values: Array) -> Array:
-    return values
-
-
-def _power_of_10(values: Array) -> Array:
-    return numpy.asarray(10.0**values)
+        band = drawn.curve.band and Interval(numpy.exp(drawn.curve.band.low), numpy.exp(drawn.curve.band.high))
+        curve = replace(drawn.curve, predicted=numpy.exp(drawn.curve.predicted), band=band, weighed=None)
+        drawn = replace(drawn, y=numpy.exp(drawn.y), curve=curve)
+    return drawn

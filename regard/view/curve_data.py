@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from regard.data.columns import Column, column_kinds, text_column, understand
 from regard.data.tables import Table, TableError
 
-__all__ = ["Choice", "CurveData", "choose_columns", "prepare"]
-
 Array = NDArray[numpy.float64]
 Rows = NDArray[numpy.int64]
 
@@ -116,12 +114,9 @@ def prepare(table: Table, choice: Choice, *, day_first: bool | None = None, deci
     columns = understand(table, [*choice.x, *numbers], numbers=numbers, day_first=day_first, decimal=decimal)
     by = text_column(table, choice.by) if choice.by else None
     x = tuple(columns[name] for name in choice.x)
-    features = {column.name: _log10(table, column) if choice.log_x else column.values for column in x}
     y = columns[choice.y]
-    target = y.values
-    if choice.log_y:
-        _check_positive(table, y, "--log-y")
-        target = numpy.log(y.values)
+    features = {column.name: _logarithm(table, column, "--log-x") if choice.log_x else column.values for column in x}
+    target = _logarithm(table, y, "--log-y") if choice.log_y else y.values
     weights = columns[choice.weights].values if choice.weights else None
     if weights is not None and (weights < 0).any():
         row = numpy.flatnonzero(weights < 0)[0]
@@ -137,16 +132,12 @@ def prepare(table: Table, choice: Choice, *, day_first: bool | None = None, deci
     return data
 
 
-def _log10(table: Table, column: Column) -> Array:
+def _logarithm(table: Table, column: Column, option: str) -> Array:
+    """log₁₀ of x, ln of y, as the option says."""
     if column.kind != "numbers":
         raise TableError(
-            f"{table.place}: column {column.name!r}: expected numbers, because of --log-x, got {column.kind}"
+            f"{table.place}: column {column.name!r}: expected numbers, because of {option}, got {column.kind}"
         )
-    _check_positive(table, column, "--log-x")
-    return numpy.asarray(numpy.log10(column.values))
-
-
-def _check_positive(table: Table, column: Column, option: str) -> None:
     wrong = numpy.flatnonzero(column.values <= 0)
     if len(wrong):
         line, value = table.lines[wrong[0]], column.values[wrong[0]]
@@ -154,3 +145,4 @@ def _check_positive(table: Table, column: Column, option: str) -> None:
             f"{table.place}: line {line}, column {column.name!r}: expected a positive number, because of {option}, "
             f"got {value:g}"
         )
+    return numpy.asarray(numpy.log10(column.values) if option == "--log-x" else numpy.log(column.values))

@@ -1,22 +1,28 @@
-"""What displays of one picture share, in scikit-learn's pattern. matplotlib is imported when something is drawn."""
+"""What displays share, in scikit-learn's pattern: computed once, then drawn, saved, shown in a notebook or printed.
+
+In the terminal nothing is said by colour alone: the darker the box of a heat map, the larger the weight. matplotlib and
+rich are imported when something is drawn.
+"""
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from torch import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Display", "TableDisplay"]
 
-
-class Drawing(ABC):
-    """Something that is computed once; `plot` draws it on axes, `save` into a file."""
+class Display(ABC):
+    """Something that is computed once; `plot` draws it on axes, `save` into a file, and a notebook shows it."""
 
     ax_: Axes
     figure_: Figure | None
@@ -40,6 +46,11 @@ class Drawing(ABC):
 
         return pictures.write(self._figure, path)
 
+    def _repr_html_(self) -> str:
+        from regard.view import pictures
+
+        return pictures.html(self._figure)
+
     def _figure(self) -> Figure:
         from regard.view import pictures
 
@@ -48,16 +59,7 @@ class Drawing(ABC):
         return figure
 
 
-class Display(Drawing):
-    """One that a notebook shows as its picture."""
-
-    def _repr_html_(self) -> str:
-        from regard.view import pictures
-
-        return pictures.html(self._figure)
-
-
-class TableDisplay(Drawing):
+class TableDisplay(Display):
     """One that a notebook and the terminal show as a table."""
 
     @abstractmethod
@@ -66,14 +68,7 @@ class TableDisplay(Drawing):
 
     def print(self) -> None:
         """The table, in the terminal."""
-        from rich.console import Console
-        from rich.table import Table
-
-        head, *rows = self._rows()
-        table = Table(*head, box=None, pad_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        Console().print(table)
+        print_table(*self._rows())
 
     def __str__(self) -> str:
         rows = self._rows()
@@ -84,3 +79,104 @@ class TableDisplay(Drawing):
         head, *rows = (map(escape, row) for row in self._rows())
         body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
         return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{body}</table>"
+
+
+class LayersDisplay(ABC):
+    """One of several layers with heads: a picture of each, and a grid of all."""
+
+    ax_: Axes
+    figure_: Figure | None
+
+    @abstractmethod
+    def plot(self, layer: Any = ..., head: int | None = None) -> Self:
+        """Draw one head of a layer, or all of its heads together."""
+
+    @abstractmethod
+    def _grid(self) -> Figure:
+        """All layers in one figure."""
+
+    @property
+    @abstractmethod
+    def _has_grid(self) -> bool:
+        """Whether there is more than one picture."""
+
+    def plot_grid(self) -> Self:
+        """Draw all layers in one figure; sets `ax_` and `figure_`."""
+        figure = self._grid()
+        self.ax_, self.figure_ = figure.axes[0], figure
+        return self
+
+    def save(self, path: str | Path, layer: int | None = None, head: int | None = None) -> Path:
+        """Write .png, .svg, .pdf or .html: one picture, or the grid where neither layer nor head is given."""
+        from regard.view import pictures
+
+        return pictures.write(self._drawing(layer, head), path)
+
+    def _repr_html_(self) -> str:
+        from regard.view import pictures
+
+        return pictures.html(self._drawing(None, None))
+
+    def _drawing(self, layer: int | None, head: int | None) -> Callable[[], Any]:
+        if layer is None and head is None and self._has_grid:
+            return self._grid
+        chosen = {} if layer is None else {"layer": layer}
+        return lambda: self.plot(**chosen, head=head).figure_
+
+
+# ------------------------------------------------------------------------------------------------------- the terminal
+
+AXES = "query (looks) at the left, key (looked at) above"
+SHADES = " ░▒▓█"
+COLOURS = ("", "#f0b27a", "#ee8f5b", "#e4584b", "#c92a35")  # of the shades, from light to dark in grey as well
+EDGES = (0.05, 0.2, 0.4, 0.7)  # of the weight, from one shade to the next
+CELL = 3  # characters
+
+
+def print_table(head: Iterable[str], *rows: Iterable[str]) -> None:
+    """Print a table without lines."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def print_map(
+    weights: Tensor, rows: Sequence[str], columns: Sequence[str], *, legend: str = AXES, file: TextIO | None = None
+) -> None:
+    """Print a heat map, in colours where the terminal has them and NO_COLOR does not forbid them."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(heat_map(weights, rows, columns, legend))
+    for shade, colour in zip(SHADES[1:], COLOURS[1:], strict=True):
+        text.highlight_regex(f"{shade}+", colour)
+    Console(file=file or sys.stdout, highlight=False).print(text, soft_wrap=True)
+
+
+def heat_map(weights: Tensor, rows: Sequence[str], columns: Sequence[str], legend: str = AXES) -> str:
+    """Weights (rows, columns) as a table: names of the rows at the left, of the columns above, downwards."""
+    names, heads = [shown(name) for name in rows], [shown(name) for name in columns]
+    margin, depth = max(map(text_width, names), default=0), max(map(len, heads), default=0)
+    lines = []
+    for letters in zip(*(head.rjust(depth) for head in heads), strict=True):
+        lines.append(" " * (margin + 1) + "".join(letter + " " * (CELL - text_width(letter)) for letter in letters))
+    for name, row in zip(names, weights.tolist(), strict=True):
+        shades = [SHADES[sum(weight >= edge for edge in EDGES)] * CELL for weight in row]
+        lines.append(" " * (margin - text_width(name)) + name + " " + "".join(shades))
+    edges = "  ".join(f"{shade * 2} ≥ {edge:g}" for shade, edge in zip(SHADES[1:], EDGES, strict=True))
+    return "\n".join([*(line.rstrip() for line in lines), f"{legend}: {edges}"])
+
+
+def shown(text: str) -> str:
+    """A token as it can be printed: no line breaks or escapes, and a mark for a space that stands alone."""
+    plain = "".join(letter if letter.isprintable() else "·" for letter in text)
+    return plain.strip() or "␣"
+
+
+def text_width(text: str) -> int:
+    """The columns that a text takes: Chinese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)

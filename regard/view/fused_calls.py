@@ -1,50 +1,50 @@
-"""PyTorch's functions that attend by themselves, as `AttentionCall`s: a row of FUSED each.
-
-A reader gets the operation, its arguments, its output and a function that knows axes.
-"""
+"""PyTorch's functions that attend by themselves, as `AttentionCall`s: a row of FUSED each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import Dot, Mask, bias, causal, drop, keep
+from regard.attention import Dot, Mask, attend, bias, causal, keep
 from regard.attention.capture import HIDDEN
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
-from regard.view.lineage import Lineage
-from regard.view.states import State
-
-__all__ = ["FUSED", "FusedCall", "nested_call"]
-
-AxesOf = Callable[[Tensor], Axes]
-Reader = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, AxesOf], AttentionCall]
+from regard.view.lineage import Lineage, State
 
 
-def _named(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of an operation by name."""
-    names = [argument.name for argument in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **options}
-
-
+@dataclass(eq=False)
 class FusedCall:
-    """A call of a function that attends by itself.
+    """A call of a function that attends by itself. axes_of: where the axes of a tensor come from."""
 
-    reason: why it cannot be read; None: it can
-    """
+    func: Any
+    name: str
+    args: Sequence[Any]
+    options: Mapping[str, Any]
+    axes_of: Callable[[Tensor], Axes]
 
-    def __init__(self, func: Any, name: str, args: Sequence[Any], options: Mapping[str, Any], axes_of: AxesOf) -> None:
-        self.name, self.name, self.axes_of = str(func), name, axes_of
-        self.func, self.args, self.options = func, args, options
-        self.within = "self_attn" if name == "_transformer_encoder_layer_fwd" else ""
-        first = args[0] if args else None
-        self.reason = "its queries are a nested tensor" if _is_odd(name, first) else None
+    @property
+    def within(self) -> str:
+        """The part of the module that attends, if it is not called itself."""
+        return "self_attn" if self.name == "_transformer_encoder_layer_fwd" else ""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot be read; None: it can. Nested tensors are understood by the fast paths only."""
+        first = self.args[0] if self.args else None
+        is_nested = isinstance(first, Tensor) and first.is_nested
+        return "its queries are a nested tensor" if is_nested and self.name not in FINISH else None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All arguments by name."""
+        names = [argument.name for argument in self.func._schema.arguments]
+        return {**dict(zip(names, self.args, strict=False)), **self.options}
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -69,39 +69,26 @@ class FusedCall:
 
     def call(self, module: nn.Module | None, result: Tensor, axes: Axes, operands: bool) -> AttentionCall:
         """The call. operands: whether its output is wanted where the function does not return it."""
-        call = FUSED[self.name](self.func, self.args, self.options, result, self.axes_of)
+        call = FUSED[self.name](self, result)
         if operands and call.output is None and call.value is not None:
-            from regard.attention import attend
-
-            output = attend(call.query, call.key, call.value, score=call.score, mask=call.mask)
-            call = replace(call, output=output)
+            call = replace(call, output=attend(call.query, call.key, call.value, score=call.score, mask=call.mask))
         return replace(call, module=module)
 
     def back(self, output: Tensor, result: Tensor, axes: Axes) -> Tensor:
         """An output (batch, heads, n, size) in the shape of the model's, or all that follows from it."""
-        finish = FINISH.get(self.name)
-        if finish is not None:
-            given = _named(self.func, self.args, self.options)
-            return finish(given, output.transpose(1, 2).flatten(2))
+        if self.name in FINISH:
+            return FINISH[self.name](self.given, output.transpose(1, 2).flatten(2))
         batch, heads = _leading(axes)
         return ax.restore(output, axes, (batch, heads, *axes[-2:]), result.shape)
-
-
-def _is_odd(name: str, first: Any) -> bool:
-    """Whether a function was called with nested tensors that only its fast paths understand."""
-    fast = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
-    return isinstance(first, Tensor) and first.is_nested and name not in fast
 
 
 # --------------------------------------------------------------------------------- F.scaled_dot_product_attention
 
 
-def _scaled_dot_product(
-    func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf
-) -> AttentionCall:
-    given = _named(func, args, options)
+def _scaled_dot_product(call: FusedCall, output: Any) -> AttentionCall:
+    given = call.given
     query, key, value = given["query"], given["key"], given["value"]
-    axes, key_axes = axes_of(query), axes_of(key)
+    axes, key_axes = call.axes_of(query), call.axes_of(key)
     positions, key_positions = ax.positions(axes[-2]), ax.positions(key_axes[-2])
     restriction, is_causal = given.get("attn_mask", given.get("attn_bias")), bool(given.get("is_causal"))
     n, m = query.shape[-2], key.shape[-2]
@@ -144,7 +131,7 @@ def _forbids_later(
 def _leading(axes: Axes) -> tuple[Axis, Axis]:
     """Batch and heads of queries (…, n, size): heads enumerate outputs of a learned matrix, else they are the last of
     several leading axes, as PyTorch has it."""
-    factors = [factor for axis in axes[:-2] for factor in axis]
+    factors = ax.flat(axes[:-2])
     heads: Axis = tuple(factor for factor in factors if ax.is_projected(factor))
     if not heads and len(axes) > 3:
         heads = axes[-3]
@@ -162,8 +149,8 @@ def _with_heads(tensors: list[Any], axes: Axes) -> list[Any]:
             tensor if tensor is None or tensor.dim() < 4 else tensor.expand(*outer, *tensor.shape[-3:]).flatten(0, -4)
             for tensor in tensors
         ]
-    lead, sizes = tensors[0].shape[:-2], [ax.size_of(factor) for axis in axes[:-2] for factor in axis]
-    factors = [factor for axis in axes[:-2] for factor in axis]
+    lead, factors = tensors[0].shape[:-2], ax.flat(axes[:-2])
+    sizes = [ax.size_of(factor) for factor in factors]
     order = [factors.index(factor) for factor in (*batch, *heads)]
 
     def arranged(tensor: Any) -> Any:
@@ -179,40 +166,46 @@ def _with_heads(tensors: list[Any], axes: Axes) -> list[Any]:
 # ------------------------------------------------------------------------------------ fast paths of nn.Transformer…
 
 
-def _multihead(
-    func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf, *, within: str = ""
-) -> AttentionCall:
+def _multihead(given: Mapping[str, Any], within: str = "") -> AttentionCall:
     """The fast path of nn.MultiheadAttention: inputs (batch, n, size), which it projects itself."""
-    given = _named(func, args, options)
-    size, key = given["embed_dim"], given["key"]
+    size, key, mask = given["embed_dim"], given["key"], given.get("mask")
     projections = zip(given["qkv_weight"].split(size), given["qkv_bias"].split(size), strict=True)
+    # A nested tensor, which the fast path makes of a padded batch, is padded again.
+    inputs = (rows.to_padded_tensor(0.0) if rows.is_nested else rows for rows in (given["query"], key, given["value"]))
     query, keys, value = (
-        functional.linear(_padded(rows), *projection).unflatten(-1, (given["num_head"], -1)).transpose(1, 2)
-        for rows, projection in zip((given["query"], key, given["value"]), projections, strict=True)
+        functional.linear(rows, *projection).unflatten(-1, (given["num_head"], -1)).transpose(1, 2)
+        for rows, projection in zip(inputs, projections, strict=True)
     )  # (batch, heads, n, head size)
-    cross = given["query"] is not key
-    mask = _fast_path_mask(given.get("mask"), given.get("mask_type"), key, query.shape[-2])
-    forward = _forbids_later(
-        _as_keep(given.get("mask"), given.get("mask_type")), query.shape[-2], keys.shape[-2], None, None
+    n, m = query.shape[-2], keys.shape[-2]
+    allowed = None if mask is None else ~mask.to(torch.bool)  # (n, m), (batch, m) or (batch, heads, n, m)
+    if allowed is not None and given.get("mask_type") == 1:
+        allowed = allowed[:, None, None]
+    visible = allowed
+    if key.is_nested:  # rows of padding are not computed there, so they attend to nothing here
+        real = torch.arange(n) < torch.tensor([len(sequence) for sequence in key.unbind()])[:, None]  # (batch, n)
+        visible = (real[:, None] & real[:, :, None])[:, None]
+    return AttentionCall(
+        None,
+        query,
+        keys,
+        Dot(),
+        None if visible is None else keep(visible),
+        cross=given["query"] is not key,
+        within=within,
+        value=value,
+        causal=_forbids_later(allowed, n, m, None, None),
     )
-    return AttentionCall(None, query, keys, Dot(), mask, cross=cross, within=within, value=value, causal=forward)
 
 
-def _encoder_layer(
-    func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf
-) -> AttentionCall:
+def _encoder_layer(call: FusedCall, output: Any) -> AttentionCall:
     """The fast path of nn.TransformerEncoderLayer, which does not even call its attention."""
-    given = _named(func, args, options)
+    given = call.given
     rows = given["src"]
     if given["norm_first"]:
         norm = (given["norm_weight_1"], given["norm_bias_1"], given["eps"])
         rows = functional.layer_norm(rows, (given["embed_dim"],), *norm)
-    names = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias", "mask", "mask_type")
-    inner = {"query": rows, "key": rows, "value": rows, "embed_dim": given["embed_dim"], "num_head": given["num_heads"]}
-    inner |= {name: given.get(name) for name in names}
-    return _multihead(
-        torch.ops.aten._native_multi_head_attention.default, (), inner, output, axes_of, within="self_attn"
-    )
+    inner = {**given, "query": rows, "key": rows, "value": rows, "num_head": given["num_heads"]}
+    return _multihead(inner, within=call.within)
 
 
 def _project_out(given: Mapping[str, Any], heads: Tensor) -> Tensor:
@@ -246,65 +239,37 @@ FINISH = {
 }
 
 
-def _padded(rows: Tensor) -> Tensor:
-    """A nested tensor, which the fast path makes of a padded batch, padded again."""
-    return rows.to_padded_tensor(0.0) if rows.is_nested else rows
+# --------------------------------------------------------------------------------- FlexAttention
 
 
-def _as_keep(mask: Tensor | None, kind: int | None) -> Tensor | None:
-    """A mask of the fast path, in which True forbids: 0: (n, m), 1: (batch, m), 2: (batch, heads, n, m)."""
-    if mask is None:
-        return None
-    allowed = ~mask.to(torch.bool)
-    return allowed[:, None, None] if kind == 1 else allowed
-
-
-def _fast_path_mask(mask: Tensor | None, kind: int | None, key: Tensor, n: int) -> Mask | None:
-    if key.is_nested:  # rows of padding are not computed there, so they attend to nothing here
-        counts = torch.tensor([len(sequence) for sequence in key.unbind()])
-        real = torch.arange(n) < counts[:, None]  # (batch, n)
-        return keep((real[:, None] & real[:, :, None])[:, None])
-    allowed = _as_keep(mask, kind)
-    return None if allowed is None else drop(~allowed)
-
-
-# --------------------------------------------------------------------------------- FlexAttention, nested tensors
-
-
-def _flex(func: Any, args: Sequence[Any], options: Mapping[str, Any], output: Any, axes_of: AxesOf) -> AttentionCall:
+def _flex(call: FusedCall, output: Any) -> AttentionCall:
     """With an identity for the values, the output is the weights."""
-    query, key, value = args[:3]
+    query, key, value = call.args[:3]
     identity = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device).expand(*key.shape[:2], -1, -1)
     with torch.no_grad():
-        known = func(query, key, identity, *args[3:], **options)[0]
-    own, other = axes_of(query)[-2], axes_of(key)[-2]
+        known = call.func(query, key, identity, *call.args[3:], **call.options)[0]
+    rows, columns = call.axes_of(query)[-2], call.axes_of(key)[-2]
     return AttentionCall(
         None,
         query,
         key,
-        cross=not ax.related(own, other),
+        cross=not ax.related(rows, columns),
         known=known,
         value=value,
         output=output,
-        positions=ax.positions(own),
-        key_positions=ax.positions(other),
+        positions=ax.positions(rows),
+        key_positions=ax.positions(columns),
     )
 
 
-def nested_call(module: nn.Module, weights: Tensor) -> AttentionCall:
-    """Attention between nested tensors, of weights (batch, heads, n, m) that are nested too."""
-    known = weights.to_padded_tensor(0.0)
-    return AttentionCall(module, known[..., :0], known.mT[..., :0], known=known)
-
-
-FUSED: dict[Any, Reader] = {
+KERNELS = (  # of F.scaled_dot_product_attention
+    "flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention",
+    "fused_attention_overrideable",
+)  # fmt: skip
+FUSED: dict[str, Callable[[FusedCall, Any], AttentionCall]] = {
     "scaled_dot_product_attention": _scaled_dot_product,
-    "_scaled_dot_product_flash_attention_for_cpu": _scaled_dot_product,
-    "_scaled_dot_product_flash_attention": _scaled_dot_product,
-    "_scaled_dot_product_efficient_attention": _scaled_dot_product,
-    "_scaled_dot_product_cudnn_attention": _scaled_dot_product,
-    "_scaled_dot_product_fused_attention_overrideable": _scaled_dot_product,
-    "_native_multi_head_attention": _multihead,
+    **{f"_scaled_dot_product_{kernel}": _scaled_dot_product for kernel in KERNELS},
+    "_native_multi_head_attention": lambda call, output: _multihead(call.given),
     "_transformer_encoder_layer_fwd": _encoder_layer,
     "flex_attention": _flex,
 }

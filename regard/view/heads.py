@@ -27,8 +27,6 @@ from regard.view.prediction import Forward, embeddings, logits_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["SCORES", "Ablation", "Head", "HeadScores", "find_heads"]
-
 LISTED = 3  # heads of each score in the table
 
 # --------------------------------------------------------------------------------------------------------- the scores
@@ -71,26 +69,6 @@ class Pairs:
         return (self.ids.cpu()[:, self.query] == ids[:, self.key]) & (self.key - shift != self.query)
 
 
-def previous_token(pairs: Pairs) -> Tensor:
-    """On the token before the query."""
-    return pairs.share(pairs.query - pairs.key == 1)
-
-
-def duplicate_token(pairs: Pairs) -> Tensor:
-    """On the same token elsewhere."""
-    return pairs.share(pairs.same(0))
-
-
-def induction(pairs: Pairs) -> Tensor:
-    """On the token after the same token elsewhere: what came next, last time."""
-    return pairs.share(pairs.same(1))
-
-
-def first_token(pairs: Pairs) -> Tensor:
-    """On the first token, a sink, from the others."""
-    return pairs.share((pairs.key == 0) & (pairs.query > 0))
-
-
 def best_offset(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """The mean weight on the token a fixed distance before the query, for the best one; and that distance, (heads,)."""
     weights, queries = pairs.layer.weights.double(), pairs.layer.queries
@@ -103,11 +81,6 @@ def best_offset(pairs: Pairs) -> tuple[Tensor, Tensor]:
         shares.append(on_key.sum((0, 2)) / rows.sum((0, 2)).clamp(min=1))
     best, index = torch.stack(shares).max(0)
     return best, torch.tensor(list(offsets))[index.cpu()]
-
-
-def fixed_offset(pairs: Pairs) -> Tensor:
-    """On the token a fixed distance before the query (`offset`, negative: behind it)."""
-    return best_offset(pairs)[0]
 
 
 def alignment(pairs: Pairs) -> Tensor:
@@ -132,11 +105,16 @@ class Score:
 
 
 SCORES = {
-    "previous_token": Score(previous_token),
-    "duplicate_token": Score(duplicate_token, repeated=True),
-    "induction": Score(induction, repeated=True),
-    "first_token": Score(first_token),
-    "fixed_offset": Score(fixed_offset),
+    # On the token before the query.
+    "previous_token": Score(lambda pairs: pairs.share(pairs.query - pairs.key == 1)),
+    # On the same token elsewhere.
+    "duplicate_token": Score(lambda pairs: pairs.share(pairs.same(0)), repeated=True),
+    # On the token after the same token elsewhere: what came next, last time.
+    "induction": Score(lambda pairs: pairs.share(pairs.same(1)), repeated=True),
+    # On the first token, a sink, from the others.
+    "first_token": Score(lambda pairs: pairs.share((pairs.key == 0) & (pairs.query > 0))),
+    # On the token a fixed distance before the query (`offset`, negative: behind it).
+    "fixed_offset": Score(lambda pairs: best_offset(pairs)[0]),
     "alignment": Score(alignment, cross=True),
 }
 
@@ -263,7 +241,10 @@ def find_heads(
     if ids.shape[1] < 5:
         raise ValueError(f"ids: expected five tokens or more in each sequence, to repeat some, got {ids.shape[1]}")
     run, generator = forward or model, torch.Generator().manual_seed(seed)
-    repeated = _repeat(ids, table[0].num_embeddings if table else int(ids.max()) + 1, generator)
+    # The first token, which may be a special one, and then random ones, twice; of the shape of ids.
+    vocab_size, (batch, n) = table[0].num_embeddings if table else int(ids.max()) + 1, ids.shape
+    random = torch.randint(vocab_size, (batch, (n - 1) // 2), generator=generator).to(ids)
+    repeated = torch.cat([ids[:, :1], random, random, random], 1)[:, :n]
     with evaluation(model), torch.no_grad():
         heads = _score(model, run, ids, repeated, alignment)
         measure = (lambda: metric(model)) if metric else lambda: _repeated_loss(run(repeated), repeated)
@@ -272,13 +253,6 @@ def find_heads(
 
 
 # -------------------------------------------------------------------------------------------------------------- inside
-
-
-def _repeat(ids: Tensor, vocab_size: int, generator: torch.Generator) -> Tensor:
-    """The first token, which may be a special one, and then random ones, twice; of the shape of ids."""
-    batch, n = ids.shape
-    random = torch.randint(vocab_size, (batch, (n - 1) // 2), generator=generator).to(ids)
-    return torch.cat([ids[:, :1], random, random, random], 1)[:, :n]
 
 
 def _repeated_loss(output: Any, ids: Tensor) -> float:
@@ -292,9 +266,9 @@ def _repeated_loss(output: Any, ids: Tensor) -> float:
 def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: Tensor | None) -> list[Head]:
     maps = []
     for tokens in (ids, repeated):
-        with capture(model) as seen:
+        with capture(model) as captured:
             run(tokens)
-        maps.append(list(seen))
+        maps.append(list(captured))
     if not maps[0]:
         raise ValueError(
             f"model: expected attention that regard.capture recognises, got none in {type(model).__name__}"
@@ -320,7 +294,7 @@ def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: 
 
 
 def _ablate(
-    model: nn.Module, found: HeadScores, count: int, measure: Callable[[], float], generator: torch.Generator
+    model: nn.Module, scored: HeadScores, count: int, measure: Callable[[], float], generator: torch.Generator
 ) -> Iterable[Ablation]:
     before, changes = measure(), dict[frozenset[tuple[int, int]], float]()
 
@@ -332,9 +306,9 @@ def _ablate(
                 changes[frozenset(heads)] = measure() - before
         return changes[frozenset(heads)]
 
-    everyone = list(dict.fromkeys((head.layer, head.head) for head in found.heads))
-    for score in found.scores:
-        best = found.best(score, count)
+    everyone = list(dict.fromkeys((head.layer, head.head) for head in scored.heads))
+    for score in scored.scores:
+        best = scored.best(score, count)
         rest = [head for head in everyone if head not in best]
         others = [rest[number] for number in torch.randperm(len(rest), generator=generator)[: len(best)].tolist()]
         alone = [change([head]) for head in best]

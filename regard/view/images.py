@@ -4,7 +4,7 @@ none, by how much each position says for the class (class activation, Zhou et al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,16 +22,15 @@ from regard.models.resnet import ResNet
 from regard.models.vision import ViT
 from regard.view import pictures
 from regard.view.capture import capture
-from regard.view.terminal import print_map
-
-__all__ = ["ImageAttentionDisplay"]
+from regard.view.display import LayersDisplay, print_map
 
 ROLLOUT, ACTIVATION = "rollout", "class activation"
 LEGEND = "share of the most"
 ACROSS = 7  # pictures side by side
 
 
-class ImageAttentionDisplay:
+@dataclass(eq=False, repr=False)
+class ImageAttentionDisplay(LayersDisplay):
     """One image, and for each position in it how much the model attends to it; made by `from_model`.
 
     `heatmap(layer, head)` gives the numbers (rows, columns), which add up to 1 for a ViT; `plot`, `plot_grid` and
@@ -50,22 +49,18 @@ class ImageAttentionDisplay:
     torch.Size([4, 4])
     """
 
-    ax_: Axes
-    figure_: Figure | None
+    image: Tensor
+    maps: list[AttentionMap]
+    total: Tensor
+    _: KW_ONLY
+    label: str
+    probability: float
+    class_tokens: int = 0
 
-    def __init__(
-        self,
-        image: Tensor,
-        maps: list[AttentionMap],
-        total: Tensor,
-        *,
-        label: str,
-        probability: float,
-        class_tokens: int = 0,
-    ) -> None:
-        self.image, self.maps, self.total = image, maps, total
-        self.label, self.probability, self.class_tokens = label, probability, class_tokens
-        self.kind = ROLLOUT if maps else ACTIVATION
+    @property
+    def kind(self) -> str:
+        """What `total` is."""
+        return ROLLOUT if self.maps else ACTIVATION
 
     @classmethod
     def from_model(cls, model: ImageClassifier, image: str | Path | Tensor) -> ImageAttentionDisplay:
@@ -82,9 +77,9 @@ class ImageAttentionDisplay:
                 return cls(pixels, [], functional.relu(evidence).cpu(), **prediction)
             if not isinstance(model, ViT):
                 raise ValueError(f"a {type(model).__name__} reads no images, or not by attention")
-            with capture(model) as seen:
+            with capture(model) as captured:
                 model(inputs)
-        maps, class_tokens = seen.by_layer(), 0 if model.class_token is None else 1
+        maps, class_tokens = captured.by_layer(), 0 if model.class_token is None else 1
         rollout = numbers.rollout([layer.weights for layer in maps])[0]
         return cls(pixels, maps, _heatmap(rollout, class_tokens, model.grid), **prediction, class_tokens=class_tokens)
 
@@ -109,21 +104,8 @@ class ImageAttentionDisplay:
         axes = pictures.figure(3.4, 4.2).subplots() if ax is None else ax
         name = f"{self.label} ({self.probability:.0%}), {self._name(layer, head)}"
         image = self._draw(axes, self.heatmap(layer, head), name)
-        figure = axes.get_figure(root=True)
-        if figure is not None:
-            figure.colorbar(image, ax=axes, label=LEGEND, shrink=0.8)
-        self.ax_, self.figure_ = axes, figure
+        self.ax_, self.figure_ = axes, pictures.colorbar(axes, image, LEGEND, shrink=0.8)
         return self
-
-    def plot_grid(self) -> ImageAttentionDisplay:
-        """The image, then every layer, then all of them together."""
-        figure = self._grid()
-        self.ax_, self.figure_ = figure.axes[0], figure
-        return self
-
-    def save(self, path: str | Path, layer: int | None = None, head: int | None = None) -> Path:
-        """Write .png, .svg, .pdf or .html: one overlay, or the grid where neither layer nor head is given."""
-        return pictures.write(self._drawing(layer, head), path)
 
     def to_frame(self, layer: int | None = None, head: int | None = None) -> Any:
         """The heat map as a pandas DataFrame."""
@@ -139,19 +121,9 @@ class ImageAttentionDisplay:
         rows, columns = ([str(number) for number in range(count)] for count in heatmap.shape)
         print_map(_shares(heatmap), rows, columns, legend="rows and columns of the image", file=file)
 
-    def _repr_html_(self) -> str:
-        return pictures.html(self._drawing(None, None))
-
-    def _drawing(self, layer: int | None, head: int | None) -> Callable[[], Figure]:
-        if layer is None and head is None and self.maps:
-            return self._grid
-
-        def draw() -> Figure:
-            figure = self.plot(layer, head).figure_
-            assert isinstance(figure, Figure)  # it has just been made
-            return figure
-
-        return draw
+    @property
+    def _has_grid(self) -> bool:
+        return bool(self.maps)
 
     def _name(self, layer: int | None, head: int | None) -> str:
         if layer is None:
@@ -159,6 +131,7 @@ class ImageAttentionDisplay:
         return f"layer {layer}" + ("" if head is None else f", head {head}")
 
     def _grid(self) -> Figure:
+        """The image, then every layer, then all of them together."""
         parts: list[tuple[str, Tensor | None]] = [(f"{self.label} ({self.probability:.0%})", None)]
         parts += [(f"layer {number}", self.heatmap(number)) for number in range(len(self.maps))]
         parts.append((self.kind, self.total))

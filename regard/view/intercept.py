@@ -1,6 +1,6 @@
 """Attention that other libraries compute, followed operation by operation, for the observers of attention/observers.py.
 
-While an `intercept` is open, a TorchDispatchMode sees every operation of this thread, lets it run, and keeps how each
+While a `Tracker` is open, a TorchDispatchMode, it sees every operation of this thread, lets it run, and keeps how each
 tensor came about (lineage.py). PyTorch's fused functions attend by themselves (fused_calls.py); attention that is
 written out is complete where its weights are multiplied with values (averages.py). Nothing of PyTorch is replaced, and
 what the model computes stays the same in every bit, unless an editor (attention/observers.py) changes an output. What
@@ -10,8 +10,7 @@ looks like attention and cannot be understood is reported as `Unrecognised`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention.observers import AttentionCall, Observer, edited, has_editors, observe
+from regard.attention.observers import AttentionCall, Observer, edited, has_editors
 from regard.view import axes as ax
 from regard.view import axis_rules
-from regard.view.averages import Average, combined, flat
-from regard.view.frames import constructed, running
-from regard.view.fused_calls import FUSED, FusedCall, nested_call
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, tensors_in
-from regard.view.reports import ATTENTION, Reports, is_named
-from regard.view.states import Product, State, Weights
-
-__all__ = ["EditError", "Tracker", "intercept"]
+from regard.view.averages import Average, combined
+from regard.view.fused_calls import FUSED, FusedCall
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
+from regard.view.reports import ATTENTION, Reports, constructed, is_named, running
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
@@ -42,41 +37,12 @@ class EditError(RuntimeError):
 class _EditFailed(Exception):
     """Carries an error of an edit, which is the caller's, past those of following operations, which are ours."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def _edit(call: AttentionCall) -> AttentionCall:
-    try:
-        return edited(call)
-    except Exception as error:
-        raise _EditFailed(error) from error
-
-
-@contextmanager
-def intercept(
-    observer: Observer | None,
-    paths: Mapping[nn.Module, str],
-    *,
-    operands: bool = False,
-    gradients: bool = False,
-) -> Iterator[Tracker]:
-    """Within this block the observer is called for all attention of the model in this thread.
-
-    observer: None: calls are only edited · paths: of the model's modules · operands, gradients: what is wanted beside
-    the weights
-    """
-    tracker = Tracker(paths, observer, operands, gradients)
-    with ExitStack() as block:
-        if observer is not None:
-            block.enter_context(observe(lambda call: observer(tracker.located(call))))
-        block.enter_context(tracker)
-        yield tracker
-
 
 class Tracker(TorchDispatchMode):
-    """Follows the operations of a model, and reports its attention.
+    """Follows the operations of a model within a block, and reports all of its attention in this thread.
+
+    observer: is called with it; None: calls are only edited · paths: of the model's modules · operands, gradients: what
+    is wanted beside the weights
 
     reports: what is not understood · active: whether there is anything to do ·
     skips: whether calls of a module, or of a part within it, are not wanted ·
@@ -140,7 +106,7 @@ class Tracker(TorchDispatchMode):
         except EditError:
             raise
         except _EditFailed as failed:  # the answer would not be the one that was asked for
-            raise failed.error from None
+            raise failed.args[0] from None
         except Exception as error:
             self.reports.fail(func, error)
             return result
@@ -205,17 +171,17 @@ class Tracker(TorchDispatchMode):
                 flip = -1 if weights is other else 1  # values × weights, both transposed
                 free, contracted = weights.axes[-2:][::flip]
                 size = state.axes[-1 if flip > 0 else -2]
-                clean, others = weights.before or (tensor, weights.axes), flat(weights.axes[:-2])
+                clean, others = weights.before or (tensor, weights.axes), ax.flat(weights.axes[:-2])
                 transposed = values if flip > 0 else values.mT
-                average = Average(weights.record, clean, contracted, free, others, transposed, size)
+                average = Average(weights.record, *clean, contracted, free, others, transposed, size)
                 if average.is_attention:
                     return self._complete(average, result, state)
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"
                 self.reports.report(self._module(), "exp", result.shape, reason)
-        product = Product(self._module(), result.shape, state)
-        if self._wants_operands:
+        product = Product(self._module(), tuple(result.shape), state)
+        if self.operands or has_editors():
             product.left, product.right = left, right
         state.stage, state.record = "scores", product
         if is_named(product.module):
@@ -224,18 +190,18 @@ class Tracker(TorchDispatchMode):
 
     def _weighted_sum(self, state: State, result: Tensor) -> Tensor:
         """(weights[…, None] · values).sum(keys)"""
-        record, contracted, weights = state.record
+        record, contracted, (weights, axes) = state.record
         state.stage, state.record = "output", record
         rest = [axis for axis in record.axes if axis != contracted]
         positions = [axis for axis in rest if not any(map(ax.is_projected, axis))]
         free = positions[-1] if len(positions) > 1 else ()  # the first of several is a batch
-        leading = flat([axis for axis in rest if axis is not free])
-        average = Average(record, weights, contracted, free, leading, None, ())
+        leading = ax.flat([axis for axis in rest if axis is not free])
+        average = Average(record, weights, axes, contracted, free, leading, None, ())
         return self._complete(average, result, state) if average.is_attention else result
 
     def _complete(self, average: Average, result: Tensor, state: State) -> Tensor:
         """A call, from its weights to its output."""
-        record, module, problem = average.record, self._module() or average.module, average.problem
+        record, module, problem = average.record, self._module() or average.record.module, average.problem
         state.stage, state.record = "output", record
         if record.averaged and self.observer is not None:  # other values by the same weights, which are known already
             return result
@@ -251,74 +217,70 @@ class Tracker(TorchDispatchMode):
 
     # ---------------------------------------------------------------------------------------------------------- calls
 
-    @property
-    def _wants_operands(self) -> bool:
-        return self.operands or has_editors()
-
-    def _deliver(self, found: Average | FusedCall, module: nn.Module | None, result: Tensor) -> Tensor:
+    def _deliver(self, computed: Average | FusedCall, module: nn.Module | None, result: Tensor) -> Tensor:
         """Report a call; or edit it, and return what takes the place of the model's result."""
         if module is None:
             return result
-        if self.observer is None and self._needs_gradient(found, result):
-            self.deferred.append((found, module))
+        needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in computed.tensors)
+        if self.observer is None and needs_gradient:  # which has to pass through the edit: that waits for autograd
+            if not self.defer:
+                raise EditError("edits in nn.MultiheadAttention pass no gradients: run the model under torch.no_grad()")
+            self.deferred.append((computed, module))
             return result
-        if self.skips(module, found.within):
+        if self.skips(module, computed.within):
             self.reports.calls[module] += 1
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
-        call = found.call(module, result, axes, self._wants_operands)
-        call = replace(call, index=(id(self), self.reports.calls[module]))
-        self.reports.calls[module] += 1
-        changed = _edit(call)
+        call = self._counted(computed.call(module, result, axes, self.operands or has_editors()), module)
+        try:
+            changed = edited(call)
+        except Exception as error:
+            raise _EditFailed(error) from error
         if self.observer is None:
-            return result if changed.output is call.output else self._replaced(found, changed, result)
+            return result if changed.output is call.output else self._replaced(computed, changed, result)
         if self.gradients:
-            changed = replace(changed, watch=lambda receive: self._watch(found, changed, result, receive))
+            changed = replace(changed, watch=lambda receive: self._watch(computed, changed, result, receive))
         delivered = self.observer(changed)
         self.reports.delivered.setdefault(module, []).append(delivered)
-        if isinstance(found, Average):
-            found.record.delivered, found.record.scores = delivered, None
+        if isinstance(computed, Average):
+            computed.record.delivered, computed.record.scores = delivered, None
         return result
 
-    def _needs_gradient(self, found: Average | FusedCall, result: Tensor) -> bool:
-        """Whether gradients have to pass through an edit, which then has to wait for autograd."""
-        if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in found.tensors):
-            return False
-        if not self.defer:
-            raise EditError("edits in nn.MultiheadAttention pass no gradients: run the model under torch.no_grad()")
-        return True
+    def _counted(self, call: AttentionCall, module: nn.Module) -> AttentionCall:
+        """A call that knows how many of its module came before."""
+        self.reports.calls[module] += 1
+        return replace(call, index=(id(self), self.reports.calls[module] - 1))
 
-    def _replaced(self, found: Average | FusedCall, changed: AttentionCall, result: Tensor) -> Tensor:
+    def _replaced(self, computed: Average | FusedCall, changed: AttentionCall, result: Tensor) -> Tensor:
         if changed.output is None:
             raise EditError(f"{self.paths[changed.module]}: its head outputs are not known" if changed.module else "")
         state = self.lineage.state(result)
-        made = found.back(changed.output, result, state.axes)
+        made = computed.back(changed.output, result, state.axes)
         self.lineage.remember(made, State(state.axes, state.stage, state.record))
         return made
 
     def apply_deferred(self, result: Any) -> Any:
         """Edit what the function that just returned has computed, so that gradients pass through the edit."""
-        for found, module in self.deferred:
+        for computed, module in self.deferred:
             state = self.lineage.known(result) if isinstance(result, Tensor) else None
             if state is None or state.stage != "output":
                 raise EditError(
                     f"{self.paths[module] or type(module).__name__}: edits pass no gradients into the function that "
                     "computes it: run the model under torch.no_grad()"
                 )
-            call = replace(found.call(module, result, state.axes, True), index=(id(self), self.reports.calls[module]))
-            self.reports.calls[module] += 1
+            call = self._counted(computed.call(module, result, state.axes, True), module)
             changed = edited(call)
-            result = result if changed.output is call.output else self._replaced(found, changed, result)
+            result = result if changed.output is call.output else self._replaced(computed, changed, result)
         self.deferred.clear()
         return result
 
     def _watch(
-        self, found: Average | FusedCall, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
+        self, computed: Average | FusedCall, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
     ) -> None:
         """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
-        if isinstance(found, Average):
-            if found.weights.requires_grad:
-                found.weights.register_hook(lambda gradient: receive(found.gradient(gradient)))
+        if isinstance(computed, Average):
+            if computed.weights.requires_grad:
+                computed.weights.register_hook(lambda gradient: receive(computed.arranged(gradient, computed.axes)))
         elif call.output is not None:
             shape, held = call.output.shape, replace(call, watch=None)
 
@@ -328,18 +290,18 @@ class Tracker(TorchDispatchMode):
 
             self._after.append(wait)
 
-    def _fused(self, found: FusedCall, result: Any) -> Any:
+    def _fused(self, computed: FusedCall, result: Any) -> Any:
         """A function that attends by itself."""
         output = result[0] if isinstance(result, (list, tuple)) else result
         if isinstance(output, Tensor) and not output.is_nested:
-            self.lineage.remember(output, found.output_state(output, self.lineage))
+            self.lineage.remember(output, computed.output_state(output, self.lineage))
         module = self._module()
         if module is None:
             return result
-        if found.reason is not None:
-            self.reports.report(module, found.name, output.shape, found.reason)
+        if computed.reason is not None:
+            self.reports.report(module, computed.name, output.shape, computed.reason)
             return result
-        made = self._deliver(found, module, output)
+        made = self._deliver(computed, module, output)
         if made is output:
             return result
         return (made, *result[1:]) if isinstance(result, (list, tuple)) else made
@@ -362,16 +324,14 @@ class Tracker(TorchDispatchMode):
         record: Any = states[0].record if states else None
         module = self._module()
         if name in SOFTMAX:
-            record = Weights(None, record)
-            record.module = module
-            record.nested = result
-            self.lineage.remember(result, State((), "weights", record))
+            self.lineage.remember(result, State((), "weights", Weights(None, record, module=module, nested=result)))
         elif name == "matmul" and stage == "weights":
             if module is not None and self.observer is None:
                 raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
             if module is not None and self.observer is not None:
                 self.reports.calls[module] += 1
-                self.observer(nested_call(module, record.nested))
+                known = record.nested.to_padded_tensor(0.0)  # (batch, heads, n, m)
+                self.observer(AttentionCall(module, known[..., :0], known.mT[..., :0], known=known))
         elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
         elif stage:

@@ -21,10 +21,8 @@ from torch.utils import _python_dispatch as dispatch_modes
 from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, indices, is_layer, several
 from regard.attention.observers import AttentionCall
 from regard.attention.observers import edit as open_editor
-from regard.view.frames import running
 from regard.view.intercept import EditError, Tracker
-
-__all__ = ["Edit", "Intervention", "intervene"]
+from regard.view.reports import running
 
 # A function mode would switch off the fast paths of these, and so change the bits of a model without edits.
 FAST = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
@@ -57,10 +55,6 @@ class Edit:
         """Undo this edit, from the next call on."""
         if self in self.owner:
             self.owner.remove(self)
-
-    def concerns(self, layer: int, name: str) -> bool:
-        """Whether a layer is among those that are edited."""
-        return self.layers is None or any(is_layer(wanted, layer, name) for wanted in self.layers)
 
     def __call__(self, change: Change, whole: Tensor, call: AttentionCall, name: str) -> Tensor:
         """(batch, heads, n, …) with its heads and queries changed."""
@@ -156,13 +150,13 @@ class Intervention:
             if not calls:
                 raise ValueError(f"source: it has no call of {name}")
             counter, index = call.index or (0, 0)
-            found = calls[(index - first.setdefault((counter, name), index)) % len(calls)]
+            earlier = calls[(index - first.setdefault((counter, name), index)) % len(calls)]
             wanted = indices("heads", edit.heads, call.heads, name)
-            missing = [head for head in wanted if head not in found.heads]
+            missing = [head for head in wanted if head not in earlier.heads]
             if missing:
-                raise ValueError(f"source: of {name} it has the heads {found.heads}, not {missing}")
-            assert found.output is not None
-            patch = found.output[:, [found.heads.index(head) for head in wanted]].to(output)
+                raise ValueError(f"source: of {name} it has the heads {earlier.heads}, not {missing}")
+            assert earlier.output is not None
+            patch = earlier.output[:, [earlier.heads.index(head) for head in wanted]].to(output)
             if patch.shape[1:] != output.shape[1:] or len(patch) not in (1, len(output)):
                 raise ValueError(f"source: {name} had outputs {tuple(patch.shape)}, now {tuple(output.shape)}")
             return patch.expand_as(output)
@@ -239,13 +233,23 @@ class Intervention:
         if call.index is None:  # one of `regard.attend`, which nobody else counts
             call = replace(call, index=(0, self._counts.get(name, 0)))
             self._counts[name] = self._counts.get(name, 0) + 1
-        edits = [edit for edit in self.edits if edit.concerns(layer, name)]
+        edits: list[Edit] = []
         for edit in self.edits:
+            if edit.layers is None or any(is_layer(wanted, layer, name) for wanted in edit.layers):
+                edits.append(edit)
             edit.used = edit.used or edit in edits
         weights = [(edit, edit.weights) for edit in edits if edit.weights is not None]
         outputs = [(edit, edit.output) for edit in edits if edit.output is not None]
         if weights:
-            call = _with_weights(call, weights, name)
+            if call.value is None or call.output is None:
+                raise EditError(f"{name}: its values are not known")
+            if call.packed:
+                raise EditError(f"{name}: weights of packed sequences cannot be edited: pass no lengths")
+            changed = call.known if call.known is not None else call.live_weights()
+            for edit, change in weights:
+                changed = edit(change, changed, call, name)
+            output = changed.to(call.value.dtype) @ call.for_each_head(call.value)
+            call = replace(call, known=changed, output=output.reshape(call.output.shape))
         if outputs:
             if call.output is None:
                 raise EditError(f"{name}: its head outputs are not known")
@@ -279,19 +283,6 @@ def _insert(mode: Any, depth: int, count: Callable[[], int], stack: Any) -> None
     mode.__enter__()
     while above:
         stack._push_mode(above.pop())
-
-
-def _with_weights(call: AttentionCall, edits: Sequence[tuple[Edit, Change]], name: str) -> AttentionCall:
-    """A call whose weights are changed, and its output with them."""
-    if call.value is None or call.output is None:
-        raise EditError(f"{name}: its values are not known")
-    if call.packed:
-        raise EditError(f"{name}: weights of packed sequences cannot be edited: pass no lengths")
-    weights = call.known if call.known is not None else call.live_weights()
-    for edit, change in edits:
-        weights = edit(change, weights, call, name)
-    output = weights.to(call.value.dtype) @ call.for_each_head(call.value)
-    return replace(call, known=weights, output=output.reshape(call.output.shape))
 
 
 def _places(wanted: tuple[int, ...] | None, positions: Sequence[int] | None, count: int) -> list[int] | None:

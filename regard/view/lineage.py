@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,19 +19,14 @@ from torch import Tensor, nn
 from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.axes import Axes, Axis
-from regard.view.states import State, Weights
-
-__all__ = ["SEVERAL", "SOFTMAX", "Lineage", "Operation", "tensors_in"]
 
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
-LOG_SOFTMAX = ("_log_softmax", "log_softmax")
 SPLITS = ("split", "split_with_sizes")
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
-REDUCTIONS = ("max", "min")
 NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold")
 POINTWISE = (
-    "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout",
-    "masked_fill", "lift_fresh", "bernoulli", "tril", "triu",
+    "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "bernoulli",
+    "tril", "triu",
 )  # fmt: skip
 WRITES = ("index_copy", "copy", "index_put")
 STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "noise", ""]
@@ -50,16 +46,100 @@ class Operation:
         space, _, name = ("", "", str(func)) if schema is None else schema.name.partition("::")
         self.name, self.is_custom = name.rstrip("_"), space not in ("", "aten", "prim", "prims", "regard")
         self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
-        tags = getattr(func, "tags", ())
-        self.is_pointwise = torch.Tag.pointwise in tags or self.name in POINTWISE
+        self.is_pointwise = torch.Tag.pointwise in getattr(func, "tags", ()) or self.name in POINTWISE
         self.rule = axis_rules.RULES.get(self.name)
 
 
-class _Reference(weakref.ref[Tensor]):
-    """A weak reference that knows the number of its tensor."""
+@dataclass(eq=False)
+class Product:
+    """Scores: a product of two tensors, neither of them learned.
 
-    __slots__ = ("number",)
-    number: int
+    state: what is known of it · left, right: the operands (leading, n, size) and (leading, size, m), if they are wanted
+    used, averaged: whether weights were made of it, and values averaged by them
+    """
+
+    module: nn.Module | None
+    shape: Sequence[int]
+    state: State | None = None
+    left: Tensor | None = None
+    right: Tensor | None = None
+    used: bool = False
+    averaged: bool = False
+
+    @property
+    def axes(self) -> tuple[Axis, Axis, Axis]:
+        """Leading factors, rows and columns."""
+        axes = () if self.state is None else self.state.axes
+        return ax.flat(axes[:-2]), axes[-2], axes[-1]
+
+
+@dataclass(eq=False)
+class Weights:
+    """What may turn out to be attention weights, when it is multiplied with values.
+
+    scores, product: what they were made of, as far as known · normalized: the axis along which they add up to 1; None:
+    they need not · axes: of the weights as they came out of a softmax · nested: the weights, if they are a nested
+    tensor · delivered: what the observer made of the complete call
+    """
+
+    scores: Tensor | None
+    product: Product | None
+    normalized: Axis | None = None
+    axes: Axes = ()
+    module: nn.Module | None = None
+    nested: Tensor | None = None
+    reported: bool = False
+    averaged: bool = False
+    delivered: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """What is known of a tensor: its axes, and its stage on the way from scores to an average.
+
+    stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
+    in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "noise" · "": none
+    learned: it is a parameter (2), or a view of one (1), which may be of vectors that are learned
+    before: weights, and their axes, without dropout or values
+
+    Axes are found out when they are asked for: `make` does so from those of the `parents`, or returns None, if it needs
+    those of the `others` as well. Most are never asked for.
+    """
+
+    _axes: Axes | None
+    stage: str = ""
+    record: Any = None
+    learned: int = 0
+    before: tuple[Tensor, Axes] | None = None
+    parents: Sequence[State] = ()
+    make: Callable[..., Axes | None] | None = None
+    others: Sequence[State] = ()
+    shape: Sequence[int] = ()
+    reference: weakref.ref[Tensor] | None = None
+
+    @property
+    def axes(self) -> Axes:
+        """Where the axes come from. Without recursion, for hundreds of operations may lie between a tensor and one
+        whose axes are known."""
+        waiting = [self]
+        while self._axes is None:
+            state = waiting[-1]
+            unknown = [parent for parent in state.parents if parent._axes is None]
+            if unknown:
+                waiting += unknown
+            elif state._axes is not None:
+                waiting.pop()
+            else:
+                assert state.make is not None
+                try:
+                    state._axes = state.make(*(parent._axes for parent in state.parents))
+                except (IndexError, ValueError):  # a form of an operation that its rule does not know
+                    state._axes = tuple(ax.fresh(size, opaque=True) for size in state.shape)
+                if state._axes is None:
+                    state.parents, state.others = (*state.parents, *state.others), ()
+                else:
+                    state.parents, state.others, state.make = (), (), None
+        return self._axes
 
 
 class Lineage:
@@ -84,8 +164,8 @@ class Lineage:
         """What is known of a tensor."""
         state = self.known(tensor)
         if state is None:
-            learned = id(tensor) in self._parameters or isinstance(tensor, nn.Parameter)
-            state = State(ax.first_axes(tensor), learned=2 if learned or self._meet(tensor) else 0)
+            learned = id(tensor) in self._parameters or isinstance(tensor, nn.Parameter) or self._meet(tensor)
+            state = State(ax.first_axes(tensor), learned=2 if learned else 0)
             self.remember(tensor, state)
         return state
 
@@ -95,13 +175,11 @@ class Lineage:
 
     def remember(self, tensor: Tensor, state: State) -> None:
         """Keep what is known of a tensor for as long as it lives."""
-        reference = _Reference(tensor, self._forget)
-        reference.number = id(tensor)
-        state.reference = reference
-        self._states[reference.number] = state
+        number = id(tensor)
+        state.reference = weakref.ref(tensor, lambda reference: self._forget(number, reference))
+        self._states[number] = state
 
-    def _forget(self, reference: Any) -> None:
-        number: int = reference.number
+    def _forget(self, number: int, reference: Any) -> None:
         state = self._states.get(number)
         if state is not None and state.reference is reference:
             del self._states[number]
@@ -116,29 +194,27 @@ class Lineage:
         if name == "embedding":
             return State((*ax.first_axes(args[1]), ax.fresh(result.shape[-1])))
         if name == "linear":  # by a learned matrix; by others it comes in its parts
-            return State(None, parents=(self.state(args[0]),), make=axis_rules.projection(result.shape[-1]))
+            size = result.shape[-1]
+            make = lambda axes: (*map(ax.unfolded, axes[:-1]), ax.fresh(size, projected=True))  # noqa: E731
+            return State(None, parents=(self.state(args[0]),), make=make)
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if rule is not None and first is not None:
             state = self.state(first)
             arguments = args[1:]
             if options:
                 arguments = (*arguments, *(options[key] for key in ("dim", "start", "end", "step") if key in options))
-            shape = result.shape
-            made = State(
-                None,
-                state.stage,
-                state.record,
-                state.learned if name == "t" or not state.learned else 1,
-                state.before,
-                parents=(state,),
-                make=lambda axes: rule(axes, arguments, shape),
-                shape=shape,
+            made = _by_rule(
+                rule, state, arguments, result.shape, state.learned if name == "t" else min(state.learned, 1)
             )
             return self._reduced(name, state, made) if rule is axis_rules.reduced else made
         if operation.is_pointwise:
             return self._pointwise(name, args, result)
         if name in SOFTMAX and first is not None:
-            return self._softmax(name, first, args[1], result)
+            state = self.state(first)
+            record = Weights(first, state.record if state.stage == "scores" else None, state.axes[args[1]])
+            if "log" in name:
+                return State(state.axes, "log", record)
+            return self._weights(record, state.axes)
         if first is result:
             return self.state(first)
         if first is None:
@@ -167,33 +243,28 @@ class Lineage:
         if first is None or first.is_nested:
             return State(ax.first_axes(part))
         state = self.state(first)
-        dim = args[2] if len(args) > 2 else options.get("dim", 0)
         if name in SPLITS:
+            dim = args[2] if len(args) > 2 else options.get("dim", 0)
             sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
-            shape, start = part.shape, sum(sizes[:number])
-            make = lambda axes: axis_rules.RULES["slice"](axes, (dim, start), shape)  # noqa: E731
-            return State(
-                None, state.stage, state.record, state.learned, state.before, parents=(state,), make=make, shape=shape
-            )
+            arguments = (dim, sum(sizes[:number]))
+            return _by_rule(axis_rules.RULES["slice"], state, arguments, part.shape, state.learned)
         if name == "unbind":
-            dim, shape = args[1] if len(args) > 1 else options.get("dim", 0), part.shape
-            return State(
-                None, parents=(state,), make=lambda axes: axis_rules.RULES["select"](axes, (dim,), shape), shape=shape
-            )
-        same = part.shape == first.shape
-        if name == "native_dropout" and same:
+            dim = args[1] if len(args) > 1 else options.get("dim", 0)
+            made = _by_rule(axis_rules.RULES["select"], state, (dim,), part.shape)
+            made.stage, made.record, made.before = "", None, None
+            return made
+        if name == "native_dropout" and part.shape == first.shape:
             before = state.before or (first, state.axes) if state.stage == "weights" else None
             return State(state.axes, state.stage, state.record, before=before)
-        if name in REDUCTIONS:
+        if name in ("max", "min"):
             return State(axis_rules.RULES["amax"](state.axes, args[1:], part.shape))
         made = _otherwise(state, part)
         made.learned = state.learned and self._all_learned(args)
         return made
 
     def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
-        tensors = [tensor for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
-        states = [self.state(tensor) for tensor in tensors]
+        states = [self.state(tensor) for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         shape = result.shape
 
         def joined(*axes: Axes) -> Axes:
@@ -204,65 +275,61 @@ class Lineage:
                 made[dim] = ax.joined([one[dim] for one in axes])
             return tuple(made)
 
+        made = State(None, parents=states, make=joined, shape=shape)
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
         if scores is not None and {state.stage for state in states} <= {"scores", ""}:
-            return State(None, "scores", scores.record, parents=states, make=joined, shape=shape)
-        return State(None, parents=states, make=joined, shape=shape)
+            made.stage, made.record = "scores", scores.record
+        return made
 
     # ----------------------------------------------------------------------------------------- from scores to weights
 
     def _pointwise(self, name: str, args: Sequence[Any], result: Tensor) -> State:
         """A result with one element for each of its operands'."""
-        tensors = [
-            one for one in tensors_in(args) if (one.is_floating_point() or one.is_complex()) and not one.is_nested
+        operands = [
+            (one, self.state(one))
+            for one in tensors_in(args)
+            if (one.is_floating_point() or one.is_complex()) and not one.is_nested
         ]
-        operands = [(tensor, self.state(tensor)) for tensor in tensors]
         operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
         if name == "bernoulli" or not operands:
             return State(ax.first_axes(result), "noise" if name == "bernoulli" else "")
-        if not operands[0][1].stage:  # as most of them
-            return _elementwise([state for _, state in operands], result.shape)
-        axes = axis_rules.broadcast(result.shape, [state.axes for _, state in operands])
-        stage, record = operands[0][1].stage, operands[0][1].record
-        others = [state for _, state in operands[1:]]
+        (decisive, first), others, shape = operands[0], [state for _, state in operands[1:]], result.shape
+        stage, record, count = first.stage, first.record, len(operands)
+        if not stage:  # as most of them, which have nothing to do with scores: the first operand mostly knows all axes
+
+            def make(*axes: Axes) -> Axes | None:
+                enough = len(axes) == count or axis_rules.is_complete(axes[0], shape)
+                return axis_rules.broadcast(shape, axes) if enough else None
+
+            learned = min(state.learned for _, state in operands)
+            return State(None, learned=learned, parents=(first,), make=make, others=others, shape=shape)
+        axes = axis_rules.broadcast(shape, [state.axes for _, state in operands])
+        if name == "exp" and stage == "log":
+            return self._weights(record, axes)
         if name == "exp":
-            return self._exponential(result, axes, operands[0][0], stage, record)
-        if stage == "exp" and name in ("div", "mul"):
-            total = next((state for state in others if state.stage == "total" and state.record is record), None)
-            if total is not None:
-                return self._weights(record, result, axes, record.normalized)
+            return State(axes, "exp", Weights(decisive, record if stage == "scores" else None))
+        of_total = any(state.stage == "total" and state.record is record for state in others)
+        if stage == "exp" and name in ("div", "mul") and of_total:
+            return self._weights(record, axes)
         if stage == "scores" and name in NONLINEAR:
-            return self._weights(Weights(None, record), result, axes, None)
-        if name == "sub":
-            total = next((state for state in others if state.stage == "lse"), None)
-            if total is not None:
-                return State(axes, "log", total.record)
+            return self._weights(Weights(None, record), axes)
+        total = next((state for state in others if state.stage == "lse"), None)
+        if name == "sub" and total is not None:
+            return State(axes, "log", total.record)
         if stage == "weights" and any(state.stage == "weights" and state.record is not record for state in others):
             return State(axes, "mixed", [record, *(state.record for state in others if state.stage == "weights")])
         if stage == "weights":
-            tensor, state = operands[0]
-            before = state.before or (tensor, state.axes)
-            if name == "mul" and _adds_axes(axes, record.axes):
+            before = first.before or (decisive, first.axes)
+            known = {*ax.flat(record.axes)}
+            if name == "mul" and any(factor not in known and ax.size_of(factor) > 1 for factor in ax.flat(axes)):
+                # An axis that the weights have not, as that of the values' size is.
                 return State(axes, "weighted", record, before=before)
             if name == "native_dropout" or any(state.stage == "noise" for state in others):
                 return State(axes, stage, record, before=before)
         return State(axes, stage, record)
 
-    def _exponential(self, result: Tensor, axes: Axes, scores: Tensor, stage: str, record: Any) -> State:
-        if stage == "log":
-            return self._weights(record, result, axes, record.normalized)
-        return State(axes, "exp", Weights(scores, record if stage == "scores" else None))
-
-    def _softmax(self, name: str, scores: Tensor, dim: int, result: Tensor) -> State:
-        state = self.state(scores)
-        record = Weights(scores, state.record if state.stage == "scores" else None)
-        record.normalized = state.axes[dim]
-        if name in LOG_SOFTMAX:
-            return State(state.axes, "log", record)
-        return self._weights(record, result, state.axes, record.normalized)
-
-    def _weights(self, record: Weights, result: Tensor, axes: Axes, normalized: Axis | None) -> State:
-        record.axes, record.normalized = axes, normalized
+    def _weights(self, record: Weights, axes: Axes) -> State:
+        record.axes = axes
         if record.product is not None:
             record.product.used = True
         self._begin(record)
@@ -280,33 +347,26 @@ class Lineage:
         if name == "sum" and before.stage == "weighted" and len(gone) == 1:
             return State(made.axes, "summed", (before.record, gone[0], before.before))
         if name == "logsumexp" and len(gone) == 1:
-            record = Weights(None, before.record if before.stage == "scores" else None)
-            record.normalized = gone[0]
-            return State(made.axes, "lse", record)
+            scores = before.record if before.stage == "scores" else None
+            return State(made.axes, "lse", Weights(None, scores, gone[0]))
         return State(made.axes)
 
     def before_writing(self, operation: Operation, args: Sequence[Any]) -> None:
         """Weights into which dropout is about to be written are copied before."""
-        if not args or not isinstance(args[0], Tensor):
-            return
-        target = self.known(args[0])
+        target = self.known(args[0]) if args and isinstance(args[0], Tensor) else None
         if target is None:
             return
         noise = any((state := self.known(tensor)) and state.stage == "noise" for tensor in tensors_in(args[1:]))
         if target.stage == "weights" and noise and target.before is None:
             target.before = args[0].clone(), target.axes
-        if operation.name in WRITES:
-            self._link(target, args)
-
-    def _link(self, target: State, args: Sequence[Any]) -> None:
-        """A buffer that is written into, as the cache of a decoder, belongs to the sequence of what is written."""
-        sources = [one for one in tensors_in(args) if one is not args[0] and one.is_floating_point()]
-        source = sources[-1] if sources else None
-        if source is None or source.dim() != len(target.axes):
+        if operation.name not in WRITES:
             return
-        for place, axis in enumerate(self.axes(source)):
-            for root in ax.roots(target.axes[place]):
-                root.parents = (*root.parents, *(other for other in ax.roots(axis) if other is not root))
+        sources = [one for one in tensors_in(args) if one is not args[0] and one.is_floating_point()]
+        if sources and sources[-1].dim() == len(target.axes):
+            # A buffer that is written into, as the cache of a decoder, belongs to the sequence of what is written.
+            for axis, written in zip(target.axes, self.axes(sources[-1]), strict=True):
+                for root in ax.roots(axis):
+                    root.parents = (*root.parents, *(other for other in ax.roots(written) if other is not root))
 
 
 def tensors_in(args: Any) -> list[Tensor]:
@@ -316,25 +376,15 @@ def tensors_in(args: Any) -> list[Tensor]:
     return [tensor for one in args for tensor in tensors_in(one)] if isinstance(args, (list, tuple)) else []
 
 
+def _by_rule(
+    rule: axis_rules.Rule, state: State, arguments: Sequence[Any], shape: Sequence[int], learned: int = 0
+) -> State:
+    """After a view, a cut, a sum: as far on the way as before."""
+    make = lambda axes: rule(axes, arguments, shape)  # noqa: E731
+    return State(None, state.stage, state.record, learned, state.before, parents=(state,), make=make, shape=shape)
+
+
 def _otherwise(state: State, result: Tensor) -> State:
     """After an operation without a rule."""
     shape = result.shape
     return State(None, parents=(state,), make=lambda axes: axis_rules.other_axes(axes, shape), shape=shape)
-
-
-def _elementwise(operands: Sequence[State], shape: Sequence[int]) -> State:
-    """After an operation that has nothing to do with scores: the first operand mostly knows all."""
-
-    def make(*axes: Axes) -> Axes | None:
-        if len(axes) < len(operands) and not axis_rules.is_complete(axes[0], shape):
-            return None
-        return axis_rules.broadcast(shape, axes)
-
-    learned = min(state.learned for state in operands)
-    return State(None, learned=learned, parents=operands[:1], make=make, others=operands[1:], shape=shape)
-
-
-def _adds_axes(axes: Axes, weights: Axes) -> bool:
-    """Whether a product has an axis that the weights have not, as that of the values' size is."""
-    own = {factor for axis in weights for factor in axis}
-    return any(factor not in own and ax.size_of(factor) > 1 for axis in axes for factor in axis)

@@ -18,8 +18,6 @@ from importlib.metadata import PackageNotFoundError, version
 from regard import __version__
 from regard.data.fetching import cache
 
-__all__ = ["Check", "Machine", "check_bfloat16", "examine"]
-
 # Some processors, mostly virtual ones, announce bfloat16 instructions that they cannot run. oneDNN believes them and
 # dies with SIGILL, unless it is told to stop at an older instruction set, before torch is imported.
 OLDER_INSTRUCTIONS = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
@@ -63,7 +61,7 @@ print(f"{ratio:.1f} times as fast as float32: {verdict}")
 """
 FONTS = """
 import warnings
-from regard.view.fonts import families
+from regard.view.pictures import families
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     names = families(["猫"])

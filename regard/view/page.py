@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -21,15 +22,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.capture import AttentionMap
-from regard.view.inside import inside
-from regard.view.scores import head_scores, most_telling
+from regard.view.heads import SCORES, Pairs
 
-__all__ = ["content", "describe", "html", "packed", "pooled", "script", "static", "style"]
-
+Scores = dict[str, list[list[float | None]]]  # by name, of the heads of each layer; None where a score does not apply
 # Steps between 0 and 1, and how many weights of a row are kept (0: all); the first that is small enough, or the last.
 LEVELS = ((255, 0), (63, 0), (15, 0), (15, 24), (15, 8))
 LIMIT = 5_000_000  # bytes of weights; with what else is on it, a page has less than six million
 SIDE = 48  # cells of a small picture
+ROOM = 48  # tokens on a side of what is shown of a head's operands
+EXACT = 1e-3  # a difference of scores that comes from rounding
+TELLING = ("induction", "previous token", "duplicate token", "alignment")  # what a head does, not that it does little
 # In an order in which each file finds what it imports.
 SCRIPTS = ("dom", "words", "colours", "source", "grid", "strips", "heat", "inside", "panel", "view")
 
@@ -41,7 +43,8 @@ def html(title: str, maps: Sequence[AttentionMap], other: Sequence[AttentionMap]
     limit: bytes that the weights may take, as long as there are coarser levels
     """
     code, look = script("view_js.showPage(document);"), style(":root")
-    allowed = f"script-src '{_hash(code)}'; style-src '{_hash(look)}'; img-src data: blob:"
+    digests = [_text(hashlib.sha256(part.encode()).digest()) for part in (code, look)]
+    allowed = "script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data: blob:".format(*digests)
     policy = f"default-src 'none'; {allowed}; base-uri 'none'"
     data = json.dumps(content(maps, other, limit=limit), ensure_ascii=False).replace("<", "\\u003c")
     return (
@@ -118,6 +121,20 @@ def script(last: str) -> str:
     return "".join(modules) + last
 
 
+def widget(data: dict[str, Any]) -> Any:
+    """The view as a widget for notebooks (JupyterLab, VS Code, Colab, marimo), of what `content` makes: nothing is
+    fetched. Its `state` is what the reader has chosen."""
+    import anywidget
+    import traitlets
+
+    class AttentionWidget(anywidget.AnyWidget):
+        _esm, _css = script(static("widget.js")), style(".regard-view")
+        data: Any = traitlets.Dict().tag(sync=True)
+        state: Any = traitlets.Dict().tag(sync=True)
+
+    return AttentionWidget(data=data)
+
+
 def style(root: str) -> str:
     """The view's style; its colours are set on `root`."""
     return static("chart.css").replace(":root", root) + static("view.css")
@@ -132,5 +149,72 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+# ------------------------------------------------------------------------------------------------------------ one head
+
+
+def inside(layer: AttentionMap, head: int, row: int = 0, key: int = 0) -> dict[str, Any] | None:
+    """The operands of a head, by its index, as JSON: of ROOM queries from `row` on and ROOM keys from `key` on.
+    None where they were not captured."""
+    operands = [getattr(layer, name, None) for name in ("query", "key", "value", "output")]
+    if any(operand is None for operand in operands):
+        return None
+    query, keys, value, output = (operand[0, head].float() for operand in operands if operand is not None)
+    weights = layer.weights[0, head]
+    scale, is_exact = _scale(query @ keys.T, weights, query.shape[-1] ** -0.5)
+    rows, columns = slice(row, row + ROOM), slice(key, key + ROOM)
+    parts = {"query": query[rows], "key": keys[columns], "value": value[columns], "output": output[rows]}
+    shown = {**parts, "weights": weights[rows, columns]}
+    return {
+        "rows": [row, min(row + ROOM, len(query))],
+        "keys": [key, min(key + ROOM, len(keys))],
+        "scale": scale,
+        "exact": is_exact,  # whether softmax(scale · q·k), masked, are the weights; else something is added to scores
+        "size": [query.shape[-1], value.shape[-1]],
+        **{name: _text(part.contiguous().numpy().astype("<f4").tobytes()) for name, part in shown.items()},
+    }
+
+
+def _scale(products: Tensor, weights: Tensor, usual: float) -> tuple[float, bool]:
+    """The factor of the scores, and whether it explains the weights: log w − scale · q·k is the same along a row."""
+    attended = weights > 1e-12
+    count = attended.sum(-1, keepdim=True).clamp(min=1)
+
+    def centred(values: Tensor) -> Tensor:
+        values = torch.where(attended, values, 0.0)
+        return torch.where(attended, values - values.sum(-1, keepdim=True) / count, 0.0)
+
+    logs, dots = centred(weights.clamp(min=1e-38).log().double()), centred(products.double())
+    for scale in (usual, float((logs * dots).sum() / dots.square().sum().clamp(min=1e-12))):
+        if float((logs - scale * dots).abs().max()) < EXACT * max(1.0, float(logs.abs().max())):
+            return scale, True
+    return usual, False
+
+
+def head_scores(maps: Sequence[AttentionMap]) -> Scores:
+    """The scores of all heads; tokens are the same where their texts are."""
+    scores: Scores = {name.replace("_", " "): [] for name in SCORES}
+    for layer in maps:
+        numbers = {token: number for number, token in enumerate(layer.key_tokens)}
+        ids = torch.tensor([[numbers[token] for token in layer.key_tokens]])
+        places = range(ids.shape[1])
+        is_known = (
+            layer.kind != "cross" and list(layer.keys or places) == list(places) and set(layer.queries) <= {*places}
+        )
+        pairs = Pairs(layer, ids if is_known else None, None)
+        for name, score in SCORES.items():
+            applies = score.cross == (layer.kind == "cross") and min(layer.weights.shape[2:]) > 0
+            values = score.function(pairs).tolist() if applies else [math.nan] * len(layer.heads)
+            scores[name.replace("_", " ")].append([None if math.isnan(value) else value for value in values])
+    return scores
+
+
+def most_telling(scores: Scores) -> tuple[int, int]:
+    """Index of the layer and of the head that stands out: whose score is furthest above the mean of all heads."""
+    best, place = -1.0, (0, 0)
+    for name in TELLING:
+        values = [value for layer in scores[name] for value in layer if value is not None]
+        for index, layer in enumerate(scores[name]):
+            for head, value in enumerate(layer):
+                if value is not None and value - sum(values) / len(values) > best:
+                    best, place = value - sum(values) / len(values), (index, head)
+    return place

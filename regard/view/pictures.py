@@ -5,24 +5,25 @@ a figure; it is called within the theme in which its picture is wanted.
 """
 
 import base64
+import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from html import escape
+from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from cycler import cycler
-from matplotlib import colormaps, rcParams, style
+from matplotlib import colormaps, font_manager, rc_context, rc_params_from_file, rcParams, style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
 from matplotlib.image import AxesImage
-from matplotlib.patches import Rectangle
-from numpy import ma, ndenumerate
+from numpy import ma
 from torch import Tensor
 
 from regard import files
@@ -35,61 +36,21 @@ SAMPLES, TRUTH, ATTENTION, POOLED, OTHER = "C0", "C1", "C2", "C3", "C4"
 SERIES = ("C5", "C6", "C7", "C8", "C9", "C10")
 LINES = ("-", (0, (5, 2)))  # after six groups the colours begin again with another line
 
-_SHAPE = {
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.titlepad": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.unicode_minus": True,
-    "grid.linewidth": 0.6,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "lines.linewidth": 2,
-    "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "mathtext.fontset": "dejavusans",
-    "figure.dpi": 225,
+HEAT = {  # of weights, from none to 1
+    "light": ["#fdf3e6", "#fbcb92", "#ee6c4b", "#a3121d"],
+    "dark": ["#2b2b36", "#7a2c4c", "#e4584b", "#ffd681"],
 }
+for _name, _colours in HEAT.items():
+    colormaps.register(LinearSegmentedColormap.from_list(f"regard-{_name}", _colours), force=True)
 
 
-def _theme(
-    name: str, paper: str, ink: str, faint: str, *, colours: Sequence[str], series: Sequence[str], heat: Sequence[str]
-) -> dict[str, Any]:
-    colormaps.register(LinearSegmentedColormap.from_list(f"regard-{name}", heat), force=True)
-    texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
-    return {
-        **_SHAPE,
-        **dict.fromkeys(texts, ink),
-        **dict.fromkeys(("grid.color", "axes.edgecolor"), faint),
-        **dict.fromkeys(("figure.facecolor", "axes.facecolor"), paper),
-        "axes.prop_cycle": cycler(color=[*colours, *series]),
-        "image.cmap": f"regard-{name}",
-    }
+def _sheet(name: str) -> dict[str, Any]:
+    path = Path(str(resources.files("regard.view"))) / "static" / f"{name}.mplstyle"
+    parameters: Any = rc_params_from_file(path, use_default_template=False)
+    return dict(parameters)
 
 
-THEMES = {
-    "light": _theme(
-        "light",
-        *("#ffffff", "#30353d", "#dfe2e7"),
-        colours=["#e2a300", "#2f6bdb", "#d4303f", "#7d5bc9", "#0f8a6c"],
-        series=["#0072b2", "#c44b00", "#007a59", "#b0528a", "#8a6400", "#5b6370"],
-        heat=["#fdf3e6", "#fbcb92", "#ee6c4b", "#a3121d"],
-    ),
-    "dark": _theme(
-        "dark",
-        *("#191c22", "#c9ced6", "#363b44"),
-        colours=["#f4c550", "#77adff", "#ff6f6f", "#b9a0ff", "#52d3aa"],
-        series=["#56b4e9", "#ff9a5c", "#3dcb9e", "#e59bc4", "#f0c14b", "#a3abb8"],
-        heat=["#2b2b36", "#7a2c4c", "#e4584b", "#ffd681"],
-    ),
-}
+THEMES = {name: _sheet("pictures") | _sheet(name) for name in HEAT}
 
 
 def figure(height: float = 3.0, width: float = 6.4) -> Figure:
@@ -97,29 +58,29 @@ def figure(height: float = 3.0, width: float = 6.4) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def legend(figure: Figure) -> None:
-    """The legend of a figure, above its axes, where it hides nothing."""
-    figure.legend(loc="outside upper left", ncols=4, columnspacing=1.4, handlelength=1.6)
+def legend(axes: Axes, columns: int = 2, **options: Any) -> None:
+    """The legend of axes, above them, where it hides nothing."""
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+    axes.legend(ncols=columns, columnspacing=1.4, **place | options)
 
 
-def heat(axes: Axes, weights: Tensor, *, largest: float = 1.0, digits: int | None = None) -> AxesImage:
+def colorbar(axes: Axes, image: Any, label: str, **options: Any) -> Figure | None:
+    """The scale of an image's colours, beside it; and the figure that both are in."""
+    figure = axes.get_figure(root=True)
+    if figure is not None:
+        figure.colorbar(image, ax=axes, label=label, **options)
+    return figure
+
+
+def heat(axes: Axes, weights: Tensor) -> AxesImage:
     """Weights (n, m) as a heat map: a row for each query, a column for each key, and no colour where a weight is
-    exactly 0. largest: the weight of the darkest colour; digits: write the numbers into the cells, to so many places.
-    """
-    shown = ma.masked_equal(weights.detach().double().numpy(), 0.0)
-    image = axes.imshow(shown, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+    exactly 0."""
+    drawn = ma.masked_equal(weights.detach().double().numpy(), 0.0)
+    image = axes.imshow(drawn, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.grid(False)
     axes.spines[:].set_visible(False)
-    axes.set_xticks(range(shown.shape[1]))
-    axes.set_yticks(range(shown.shape[0]))
-    if digits is not None:
-        for (row, column), weight in ndenumerate(shown.filled(0)):
-            red, green, blue, _ = image.to_rgba(weight)
-            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.55
-            colour = rcParams["grid.color"] if weight == 0 else "#ffffff" if dark else "#30353d"
-            text = "0" if weight == 0 else f"{weight:.{digits}f}".lstrip("0")
-            label = axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-            label.set_in_layout(False)  # it lies inside the axes, and measuring hundreds of them takes a second
+    axes.set_xticks(range(drawn.shape[1]))
+    axes.set_yticks(range(drawn.shape[0]))
     return image
 
 
@@ -132,11 +93,6 @@ def signed(axes: Axes, matrix: Tensor, largest: float) -> AxesImage:
     axes.spines[:].set_visible(True)
     axes.set(xticks=[], yticks=[])
     return image
-
-
-def frame(axes: Axes, row: int, column: int, *, width: int = 1) -> None:
-    """A frame around a cell of a heat map, or around several side by side."""
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), width, 1, fill=False, edgecolor=TRUTH, linewidth=1.4))
 
 
 def png(drawing: Drawing, theme: str) -> bytes:
@@ -154,8 +110,8 @@ SVG = {"svg.hashsalt": "regard", "svg.fonttype": "path"}
 
 @contextmanager
 def _quiet_fonts() -> Iterator[None]:
-    """Without what matplotlib says of fonts while it draws: that a letter is in none of them, of which fonts.py has
-    warned already, and which weight it takes of a font that has no normal one."""
+    """Without what matplotlib says of fonts while it draws: that a letter is in none of them, of which `families`
+    has warned already, and which weight it takes of a font that has no normal one."""
     logger, is_error = logging.getLogger("matplotlib.font_manager"), lambda record: record.levelno >= logging.ERROR
     logger.addFilter(is_error)
     try:
@@ -194,3 +150,56 @@ def html(drawing: Drawing) -> str:
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{kind}{dark}">'
         f'<img alt="" src="{kind}{light}" style="max-width:100%;width:640px"></picture>'
     )
+
+
+# --------------------------------------------------------------------------------------------------------------- fonts
+
+DEFAULT = "DejaVu Sans"  # comes with matplotlib
+# Fonts with many scripts come before the others.
+PREFERRED = (DEFAULT, "Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei")
+
+
+def fonts_for(*texts: str) -> AbstractContextManager[None]:
+    """Within this block new texts are written in fonts that have the letters of these, in any script."""
+    return rc_context({} if all(text.isascii() for text in texts) else {"font.family": families(texts)})
+
+
+def families(texts: Iterable[str]) -> list[str]:
+    """The fonts to write these texts with: each letter is taken from the first that has it.
+
+    Warns of letters that no font of the system has.
+    """
+    missing = {letter for text in texts for letter in text if letter.isprintable()}
+    names = [DEFAULT]
+    # The file of each font, upright and of normal weight where there is one; where there is none, matplotlib's
+    # `findfont` would log a warning.
+    fonts = sorted(
+        font_manager.fontManager.ttflist,
+        key=lambda font: (font.name, font.style == "normal", font.weight in (400, "normal"), font.stretch == "normal"),
+    )
+    paths = {font.name: font.fname for font in fonts}  # the last of each name
+    for name in dict.fromkeys([name for name in PREFERRED if name in paths] + list(paths)):
+        if not missing:
+            break
+        if name != DEFAULT and missing & _letters(paths[name]):
+            names.append(name)
+        missing -= _letters(paths[name])
+    if missing:
+        listed = " ".join(sorted(missing)[:8])
+        warnings.warn(
+            f"no font of this system has {listed}: boxes are drawn instead; install one, such as Noto Sans CJK",
+            stacklevel=2,
+        )
+    return names
+
+
+@functools.cache
+def _letters(path: str) -> frozenset[str]:
+    """The letters that a font has; none if it is a placeholder, in which a few glyphs stand for all letters.
+
+    One comes with matplotlib: Last Resort draws a box with the name of the script.
+    """
+    if not Path(path).exists():  # removed since matplotlib listed it
+        return frozenset()
+    glyphs = FT2Font(path).get_charmap()  # code point → glyph
+    return frozenset() if len(glyphs) > 4 * len(set(glyphs.values())) else frozenset(map(chr, glyphs))

@@ -1,22 +1,23 @@
-"""A prediction that is to be explained: how likely a model finds a target, as it is and without some of the tokens.
+"""A prediction that is to be explained: how likely a model finds a target, as it is and without some of the tokens; and
+the modules that are called on the way to it: what they are given, what they return, and which one reads the heads.
 
 Legend: batch · n tokens · size of their vectors · classes (or vocabulary).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_ids
+from regard.attention.capture import AttentionMap
 from regard.models.model import evaluation
-
-__all__ = ["Forward", "Prediction", "embeddings", "logits_of"]
 
 Forward = Callable[[Tensor], Any]  # ids → logits, or an object that has them
 Change = Callable[[Tensor, Tensor], Tensor]  # vectors (batch, n, size), those of absent tokens → other vectors
@@ -118,12 +119,10 @@ class Prediction:
                 return change(vectors, torch.zeros_like(vectors))
             return change(vectors, table.forward(torch.full_like(self.ids, self.baseline)))  # forward: without hooks
 
-        handles = [table.register_forward_hook(hook) for table in self.embeddings]
-        try:
+        with ExitStack() as stack:
+            for table in self.embeddings:
+                stack.callback(table.register_forward_hook(hook).remove)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
         if not changed:
             expected = "expected one that looks up ids (batch, n) in an nn.Embedding"
             raise ValueError(f"model: {expected}, got {type(self.model).__name__}")
@@ -146,3 +145,63 @@ class Prediction:
             likely = self.log_probability()
         (gradient,) = torch.autograd.grad(likely.sum(), kept[0])
         return gradient, kept[1]
+
+
+# ----------------------------------------------------------------------------------------------- the calls of modules
+
+
+class Call(NamedTuple):
+    """A module that was called: its path, what it was given first, and what it returned."""
+
+    path: str
+    module: nn.Module
+    input: Any
+    output: Any
+
+
+def first(value: Any) -> Any:
+    """The first of a tuple or list; else the value."""
+    return value[0] if isinstance(value, tuple | list) and value else value
+
+
+@contextmanager
+def after_calls(model: nn.Module, hook: Callable[[Call], Any]) -> Iterator[None]:
+    """Within this block the hook is called after every module; what it returns replaces the output, unless None."""
+
+    def after(path: str, module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> Any:
+        return hook(Call(path, module, first(args) if args else next(iter(options.values()), None), output))
+
+    with ExitStack() as stack:
+        for path, module in model.named_modules():
+            stack.callback(module.register_forward_hook(partial(after, path), with_kwargs=True).remove)
+        yield
+
+
+def has_matrix(module: nn.Module) -> bool:
+    """Whether the module itself, not one in it, has a parameter of two dimensions or more."""
+    return any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
+
+
+def find_projection(calls: Sequence[Call], layer: AttentionMap) -> int | None:
+    """The call of the linear layer that reads the heads' outputs side by side; None: there is none.
+
+    nn.MultiheadAttention, which uses the matrix without calling its module, stands for it.
+    """
+    assert layer.output is not None
+    heads = layer.output.transpose(1, 2).flatten(0, 1).flatten(1)  # (batch · n, heads · value size)
+    for number, (path, module, rows, _) in enumerate(calls):
+        if isinstance(module, nn.MultiheadAttention) and path == layer.name:
+            return number
+        same = isinstance(rows, Tensor) and rows.numel() == heads.numel() and rows.shape[-1] == heads.shape[-1]
+        if same and has_matrix(module) and torch.allclose(rows.reshape(heads.shape), heads, rtol=1e-3, atol=1e-5):
+            return number
+    return None
+
+
+def project(call: Call, heads: Tensor) -> Tensor:
+    """The output projection without its bias: (batch, heads, n, value size) → (batch, n, size)."""
+    module = call.module.out_proj if isinstance(call.module, nn.MultiheadAttention) else call.module
+    rows = heads.transpose(1, 2).flatten(2)
+    with torch.no_grad():
+        projected: Tensor = module(rows) - module(torch.zeros_like(rows[:1, :1]))
+    return projected

@@ -1,32 +1,45 @@
-"""The attention of a model to a text, or to a text and its translation: regard's models, and any torch.nn.Module.
+"""What a model attends to in a text, a translation or a picture: regard's models, and any torch.nn.Module.
 
 A text goes into a model by its tokenizer: a `tokenizers.Tokenizer`, one of transformers', or whatever is called with a
-text (or has `encode`) and returns ids, with `decode` for the way back.
+text (or has `encode`) and returns ids, with `decode` for the way back. `load` reads model folders: those that
+`regard.load` reads, and by transformers any other of Hugging Face's. Nothing is downloaded, no code of a folder is run,
+and weights come from safetensors alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
 
+from regard.models import folders
+from regard.models.alignment import align
+from regard.models.classifier import ImageClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
+from regard.models.tensors import FolderError, Tensors, UnsupportedError, read_json
 from regard.models.texts import encode, plain
 from regard.models.translator import Translator
-from regard.view.attention import AttentionDisplay
+from regard.view.attention import AlignmentDisplay, AttentionDisplay
 from regard.view.capture import capture
-from regard.view.terminal import shown
+from regard.view.display import CELL, shown
+from regard.view.images import ImageAttentionDisplay
 
-__all__ = ["LONGEST", "Reading", "prepare", "read", "token_names", "tokenizer_of"]
-
+PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+MARGIN = 14  # characters of the terminal for the name of a token in front of a row
 LONGEST = 100_000  # characters; what is longer is not tokenized only to be cut
 LARGEST = 1 << 31  # bytes of all weights
 END = "(end)"
+OFFLINE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -63,15 +76,15 @@ def read(
     reading = prepare(model, text, target, tokenizer)
     if not chosen:
         _check_memory(reading)
-    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as seen:
+    with torch.inference_mode(), evaluation(model), capture(model, **chosen) as captured:
         reading.run()
-    if not seen:
+    if not captured:
         raise ValueError(f"model: expected one that attends, got a {type(model).__name__}, which did not")
     shortest = min(len(names) for names in (reading.tokens, reading.key_tokens) if names is not None)
     sides = (-1,) if "queries" in chosen else (-2, -1)
-    if any(layer.weights.shape[side] < shortest for layer in seen.by_layer() for side in sides):
-        return AttentionDisplay(seen, title=reading.title)  # it pools: these are positions, not tokens
-    return AttentionDisplay(seen, reading.tokens, reading.key_tokens, title=reading.title)
+    if any(layer.weights.shape[side] < shortest for layer in captured.by_layer() for side in sides):
+        return AttentionDisplay(captured, title=reading.title)  # it pools: these are positions, not tokens
+    return AttentionDisplay(captured, reading.tokens, reading.key_tokens, title=reading.title)
 
 
 def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: Any = None) -> Reading:
@@ -200,10 +213,10 @@ def tokenizer_of(model: nn.Module, tokenizer: Any = None) -> Any:
         return tokenizer
     if isinstance(model, Model):
         return model.need_tokenizer()
-    own = getattr(model, "tokenizer", None)
-    if own is None:
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
         raise ValueError(f"tokenizer: expected one that belongs to this {type(model).__name__}, got none")
-    return own
+    return tokenizer
 
 
 def _encode(tokenizer: Any, text: str, limit: int | None, *, special: bool = True) -> list[int]:
@@ -239,3 +252,132 @@ def token_names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 def _short(text: str) -> str:
     text = shown(" ".join(text.split()))
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+# ------------------------------------------------------------------------------------ displays, printed and as JSON
+
+
+def look(model: nn.Module, given: str) -> AttentionDisplay | ImageAttentionDisplay:
+    """The attention of a model to a text; of a classifier of images to a picture, given by its path."""
+    path, name = Path(given), type(model).__name__
+    if isinstance(model, ImageClassifier):
+        if not path.exists():
+            raise ValueError(f"a {name} reads pictures: expected the path of one, got {given!r}")
+        return ImageAttentionDisplay.from_model(model, path)
+    if path.suffix.lower() in PICTURES and path.is_file():
+        raise ValueError(f"a {name} reads text, and {given} is a picture")
+    return read(model, given)
+
+
+def look_at_translation(model: Translator, source: str, target: str) -> AlignmentDisplay:
+    """Which words of a translation attend to which words of its source."""
+    (alignment,) = align(model, [source], [target])
+    return AlignmentDisplay(alignment)
+
+
+def print_attention(
+    display: AttentionDisplay | ImageAttentionDisplay | AlignmentDisplay,
+    layer: int | None = None,
+    head: int | None = None,
+    *,
+    file: TextIO | None = None,
+) -> None:
+    """Print a display: of a text the last layer, or another one, and the last tokens that the terminal has room for."""
+    with redirect_stdout(file or sys.stdout):
+        if isinstance(display, AlignmentDisplay):
+            display.print()
+        elif isinstance(display, ImageAttentionDisplay):
+            display.print(layer, head)
+        else:
+            tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
+            display.print(-1 if layer is None else layer, head, last=tokens)
+
+
+def as_record(
+    display: AttentionDisplay | ImageAttentionDisplay, layer: int | None = None, head: int | None = None
+) -> dict[str, Any]:
+    """A display as a dictionary for JSON: all layers of a text or one of them; of a picture one heat map."""
+    if isinstance(display, ImageAttentionDisplay):
+        heatmap = display.heatmap(layer, head).tolist()
+        return {"label": display.label, "probability": display.probability, "kind": display.kind, "heatmap": heatmap}
+    layers = [
+        {
+            **attention.to_dict(),
+            "weights": dict(zip(map(str, attention.heads), attention.weights[0].tolist(), strict=True)),
+        }
+        for attention in display.maps
+        if layer in (None, attention.layer)
+    ]
+    return {"layers": layers}
+
+
+# -------------------------------------------------------------------------------------------------------- model folders
+
+
+def load(folder: str | Path) -> nn.Module:
+    """The model in a folder, in evaluation mode, in float32, on the CPU; what reads text has a `tokenizer`.
+
+    It is one of regard's where that can be, else one of transformers' (extra `hf`).
+    """
+    folder, has_transformers = Path(folder), importlib.util.find_spec("transformers") is not None
+    try:
+        model = folders.load(folder)
+    except UnsupportedError:
+        if not has_transformers:
+            raise
+        return _load_by_transformers(folder)
+    readable = model.tokenizer is not None or isinstance(model, ImageClassifier)
+    if readable or not has_transformers or "model_type" not in read_json(folder / folders.CONFIG):
+        return model
+    return _load_by_transformers(folder)  # which knows more kinds of files of tokenizers
+
+
+def _load_by_transformers(folder: Path) -> nn.Module:
+    import transformers
+
+    if not any(folder.glob("*.safetensors")):
+        Tensors.of(folder)  # says what is there instead
+    with _transformers(folder):
+        config = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
+        config._attn_implementation = None  # a config may name kernels to be downloaded
+        options = {**OFFLINE, "config": config, "dtype": torch.float32, "use_safetensors": True}
+        # What does not fit is in the report, and refused below.
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        # The class that the config names, with its head; the bare model where transformers has no such class.
+        kind: Any = getattr(transformers, (config.architectures or [""])[0], None)
+        is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+        kind = kind if is_model and kind.config_class is type(config) else transformers.AutoModel
+        model, report = kind.from_pretrained(folder, **options)
+    if model.main_input_name != "input_ids":
+        raise FolderError(f"{folder}: a {type(model).__name__} reads {model.main_input_name}, no text")
+    # It would fill these with random numbers. What pools comes after all attention.
+    absent = [key for key in report["missing_keys"] if "pooler" not in key] + [*report["mismatched_keys"]]
+    if absent:
+        raise FolderError(f"{folder}: {absent[0]} (of {len(absent)}) is missing in the files, or has another shape")
+    if (folder / "tokenizer.json").exists():
+        model.tokenizer = folders.read_tokenizer(folder / "tokenizer.json")
+    else:
+        with _transformers(folder):
+            model.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
+    module: nn.Module = model.eval()
+    return module
+
+
+@contextmanager
+def _transformers(folder: Path) -> Iterator[None]:
+    """Within this block transformers shows no progress bars and no warnings, and what it raises becomes a line."""
+    import transformers
+
+    logging = transformers.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:  # of many kinds, some of other libraries
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise FolderError(f"{folder}: transformers {transformers.__version__} cannot read it: {reason}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

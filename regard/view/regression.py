@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy
+from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.colors import PowerNorm
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from regard.view import pictures
-from regard.view.regression_curve import Curve, Inputs, curve_along, unwrap
-from regard.view.regression_drawing import draw_curve, draw_groups, draw_weights, draw_window
-
-__all__ = ["KernelRegressionDisplay"]
+from regard.view.display import Display, print_table
+from regard.view.regression_curve import Chain, Curve, Inputs, curve_along, evenly, unwrap, width_text
 
 Array = NDArray[numpy.float64]
 Kind = Literal["curve", "window", "weights"]
@@ -26,6 +27,9 @@ KINDS: tuple[Kind, ...] = ("curve", "window", "weights")
 SHOWN = 2000  # samples that are drawn, evenly chosen where there are more
 SHOWN_OF_GROUP = 500  # the same for each group
 GROUPS = 12  # that are drawn, the largest where there are more
+PRINTED = 11  # points in the terminal
+RASTERED = 500  # samples from which on they are one image in a file of lines
+MARKERS = "os^Dv<>phX*P"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,25 @@ class Group:
     y: Array
     samples: int
 
+    @staticmethod
+    def along(
+        index: int,
+        label: str,
+        chain: Chain,
+        inputs: Inputs,
+        values: Array,
+        level: float | None,
+        categories: Sequence[str],
+    ) -> Group:
+        """The curve of a fitted regression along one feature; categories have the same places in all groups."""
+        curve, x = curve_along(chain, inputs, index, level), inputs.positions(index)
+        if categories:
+            places = [categories.index(str(category)) for category in inputs.levels(index)]
+            shift = numpy.array(places, dtype=numpy.float64) - numpy.arange(len(places))
+            curve, x = replace(curve, x=curve.x + shift), x + shift[numpy.round(x).astype(int)]
+        drawn = evenly(len(x), SHOWN_OF_GROUP if label else SHOWN)
+        return Group(label, curve, x[drawn], values[drawn], len(x))
+
 
 @dataclass(frozen=True)
 class Scales:
@@ -49,7 +72,8 @@ class Scales:
     log_y: bool = False
 
 
-class KernelRegressionDisplay:
+@dataclass(eq=False, repr=False)
+class KernelRegressionDisplay(Display):
     """A fitted kernel regression along one feature, averaged over the samples' others (its partial dependence).
 
     Make it with `from_estimator`, which draws it as well. Then `plot(kind=…)` draws it as a "curve" with its confidence
@@ -72,31 +96,27 @@ class KernelRegressionDisplay:
     ['x', 'predicted', 'band_low', 'band_high', 'effective', 'low', 'high']
     """
 
-    ax_: Axes
-    figure_: Figure | None
+    curve: Curve
+    x: Array
+    y: Array
+    _: KW_ONLY
+    before: Curve | None = None
+    truth: Array | None = None
+    x_name: str = "x"
+    y_name: str = "y"
+    samples: int | None = None
+    others: int = 0
+    groups: Sequence[Group] = ()
+    hidden: int = 0
+    level: float | None = None
+    rug: bool = False
+    scales: Scales = Scales()
+    _kind: Kind = field(default="curve", init=False)
 
-    def __init__(
-        self,
-        curve: Curve,
-        x: Array,
-        y: Array,
-        *,
-        before: Curve | None = None,
-        truth: Array | None = None,
-        x_name: str = "x",
-        y_name: str = "y",
-        samples: int | None = None,
-        others: int = 0,
-        groups: Sequence[Group] = (),
-        hidden: int = 0,
-        level: float | None = None,
-        rug: bool = False,
-        scales: Scales = Scales(),  # noqa: B008 — it is frozen
-    ) -> None:
-        self.curve, self.before, self.truth = curve, before, truth
-        self.samples, self.others = len(x) if samples is None else samples, others
-        self.x, self.y, self.x_name, self.y_name = x, y, x_name, y_name
-        self.groups, self.hidden, self.level, self.rug, self.scales = tuple(groups), hidden, level, rug, scales
+    height = 3.6
+
+    def __post_init__(self) -> None:
+        self.samples = len(self.x) if self.samples is None else self.samples
 
     @classmethod
     def from_estimator(
@@ -127,17 +147,19 @@ class KernelRegressionDisplay:
             raise ValueError(f"y: expected one number per row of X, ({len(inputs)},), got shape {values.shape}")
         index, name = inputs.feature(feature)
         scales = Scales(inputs.dates[index], tuple(map(str, inputs.levels(index))) if inputs.categories[index] else ())
-        x = numpy.arange(len(scales.categories), dtype=numpy.float64) if scales.categories else None
-        positions = inputs.positions(index)
-        curve = curve_along(chain, inputs, index, level, x)
-        drawn = evenly(len(inputs), SHOWN)
-        parts, hidden = _groups(estimator, inputs, values, index, level, groups)
+        whole = Group.along(index, "", chain, inputs, values, level, scales.categories)
+        parts, hidden = _groups(estimator, inputs, values, index, level, groups, scales.categories)
+        x = whole.curve.x
+        if truth is not None:  # with the other features at their medians
+            queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
+            queries[:, index] = x
+            truth = numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x))
         display = cls(
-            curve,
-            positions[drawn],
-            values[drawn],
-            before=None if before is None else curve_along(unwrap("before", before), inputs, index, None, curve.x),
-            truth=None if truth is None else _truth(truth, inputs, index, curve.x),
+            whole.curve,
+            whole.x,
+            whole.y,
+            before=None if before is None else curve_along(unwrap("before", before), inputs, index, None, x),
+            truth=truth,
             x_name=name,
             y_name=str(getattr(y, "name", None) or "y"),
             samples=len(inputs),
@@ -156,15 +178,14 @@ class KernelRegressionDisplay:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
         if kind != "curve" and self.groups:
             raise ValueError(f'kind: expected "curve", because there are groups, got {kind!r}')
-        axes = self._figure(kind).axes[0] if ax is None else ax
-        if ax is not None:
-            self._draw(ax, kind)
-        self.ax_, self.figure_, self._kind = axes, axes.get_figure(root=True), kind
-        return self
+        self._kind = kind
+        return super().plot(ax=ax)
 
     def save(self, path: str | Path, kind: Kind | None = None) -> Path:
         """Write the picture: .png, .svg, .pdf or .html (light or dark as the reader's), by the name's ending."""
-        return pictures.write(lambda: self._figure(kind or self._kind), path)
+        display = copy.copy(self)
+        display._kind = kind or self._kind
+        return super(KernelRegressionDisplay, display).save(path)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row for each point of the curve; of groups, with the group's label before.
@@ -181,18 +202,12 @@ class KernelRegressionDisplay:
 
     def print(self) -> None:
         """A short table in the terminal."""
-        from rich.console import Console
-        from rich.table import Table
-
         frame = self.to_frame()
-        chosen = frame if len(frame) <= 11 else frame.iloc[numpy.linspace(0, len(frame) - 1, 11).astype(int)]
-        table = Table(*map(str, frame.columns), box=None, pad_edge=False)
-        for row in chosen.itertuples(index=False):
-            table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell)[:16] for cell in row))
-        Console().print(table)
-
-    def _repr_html_(self) -> str:
-        return pictures.html(lambda: self._figure(self._kind))
+        rows = [
+            [f"{cell:.4g}" if isinstance(cell, float) else str(cell)[:16] for cell in row]
+            for row in frame.iloc[evenly(len(frame), PRINTED)].itertuples(index=False)
+        ]
+        print_table(map(str, frame.columns), *rows)
 
     def _columns(self, curve: Curve) -> dict[str, Any]:
         def as_given(x: Array) -> Any:
@@ -208,36 +223,157 @@ class KernelRegressionDisplay:
             columns |= {"effective": effective, "low": as_given(low), "high": as_given(high)}
         return columns
 
-    def _figure(self, kind: Kind) -> Figure:
-        figure = pictures.figure(3.6)
-        self._draw(figure.subplots(), kind)
-        return figure
+    # -------------------------------------------------------------------------------------------------------- pictures
 
-    def _draw(self, axes: Axes, kind: Kind) -> None:
-        if kind == "window":
-            draw_window(axes, self)
-        elif kind == "weights":
-            draw_weights(axes, self)
-        elif self.groups:
-            draw_groups(axes, self)
-        else:
-            draw_curve(axes, self)
+    def _draw(self, axes: Axes) -> None:
+        curve = self._draw_groups if self.groups else self._draw_curve
+        {"curve": curve, "window": self._draw_window, "weights": self._draw_weights}[self._kind](axes)
+
+    def _draw_curve(self, axes: Axes) -> None:
+        """Samples, truth, the curve before, and the curve with its band."""
+        curve, scales = self.curve, self.scales
+        with pictures.fonts_for(self.x_name, self.y_name, *scales.categories):
+            shown = len(self.x)
+            label = f"{shown} samples" if shown == self.samples else f"{shown} of {self.samples} samples"
+            _draw_samples(axes, self.x, self.y, "o", pictures.SAMPLES, 5 if shown <= 200 else 2.5, 0.8, label)
+            if self.truth is not None:
+                axes.plot(curve.x, self.truth, color=pictures.TRUTH, label="truth")
+            if self.before is not None:
+                before = f"before{_bandwidth(self.before, scales)}"
+                axes.plot(curve.x, self.before.predicted, "--", color=pictures.POOLED, label=before)
+            averaged = ", averaged over the other features" if self.others else ""
+            self._draw_line(axes, curve, pictures.ATTENTION, "-", "o", f"curve{_bandwidth(curve, scales)}{averaged}")
+            self._draw_rug(axes, self.x, pictures.SAMPLES)
+            self._finish(axes, 1 if self.others else 2)
+
+    def _draw_groups(self, axes: Axes) -> None:
+        """The samples of each group with their curve and its band: colours, then lines and marks tell them apart."""
+        labels = [group.label for group in self.groups]
+        with pictures.fonts_for(self.x_name, self.y_name, *labels, *self.scales.categories):
+            few = sum(len(group.x) for group in self.groups) <= 400
+            for number, group in enumerate(self.groups):
+                colour = pictures.SERIES[number % len(pictures.SERIES)]
+                line, marker = pictures.LINES[number // len(pictures.SERIES) % 2], MARKERS[number % len(MARKERS)]
+                _draw_samples(axes, group.x, group.y, marker, colour, 4.5 if few else 2.5, 0.45 if few else 0.3, None)
+                self._draw_line(axes, group.curve, colour, line, marker, None)
+                axes.plot([], [], marker, linestyle=line, color=colour, label=f"{group.label} ({group.samples:,})")
+                self._draw_rug(axes, group.x, colour)
+            longest = max(len(label) for label in axes.get_legend_handles_labels()[1])
+            if self.level is not None:
+                band: dict[str, Any] = {"color": rcParams["text.color"], "alpha": 0.2, "linewidth": 0}
+                axes.fill_between([], [], [], label=self._band_name, **band)
+            if self.hidden:
+                axes.plot([], [], " ", label=f"+ {self.hidden} groups")
+            self._finish(axes, min(4, max(1, int(6 / (0.6 + 0.08 * longest)))))
+
+    def _draw_window(self, axes: Axes) -> None:
+        """The interval with 90 % of the weight at each query."""
+        curves = [(self.curve, pictures.ATTENTION, "90 % of the weight")]
+        if self.before is not None:
+            curves.insert(0, (self.before, pictures.POOLED, "before"))
+        with pictures.fonts_for(self.x_name):
+            for curve, colour, name in curves:
+                effective, low, high = curve.window
+                label = f"{name}; {numpy.median(effective):.3g} samples count"
+                axes.fill_between(curve.x, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
+                for end in (low, high):
+                    axes.plot(curve.x, end, color=colour, linewidth=1)
+            x = self.curve.x
+            axes.plot(x, x, ":", color=rcParams["text.color"], linewidth=1, label="the query itself")
+            axes.set(xlabel=f"query: {self.x_name}", ylabel=f"samples: {self.x_name}")
+            pictures.legend(axes)
+            if self.scales.dates:
+                _show_times(axes.xaxis, axes.yaxis)
+
+    def _draw_weights(self, axes: Axes) -> None:
+        """A row for each of some queries, a column for each sample or group of neighbours."""
+        weights, edges = self.curve.heat_map
+        x = self.curve.x
+        half = (x[-1] - x[0]) / (2 * max(len(weights) - 1, 1))
+        rows = numpy.linspace(x[0] - half, x[-1] + half, len(weights) + 1)
+        # The colour is the weight on a length of x, so that columns of unequal width can be compared.
+        density = weights / numpy.diff(edges)
+        with pictures.fonts_for(self.x_name):
+            mesh = axes.pcolormesh(edges, rows, density, norm=PowerNorm(0.5, 0, float(density.max()) or 1.0))
+            mesh.set_rasterized(True)
+            axes.invert_yaxis()
+            axes.grid(False)
+            axes.set(xlabel=f"key: the samples' {self.x_name}", ylabel=f"query: {self.x_name}")
+            if self.scales.dates:
+                _show_times(axes.xaxis, axes.yaxis)
+            unit = "day" if self.scales.dates else f"unit of {self.x_name}"
+            pictures.colorbar(axes, mesh, f"weight per {unit}")
+
+    def _draw_line(self, axes: Axes, curve: Curve, colour: str, line: Any, marker: str, label: str | None) -> None:
+        """The curve and its band; of categories marks and bars, because there is nothing between them."""
+        about_band: dict[str, Any] = {"color": colour, "linewidth": 0, "alpha": 0.2}
+        if not self.groups:
+            about_band["label"] = self._band_name
+        if not self.scales.categories:
+            axes.plot(curve.x, curve.predicted, linestyle=line, color=colour, label=label)
+            if curve.band is not None:
+                axes.fill_between(curve.x, *curve.band, **about_band)
+            return
+        axes.plot(curve.x, curve.predicted, marker, color=colour, markersize=5, label=label)
+        if curve.band is not None:
+            axes.vlines(curve.x, *curve.band, **about_band | {"linewidth": 3, "alpha": 0.5})
+
+    @property
+    def _band_name(self) -> str:
+        return "" if self.level is None else f"{100 * self.level:.4g} % band{'s' if self.groups else ''}"
+
+    def _draw_rug(self, axes: Axes, x: Array, colour: str) -> None:
+        if self.rug:
+            axes.plot(
+                x, numpy.zeros(len(x)), "|", color=colour, markersize=7, markeredgewidth=0.7, alpha=0.6,
+                transform=axes.get_xaxis_transform(), clip_on=False, rasterized=len(x) > RASTERED,
+            )  # fmt: skip
+
+    def _finish(self, axes: Axes, columns: int) -> None:
+        """Names, scales and legend."""
+        scales = self.scales
+        axes.set(xlabel=self.x_name, ylabel=self.y_name)
+        if scales.log_x:
+            axes.set_xscale("log")
+        if scales.log_y:
+            axes.set_yscale("log")
+        if scales.dates:
+            _show_times(axes.xaxis)
+        if scales.categories:
+            tilt: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, scales.categories)) > 60 else {}
+            axes.set_xticks(range(len(scales.categories)), scales.categories, **tilt)
+        pictures.legend(axes, columns)
 
 
-def evenly(count: int, most: int) -> NDArray[numpy.int64]:
-    """Indices of at most so many of `count` things, at even distances."""
-    return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).astype(numpy.int64))
+def _draw_samples(
+    axes: Axes, x: Array, y: Array, marker: str, colour: str, size: float, alpha: float, label: str | None
+) -> None:
+    axes.plot(
+        x, y, marker, color=colour, markersize=size, alpha=alpha, markeredgewidth=0, label=label,
+        rasterized=len(x) > RASTERED,
+    )  # fmt: skip
 
 
-def _truth(truth: Any, inputs: Inputs, index: int, x: Array) -> Array:
-    """Of one feature along x, the others at their medians."""
-    queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
-    queries[:, index] = x
-    return numpy.asarray(truth(queries), dtype=numpy.float64).reshape(len(x))
+def _show_times(*axes: Any) -> None:
+    for axis in axes:
+        locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def _bandwidth(curve: Curve, scales: Scales) -> str:
+    scale = "dates" if scales.dates else "log" if scales.log_x else ""
+    return "" if numpy.isnan(curve.bandwidth) else f", bandwidth {width_text(curve.bandwidth, scale)}"
 
 
 def _groups(
-    estimator: Any, inputs: Inputs, values: Array, index: int, level: float | None, labels: ArrayLike | None
+    estimator: Any,
+    inputs: Inputs,
+    values: Array,
+    index: int,
+    level: float | None,
+    labels: ArrayLike | None,
+    categories: Sequence[str],
 ) -> tuple[list[Group], int]:
     """The largest groups with their curves, and how many there are besides."""
     if labels is None:
@@ -246,25 +382,10 @@ def _groups(
     if len(names) != len(inputs):
         raise ValueError(f"groups: expected a label per row of X, {len(inputs)}, got {len(names)}")
     known, counts = numpy.unique(names, return_counts=True)
-    order = numpy.argsort(-counts, kind="stable")
-    return [
-        _group(estimator, inputs, values, index, level, name, numpy.flatnonzero(names == name))
-        for name in known[order[:GROUPS]]
-    ], max(0, len(known) - GROUPS)
-
-
-def _group(
-    estimator: Any,
-    inputs: Inputs,
-    values: Array,
-    index: int,
-    level: float | None,
-    name: str,
-    rows: NDArray[numpy.int64],
-) -> Group:
-    fitted = clone(getattr(estimator, "best_estimator_", estimator)).fit(inputs.take(rows), values[rows])
-    part = Inputs.of(inputs.take(rows))
-    x = numpy.arange(len(part.levels(index)), dtype=numpy.float64) if part.categories[index] else None
-    curve = curve_along(unwrap("estimator", fitted), part, index, level, x)
-    drawn = evenly(len(rows), SHOWN_OF_GROUP)
-    return Group(str(name), curve, part.positions(index)[drawn], values[rows][drawn], len(rows))
+    groups = []
+    for name in known[numpy.argsort(-counts, kind="stable")[:GROUPS]]:
+        rows = numpy.flatnonzero(names == name)
+        fitted = clone(getattr(estimator, "best_estimator_", estimator)).fit(inputs.take(rows), values[rows])
+        part, chain = Inputs.of(inputs.take(rows)), unwrap("estimator", fitted)
+        groups.append(Group.along(index, str(name), chain, part, values[rows], level, categories))
+    return groups, max(0, len(known) - GROUPS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +14,6 @@ from regard.kernel import KernelRegressor
 from regard.kernel.estimator import Window
 from regard.kernel.regressor import Interval
 
-__all__ = ["Chain", "Curve", "Inputs", "curve_along", "unwrap"]
-
 Array = NDArray[numpy.float64]
 
 POINTS = 301  # of a curve of one feature
@@ -24,6 +21,7 @@ AVERAGED_POINTS = 101  # of a curve that is averaged over the samples' other fea
 AVERAGED = 200  # samples over which it is averaged, where a pipeline mixes features
 CELLS = 100  # rows and columns of a heat map; with more samples, neighbours share a column
 MICROSECONDS = 86_400_000_000  # of a day
+DURATIONS = (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +56,6 @@ class Curve:
                 "so that a window has no place on x"
             )
         return self.weighed
-
-    def mapped(self, x: Callable[[Array], Array], y: Callable[[Array], Array]) -> Curve:
-        """On other scales, without the window: x and y are functions that grow."""
-        band = None if self.band is None else Interval(y(self.band.low), y(self.band.high))
-        return replace(self, x=x(self.x), predicted=y(self.predicted), band=band, weighed=None)
 
 
 @dataclass(frozen=True)
@@ -203,6 +196,11 @@ def _days(column: Any) -> Array:
     return numpy.asarray((times - numpy.datetime64(0, "s")) / numpy.timedelta64(1, "D"), dtype=numpy.float64)
 
 
+def evenly(count: int, most: int) -> NDArray[numpy.int64]:
+    """Indices of at most so many of `count` things, at even distances."""
+    return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).astype(numpy.int64))
+
+
 # ----------------------------------------------------------------------------------------------------- along a feature
 
 
@@ -212,13 +210,15 @@ def curve_along(chain: Chain, inputs: Inputs, index: int, level: float | None = 
     level: of the confidence band, which is left out where a pipeline mixes several features. x: where, in units of X;
     of dates days since 1970-01-01, of categories their numbers.
     """
-    regressor = chain.regressor
-    if x is None:
+    regressor, categories = chain.regressor, inputs.levels(index) if inputs.categories[index] else None
+    if x is None and categories is not None:
+        x = numpy.arange(len(categories), dtype=numpy.float64)
+    elif x is None:
         ends = inputs.points[:, index].min(), inputs.points[:, index].max()
         x = numpy.linspace(*ends, POINTS if inputs.features == 1 else AVERAGED_POINTS)
-    values = [inputs.levels(index)[int(number)] for number in x] if inputs.categories[index] else x
+    values = x if categories is None else [categories[int(number)] for number in x]
     at_typical = inputs.moved(numpy.full(len(x), inputs.typical), index, values)
-    inner = None if inputs.categories[index] else _transformed(chain, inputs, index, x)
+    inner = _transformed(chain, inputs, index, x) if categories is None else None
     band = None
     if inputs.features == 1:
         queries = chain.transform(at_typical)
@@ -229,7 +229,11 @@ def curve_along(chain: Chain, inputs: Inputs, index: int, level: float | None = 
         _, predicted, low, high = regressor.partial_dependence(index, inner, level)
         band = None if low is None or high is None else Interval(low, high)
     else:
-        predicted = _average(chain, inputs, index, values)
+        # The mean prediction over some samples, with the feature moved to every value.
+        chosen = evenly(len(inputs), AVERAGED)
+        repeated = numpy.repeat(numpy.array(values, dtype=object), len(chosen)).tolist()
+        moved = inputs.moved(numpy.tile(chosen, len(values)), index, repeated)
+        predicted = regressor.predict(chain.transform(moved)).reshape(len(values), -1).mean(1)
     predicted = numpy.asarray(predicted, dtype=numpy.float64)
     if predicted.ndim != 1:
         raise ValueError(f"estimator: expected one output, got {predicted.shape[1]}")
@@ -251,15 +255,6 @@ def _transformed(chain: Chain, inputs: Inputs, index: int, x: Array) -> Array | 
     apart = all((table[:, others] == table[:1, others]).all() for table in tables)
     inner = tables[0][:, index]
     return inner if alone and apart and (numpy.diff(inner) > 0).all() else None
-
-
-def _average(chain: Chain, inputs: Inputs, index: int, values: Any) -> Array:
-    """The mean prediction over some samples, each with the feature moved to every value."""
-    chosen = numpy.unique(numpy.linspace(0, len(inputs) - 1, min(len(inputs), AVERAGED)).astype(int))
-    rows = numpy.tile(chosen, len(values))
-    moved = inputs.moved(rows, index, numpy.repeat(numpy.array(values, dtype=object), len(chosen)).tolist())
-    predicted = chain.regressor.predict(chain.transform(moved))
-    return numpy.asarray(predicted.reshape(len(values), -1).mean(1))
 
 
 def _bandwidth(regressor: KernelRegressor, index: int, x: Array, inner: Array | None) -> float:
@@ -300,7 +295,11 @@ class _Weighed:
         weights = numpy.empty((CELLS, len(groups)))
         for part, by_sample in smoother.parts_of_weights(rows):
             weights[part] = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
-        return weights, _edges(points, groups)
+        # Where the groups begin and end; samples at one place still get a column of a visible width.
+        middles = numpy.array([points[group].mean() for group in groups])
+        edges = numpy.concatenate([[points.min()], (middles[1:] + middles[:-1]) / 2, [points.max()]])
+        least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
+        return weights, numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges))
 
     def _outer(self, inner: Array) -> Array:
         """In units of X again; samples beyond the curve's ends go on as straight as it ends."""
@@ -314,10 +313,11 @@ class _Weighed:
         return outer
 
 
-def _edges(points: Array, groups: list[NDArray[numpy.int64]]) -> Array:
-    """Where the groups of neighbours begin and end; samples at one place still get a column of a visible width."""
-    middles = numpy.array([points[group].mean() for group in groups])
-    between = (middles[1:] + middles[:-1]) / 2
-    edges = numpy.concatenate([[points.min()], between, [points.max()]])
-    least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
-    return numpy.asarray(numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges)))
+def width_text(width: float, scale: str = "") -> str:
+    """A bandwidth: of "dates" in days, hours or minutes, on a "log" scale in powers of ten."""
+    if scale == "log":
+        return f"{width:.4g} powers of ten"
+    if scale == "":
+        return f"{width:.4g}"
+    name, days = next(((name, days) for name, days in DURATIONS if width >= 2 * days), DURATIONS[-1])
+    return f"{width / days:.4g} {name}"

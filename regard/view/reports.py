@@ -1,27 +1,49 @@
 """What a capture does not understand: weights that average nothing, products without weights, unseen computation.
 
-`Reports` collects it while a model runs, and decides when the block ends.
+`Reports` collects it while a model runs, and decides when the block ends. What runs is asked of Python: `running` is
+the module of the model that does so right now, `constructed` the tensor that is being made.
 """
 
 from __future__ import annotations
 
+import functools
+import linecache
 import re
+import sys
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
-from regard.view.axes import Axes, axis_size
-from regard.view.frames import all_running, running
-from regard.view.maps import Unrecognised
-from regard.view.states import Product, Weights
-
-__all__ = ["ATTENTION", "Reports", "is_named"]
+from regard.view.axes import axis_size
+from regard.view.lineage import Product, Weights
 
 ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
 NOT_USED = "its weights are not multiplied with values"
 PENDING = 8  # weights that are kept for a product that may still come
+PARTS = (nn.Softmax, nn.LogSoftmax, nn.Dropout, nn.Identity)  # of a module that attends
+OURS = ("regard.attention", "regard.models")  # which notify observers themselves
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """Attention, or what looks like it, whose weights could not be understood.
+
+    name: path of the module · operation: what it computed · shape: of the result · reason: why it is not a map
+    """
+
+    name: str
+    operation: str
+    shape: tuple[int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.operation} {self.shape}: {self.reason}"
 
 
 class Reports:
@@ -85,7 +107,7 @@ class Reports:
             record.reported = True
         is_softmax = product is not None and record.normalized is not None
         if not record.reported and (is_softmax or is_named(record.module)):
-            self.report(record.module, "softmax", _shape(record.axes), NOT_USED, product)
+            self.report(record.module, "softmax", map(axis_size, record.axes), NOT_USED, product)
         record.scores = None
         record.reported = True
 
@@ -94,14 +116,14 @@ class Reports:
         if record.delivered is not None:
             self.withdrawn.append(record.delivered)
         if record.delivered is not None or not record.reported:
-            self.report(record.module, "softmax", _shape(record.axes), reason, record.product)
+            self.report(record.module, "softmax", map(axis_size, record.axes), reason, record.product)
         record.delivered, record.reported = None, True
 
     def report(
         self,
         module: nn.Module | None,
         operation: str,
-        shape: Sequence[int],
+        shape: Iterable[int],
         reason: str,
         product: Product | None = None,
     ) -> None:
@@ -138,10 +160,55 @@ class Reports:
                 self.report(module, "unknown", (), "others of its class attended, this one not in this thread")
 
 
-def _shape(axes: Axes) -> tuple[int, ...]:
-    return tuple(map(axis_size, axes))
-
-
 def is_named(module: nn.Module | None) -> bool:
     """Whether a module attends by the name of its class."""
     return module is not None and ATTENTION.search(type(module).__name__) is not None
+
+
+# --------------------------------------------------------------------------------------------- what Python is doing
+
+
+def running(modules: Container[nn.Module], *, ours: bool = True) -> nn.Module | None:
+    """The innermost of these modules that is running. ours: also where one of regard's functions is within it."""
+    return next(all_running(modules, ours=ours), None)
+
+
+def all_running(modules: Container[nn.Module], *, ours: bool = True) -> Iterator[nn.Module]:
+    """All of these modules that are running, the innermost first; a module may come twice."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not ours and frame.f_globals.get("__name__", "").startswith(OURS):
+            return
+        code = frame.f_code
+        if code.co_argcount and code.co_varnames[0] == "self":
+            module = frame.f_locals.get("self")
+            if isinstance(module, nn.Module) and module in modules and not isinstance(module, PARTS):
+                yield module
+        frame = frame.f_back
+
+
+def constructed(frame: FrameType | None, args: Sequence[Any]) -> Tensor | None:
+    """A tensor of a subclass whose constructor is being called, as CausalBias' is: PyTorch cannot make it in a mode."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch._dynamo", "torch._compile")):
+        frame = frame.f_back
+    kind = None if frame is None else _callee(frame)
+    if not isinstance(kind, type) or not issubclass(kind, Tensor) or kind is Tensor:
+        return None
+    if kind.__new__ is not Tensor.__new__:
+        return None
+    with _disable_current_modes():
+        return torch.Tensor.__new__(kind, *args[0])
+
+
+def _callee(frame: FrameType) -> Any:
+    """What a frame is calling right now, by its source."""
+    first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    if first is None or last is None or start is None:
+        return None
+    file = frame.f_code.co_filename
+    lines = [linecache.getline(file, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    name = b"".join(lines).decode(errors="replace").partition("(")[0].strip().split(".")
+    scopes = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
+    return functools.reduce(lambda found, part: getattr(found, part, None), name[1:], scopes.get(name[0]))

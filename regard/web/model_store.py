@@ -1,8 +1,11 @@
-"""The models of the page: those it was given, those it trained, and the small ones that come with regard; and the last
-displays of what they attended to."""
+"""The models of the page: those it was given, those that it trains itself, on the data that come with regard, and the
+small ones that come with regard, too; and the last displays of what they attended to."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -14,25 +17,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.data.fetching import cache
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
 from regard.models.translator import Translator
+from regard.training.folder import LOG, RESULTS, has_run, read_options
 from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
-from regard.view.foreign import load
-from regard.view.reading import prepare
-from regard.view.scores import Scores
-from regard.web.training import RECIPES, is_trained, trained_folder
-
-__all__ = ["Kept", "ModelStore"]
+from regard.view.page import Scores
+from regard.view.reading import load, prepare
 
 SMALLEST = 16  # tokens of a vocabulary: what has fewer values at each position predicts no tokens
 DISPLAYS = 8  # that are kept: a few steps back
 # They come with regard, so that no part of the page is empty; `python -m experiments.embedded` makes them.
 HOME = Path(str(files("regard.web"))) / "models"
 SMALL = {f"small {name}": HOME / name for name in ("language", "translator", "vit", "resnet")}
+# By tab, the models to train and how, as one would type it after `regard train`.
+RECIPES: dict[str, dict[str, list[str]]] = {
+    "translate": {"translate": ["translate"]},
+    "language": {"language": ["language"]},
+    "images": {"vit": ["images", "--model", "vit"], "resnet": ["images", "--model", "resnet"]},
+}
 
 
 @dataclass
@@ -131,16 +138,86 @@ def kind_of(model: nn.Module, tokenizer: Any = None) -> str:
         return "text"
     if isinstance(model, Model):
         raise ValueError(f"a {type(model).__name__} has nothing to be explored")
-    reading = prepare(model, "a b", "a b" if _reads_two(model) else None, tokenizer)
-    with torch.inference_mode(), evaluation(model), capture(model) as seen:
+    reads_two = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    reading = prepare(model, "a b", "a b" if reads_two else None, tokenizer)
+    with torch.inference_mode(), evaluation(model), capture(model) as captured:
         output = reading.run()
     logits = getattr(output, "logits", output)
-    is_causal = len(reading.inputs) == 1 and all(layer.kind == "causal" for layer in seen)
+    is_causal = len(reading.inputs) == 1 and all(layer.kind == "causal" for layer in captured)
     of_tokens = (
         isinstance(logits, Tensor) and logits.shape[:2] == reading.inputs[0].shape and logits.shape[-1] > SMALLEST
     )
     return "language" if is_causal and of_tokens and max(reading.inputs[0][0]) < logits.shape[-1] else "text"
 
 
-def _reads_two(model: nn.Module) -> bool:
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+def trained_folder(name: str) -> Path:
+    """Where a model that was trained here is kept."""
+    return cache() / "explore" / name
+
+
+def is_trained(name: str) -> bool:
+    """Whether there is a model that was trained to its end."""
+    return (trained_folder(name) / RESULTS).exists()
+
+
+class Trainer:
+    """One training run at a time, in a child process, which is resumed where it was cut short."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.name = ""
+        self.queue: list[tuple[str, list[str]]] = []
+        self.error = ""
+
+    def start(self, kind: str) -> dict[str, Any]:
+        """Train what this tab needs, unless something is being trained; the status."""
+        if self.process is None and not self.queue:
+            self.error = ""
+            self.queue = [(name, arguments) for name, arguments in RECIPES[kind].items() if not is_trained(name)]
+            self._next()
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """How far the run is, or how it ended."""
+        if self.process is not None and self.process.poll() is not None:
+            code, self.process = self.process.returncode, None
+            if code:
+                self.queue = []
+                log = trained_folder(self.name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                self.error = (log.strip().splitlines() or ["training ended without a message"])[-1]
+            self._next()
+        if self.process is None:
+            return {"running": False, "error": self.error}
+        return {"running": True, "name": self.name, "left": len(self.queue), **_progress(trained_folder(self.name))}
+
+    def stop(self) -> None:
+        """Let the run save and end; it can be resumed."""
+        self.queue = []
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+    def _next(self) -> None:
+        if not self.queue:
+            return
+        self.name, arguments = self.queue.pop(0)
+        folder = trained_folder(self.name)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # -P: without it the child would import from the working folder first, whatever lies there under a module's name
+        command = [sys.executable, "-P", "-m", "regard", "train", *arguments, "--out", str(folder)]
+        if has_run(folder):
+            command.append("--resume")
+        with folder.with_suffix(".log").open("wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def _progress(folder: Path) -> dict[str, Any]:
+    """Steps done and to do, and the loss, from the run's log."""
+    try:
+        lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
+        steps = [record for line in lines[-3:] if "loss" in (record := json.loads(line))]
+        _, options = read_options(folder)
+        return {"step": steps[-1]["step"], "steps": options.steps, "loss": steps[-1]["loss"]}
+    except (OSError, ValueError, IndexError):  # the run has only begun, or its last line is half written
+        return {"step": 0, "steps": 0, "loss": None}

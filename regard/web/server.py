@@ -1,4 +1,5 @@
-"""The server of `regard explore`: static files, and answers in JSON, one at a time."""
+"""The server of `regard explore`, and of `regard.explore` around a module that lives in this process: static files, and
+answers in JSON, one at a time."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,33 +19,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from torch import nn
 
 from regard.tour import default_language
 from regard.tour.section import Language
 from regard.view.page import SCRIPTS
-from regard.web import curve, formula, pictures, texts, writing
-from regard.web.guard import BodyTooLargeError, Guard, read_json
-from regard.web.model_store import ModelStore
-from regard.web.params import Params
+from regard.web.answers import ANSWERS
+from regard.web.guard import BodyTooLargeError, Guard, Params
+from regard.web.model_store import RECIPES, ModelStore, Trainer
 from regard.web.tour import Tour
-from regard.web.training import RECIPES, Trainer
 
-__all__ = ["FILES", "application", "free_socket", "serve"]
-
+LABORATORY = ("app", "charts", "curve", "formula", "image", "laboratory_words", "offer", "texts", "writing")
 # What the page is made of, by the room that has it: pages of one file are made of that of the view, too.
 FILES = {
-    "regard.web/static": (
-        "app.js",
-        "charts.js",
-        "curve.js",
-        "formula.js",
-        "image.js",
-        "laboratory_words.js",
-        "offer.js",
-        "texts.js",
-        "writing.js",
-        "style.css",
-    ),
+    "regard.web/static": (*(f"{name}.js" for name in LABORATORY), "style.css"),
     "regard.view/static": (*(f"{name}.js" for name in SCRIPTS), "view.css", "chart.css"),
     "regard.tour": ("page.js", "page.css"),
 }
@@ -58,16 +47,7 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
     """
     lock = threading.Lock()  # models and numba compute one thing at a time
     answers: dict[str, Callable[[Params], Any]] = {
-        "curve": curve.answer,
-        "formula": formula.answer,
-        "text": lambda params: texts.answer(store, params),
-        "weights": lambda params: texts.weights(store, params),
-        "inside": lambda params: texts.inside(store, params),
-        "next": lambda params: writing.next_tokens(store, params),
-        "contributions": lambda params: writing.contributions(store, params),
-        "models": lambda params: {"models": store.list_models()},
-        "picture": lambda params: pictures.answer(store, params),
-        "examples": lambda params: pictures.examples(),
+        **{name: partial(answer, store) for name, answer in ANSWERS.items()},
         "train": lambda params: trainer.start(params.choice("kind", list(RECIPES))),
         "training": lambda params: trainer.status(),
         "section": tour.picture,
@@ -83,7 +63,7 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
         if name not in answers:
             return JSONResponse({"error": "there is no such question"}, 404)
         try:
-            content = await run_in_threadpool(compute, name, Params(read_json(await request.body())))
+            content = await run_in_threadpool(compute, name, Params(await request.body()))
         except BodyTooLargeError as error:
             return JSONResponse({"error": str(error)}, 413)
         except (ValueError, IndexError) as error:
@@ -135,20 +115,74 @@ def free_socket(port: int) -> socket.socket:
     raise OSError(f"no port from {port} to {port + 99} is free")
 
 
-def serve(folders: Sequence[Path], port: int) -> None:
-    """Serve until Ctrl-C. folders: of the models to explore. port: or the next free one."""
+def _server(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> tuple[socket.socket, Any]:
+    """A listening socket, and uvicorn's server for it."""
     import uvicorn
 
-    store, trainer, tour = ModelStore(folders), Trainer(), Tour()
     listener = free_socket(port)
-    number = listener.getsockname()[1]
-    app = application(store, trainer, tour, secrets.token_urlsafe(24), number)
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False)
-    print(f"http://127.0.0.1:{number}/", flush=True)
+    app = application(store, trainer, tour, secrets.token_urlsafe(24), listener.getsockname()[1])
+    return listener, uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False))
+
+
+def serve(folders: Sequence[Path], port: int) -> None:
+    """Serve until Ctrl-C. folders: of the models to explore. port: or the next free one."""
+    trainer, tour = Trainer(), Tour()
+    listener, server = _server(ModelStore(folders), trainer, tour, port)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
     print("regard: open that page; Ctrl-C ends", file=sys.stderr)
     tour.start()
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
     finally:
         trainer.stop()
         tour.stop()
+
+
+class Explorer:
+    """A page that is being served. `url` is its address; `close` ends it, as leaving a `with` block does."""
+
+    def __init__(self, store: ModelStore, port: int) -> None:
+        self._trainer = Trainer()
+        self._listener, self._server = _server(store, self._trainer, Tour(), port)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/laboratory#/model"
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the server; the page then says that it is gone."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+        self._trainer.stop()
+
+    def __enter__(self) -> Explorer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.url!r})"
+
+
+def explore(model: nn.Module, tokenizer: Any = None, *, port: int = 8_417) -> Explorer:
+    """Serve a page on this machine to look into a module that lives here, with every head of every text; print its
+    address. The page computes with the module as it is at the time: train it further, and read the text again.
+
+    model: a torch.nn.Module that reads token ids · tokenizer: of transformers or of tokenizers; None: the model's own ·
+    port: or the next free one
+
+    >>> import regard, tokenizers
+    >>> model = regard.LanguageModel(vocab_size=31, size=16, layers=2, heads=4)
+    >>> words = {word: number for number, word in enumerate("[UNK] the cat sat on a mat".split())}
+    >>> tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    >>> with regard.explore(model, tokenizer, port=8_417) as page:  # doctest: +ELLIPSIS
+    ...     print(page.url)
+    http://127.0.0.1:84...
+    http://127.0.0.1:84.../laboratory#/model
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    explorer = Explorer(ModelStore(live={type(model).__name__: (model, tokenizer)}), port)
+    print(explorer.url, flush=True)
+    return explorer

@@ -12,9 +12,7 @@ from regard.tour import cells, page
 from regard.tour.runner import run_sections
 from regard.tour.section import LANGUAGES, Language, Result, Section
 from regard.tour.sections import load
-from regard.web.params import Params
-
-__all__ = ["Tour"]
+from regard.web.guard import Params
 
 
 class Tour:
@@ -50,8 +48,7 @@ class Tour:
 
     def bodies(self, params: Params) -> dict[str, Any]:
         """Of the sections that the page waits for, those that are done: {number: HTML}."""
-        language = _language(params)
-        wanted = params.fields.get("numbers")
+        language, wanted = _language(params), params.fields.get("numbers")
         numbers = wanted if isinstance(wanted, list) else []
         ready = {section.number: section for section in self.sections if section.number in self.results}
         return {

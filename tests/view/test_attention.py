@@ -12,10 +12,9 @@ from IPython.core.formatters import HTMLFormatter
 
 import regard
 from regard.attention.capture import AttentionMap
-from regard.view import fonts, page
+from regard.view import page, pictures
 from regard.view.attention import AttentionDisplay
 from regard.view.reading import read
-from regard.view.scores import head_scores, most_telling
 from regard.view.widths import TrainingWidthsDisplay
 from tests.fonts import system_font
 from tests.training import tiny
@@ -177,13 +176,13 @@ def test_a_large_page_takes_coarser_steps():
 @pytest.mark.parametrize("letter", ["𒀀", "猫"])
 def test_the_placeholder_font_of_matplotlib_has_no_letter(tmp_path, letter):
     with system_font(tmp_path, ""), pytest.warns(UserWarning, match=f"no font of this system has {letter}"):
-        assert fonts.families([f"a{letter}"]) == ["DejaVu Sans"]
+        assert pictures.families([f"a{letter}"]) == ["DejaVu Sans"]
 
 
 def test_another_font_writes_what_the_default_has_not(tmp_path, caplog):
     """Also one without a normal weight: then matplotlib's font finder would log a warning, which nobody needs."""
     with system_font(tmp_path, "𒀀", weight=200):
-        assert fonts.families(["a𒀀"]) == ["DejaVu Sans", "Only One"]
+        assert pictures.families(["a𒀀"]) == ["DejaVu Sans", "Only One"]
         AttentionDisplay([attention_map()], ["a", "𒀀", "b", "c", "d"]).save(tmp_path / "maps.png", 0, 0)
     assert caplog.records == []
 
@@ -229,7 +228,7 @@ def test_scores_of_a_text_are_those_of_find_heads():
     with regard.capture(model) as seen:
         model(ids)
     display = AttentionDisplay(seen, [str(number) for number in ids[0].tolist()])
-    scores, found = head_scores(display.maps), regard.find_heads(model, ids)
+    scores, found = page.head_scores(display.maps), regard.find_heads(model, ids)
     for name in ("previous_token", "first_token", "fixed_offset"):
         expected = [[head.scores[name] for head in found.heads if head.layer == layer] for layer in (0, 1)]
         numpy.testing.assert_allclose(scores[name.replace("_", " ")], expected, atol=1e-6)
@@ -238,4 +237,4 @@ def test_scores_of_a_text_are_those_of_find_heads():
     expected = [sum(float(head[row, keys].sum()) for row, keys in pairs.items()) / 5 for head in weights]
     numpy.testing.assert_allclose(scores["induction"][1], expected, atol=1e-6)
     assert scores["alignment"] == [[None] * 3] * 2
-    assert most_telling({**scores, "induction": [[0.0, 0.1, 0.0], [0.9, 0.0, 0.1]]}) == (1, 0)
+    assert page.most_telling({**scores, "induction": [[0.0, 0.1, 0.0], [0.9, 0.0, 0.1]]}) == (1, 0)

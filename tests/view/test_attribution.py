@@ -13,8 +13,7 @@ from torch import nn
 import regard
 from regard.attention.numbers import rollout
 from regard.view.capture import CaptureWarning
-from regard.view.explain import TOKEN_METHODS
-from regard.view.residual import PART_METHODS
+from regard.view.explain import PART_METHODS, TOKEN_METHODS
 from tests.view import lens
 
 transformers.logging.set_verbosity_error()

@@ -12,8 +12,7 @@ from torch import nn
 import regard
 from regard import FolderError
 from regard.cli import main
-from regard.view.foreign import load
-from regard.view.reading import prepare, read
+from regard.view.reading import load, prepare, read
 from regard.web.model_store import ModelStore
 from tests.models.cases import check_message, edit
 

@@ -279,6 +279,20 @@ def test_groups_have_a_curve_each(tmp_path):
         KernelRegressionDisplay.from_estimator(model, X, y, groups=["a", "b", "c"])
 
 
+def test_categories_have_the_same_places_in_all_groups():
+    """Also where a group has not all of them."""
+    frame = pandas.DataFrame({"fruit": ["apple", "fig", "pear", "fig", "pear"] * 7})
+    y, labels = frame["fruit"].map({"apple": 1.0, "fig": 2.0, "pear": 3.0}), ["all"] * 3 + ["some"] * 2
+    model = KernelRegressor(bandwidth=0.01).fit(frame, y)
+    display = KernelRegressionDisplay.from_estimator(model, frame, y, groups=labels * 7, level=None)
+    some = display.to_frame().query("group == 'some'")
+    assert list(some["fruit"]) == ["fig", "pear"]
+    numpy.testing.assert_allclose(some["predicted"], [2, 3], atol=0.01)
+    (drawn,) = (group for group in display.groups if group.label == "some")
+    assert list(drawn.curve.x) == [1, 2]
+    numpy.testing.assert_array_equal(numpy.round(drawn.x), drawn.y - 1)
+
+
 def test_of_many_groups_the_largest_are_drawn():
     X, y = data(n=307)
     labels = [f"g{int(number**0.5)}" for number in range(len(X))]  # 2 k + 1 rows of gk, and 18 of g17

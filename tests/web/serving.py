@@ -12,10 +12,9 @@ import uvicorn
 
 import regard
 from regard.data.tokens import train_tokenizer
-from regard.web.model_store import ModelStore
+from regard.web.model_store import ModelStore, Trainer
 from regard.web.server import application, free_socket
 from regard.web.tour import Tour
-from regard.web.training import Trainer
 
 TEXTS = ["the cat is on the mat", "a dog sees <b>the</b> cat", "tom & jerry", "le chat est sur le tapis"]
 LABELS = [str(number) for number in range(10)]

@@ -13,7 +13,7 @@ import regard
 from regard.data.tokens import train_tokenizer
 from regard.view.attention import AttentionDisplay
 from regard.view.heads import SCORES
-from regard.web import training
+from regard.web import model_store
 from tests.browsing import minded, until, violations
 from tests.web.serving import TEXTS, folders, serving
 
@@ -511,10 +511,10 @@ def test_without_a_model_small_ones_are_there_and_larger_ones_are_trained_on_req
         page.goto(f"{server.address}/laboratory?language=en#/image")
         until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 2")
         button = page.get_by_role("button", name="train it now")
-        monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", str(tmp_path / "nowhere")]})
+        monkeypatch.setitem(model_store.RECIPES, "images", {"vit": ["images", str(tmp_path / "nowhere")]})
         button.click()
         page.get_by_text("nowhere").wait_for(timeout=120_000)
-        monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", "--model", "vit", *short]})
+        monkeypatch.setitem(model_store.RECIPES, "images", {"vit": ["images", "--model", "vit", *short]})
         button.click()
         page.locator("progress").wait_for()
         until(page, "document.querySelectorAll('figure canvas[data-drawn]').length === 1")

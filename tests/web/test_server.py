@@ -13,8 +13,7 @@ import torch
 
 import regard
 from regard.tour.runner import run_section
-from regard.web import training
-from regard.web.model_store import SMALL
+from regard.web import model_store
 from regard.web.server import FILES, free_socket
 from regard.web.tour import Tour
 from tests.tour import small
@@ -237,7 +236,7 @@ def test_training_imports_nothing_from_the_working_folder(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     short = ["--steps", "2", "--warmup", "1", "--size", "12", "--layers", "1", "--heads", "3"]
-    monkeypatch.setitem(training.RECIPES, "images", {"vit": ["images", *short]})
+    monkeypatch.setitem(model_store.RECIPES, "images", {"vit": ["images", *short]})
     with serving() as server:
         status, answer = server.ask("train", kind="images")
         while answer["running"]:
@@ -338,7 +337,7 @@ def test_a_model_that_writes_nothing_has_no_next_word(server):
 
 def test_next_tokens_are_those_of_the_model_and_of_one_without_a_head(server):
     """By temperature, among the top, and the same as by hand."""
-    model, text = regard.load(SMALL["small language"]), "the cat is on the mat. the cat is on the"
+    model, text = regard.load(model_store.SMALL["small language"]), "the cat is on the mat. the cat is on the"
     _, display = server.ask("text", model="small language", text=text)
     ids = torch.tensor([model.tokenizer.encode(text).ids])
     with torch.no_grad():
@@ -361,7 +360,7 @@ def test_next_tokens_are_those_of_the_model_and_of_one_without_a_head(server):
 
 
 def test_contributions_of_heads_and_of_all_else_add_up_to_the_logit(server):
-    model, text = regard.load(SMALL["small language"]), "the cat is on the mat. the cat is on the"
+    model, text = regard.load(model_store.SMALL["small language"]), "the cat is on the mat. the cat is on the"
     _, display = server.ask("text", model="small language", text=text)
     token = model.tokenizer.encode(" mat").ids[0]
     status, answer = server.ask("contributions", display=display["display"], token=token)

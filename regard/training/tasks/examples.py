@@ -11,9 +11,9 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.fetching import megabytes
-from regard.data.texts import Skipped
 from regard.data.store import Store
 from regard.data.survey import RowSource, Survey
+from regard.data.texts import Skipped
 from regard.models.texts import CutWarning
 from regard.training.task import TaskError
 
