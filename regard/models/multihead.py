@@ -211,7 +211,7 @@ class MultiHead(nn.Module):
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""
         if len(self.in_proj) > 1:
             return self._normalize([self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]], parts)
-        linear = self.in_proj[0]
+        linear: nn.Module = self.in_proj[0]
         span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
         if parts == ALL:
             projected: Tensor = linear(rows)
