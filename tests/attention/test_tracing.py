@@ -91,7 +91,7 @@ def check_compiled(function, names, backend=None, shapes=(SMALL, LARGE)):
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("names", covering()[::3], ids="-".join)
+@pytest.mark.parametrize("names", covering()[::5], ids="-".join)
 def test_compiled(names):
     check_compiled(call, names)
 
