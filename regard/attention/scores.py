@@ -130,7 +130,7 @@ class Score(nn.Module):
         visible: Tensor | None = None,
         needs_grad: bool = False,
     ) -> Tensor | None:
-        """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; never while traced.
+        """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; not while traced.
 
         causal: key j is visible to rows i ≥ j. visible: which keys may be attended, boolean (B or 1, R or 1, 1, m).
         needs_grad: whether it will be differentiated. None where that cannot be done, does not pay, or the numbers do

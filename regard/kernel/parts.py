@@ -1,8 +1,8 @@
 """Samples in parts on several machines: each part is compressed where it is, and only what is kept of it travels.
 
 A Dask DataFrame, Series or array is recognised by the module of its type; dask is imported only then. The state of all
-parts (compressed.py, some megabytes) is merged in pairs on the workers, so whoever asks for it never holds the samples,
-and no worker more than a part and two states.
+parts (compressed.py, some megabytes) is merged in pairs on the workers, so the samples do not come to whoever asks for
+it, and no worker holds more than a part and two states.
 
 Any other collection of parts, as a Ray dataset, does the same by `KernelRegressor.partial_fit` on each and `merge`.
 """

@@ -1,4 +1,4 @@
-"""Sentences and translations with their gold alignment, split so that the test needs what training never showed.
+"""Sentences and translations with their gold alignment, split so that the test needs what training has not shown.
 
 Some combinations of two known words, such as on + mat, are held out of training: every sentence of validation and
 test has one of them.
@@ -94,7 +94,7 @@ def combinations(sentence: Sentence) -> Iterator[tuple[str, str]]:
 
 @cache
 def is_held_out(first: str, second: str) -> bool:
-    """Whether training never shows these two together: a hash decides, and "on the mat" is for the test."""
+    """Whether training does not show these two together: a hash decides, and "on the mat" is for the test."""
     digest = hashlib.sha256(f"{first} {second}".encode()).digest()
     return int.from_bytes(digest[:4]) < HELD_OUT * 2**32 or (first, second) == ("on", "mat")
 

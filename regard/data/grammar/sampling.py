@@ -62,7 +62,7 @@ def _prepositions(*, of_places: bool) -> tuple[Preposition, ...]:
 class SentenceSampler:
     """An endless sequence of random sentences, the same for the same seed.
 
-    It uses `random()` alone, the one method of Python's generator whose numbers never change with the version.
+    It uses `random()` alone, the one method of Python's generator whose numbers are the same in all versions.
     """
 
     def __init__(self, seed: int) -> None:

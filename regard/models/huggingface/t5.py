@@ -93,7 +93,7 @@ def _block_rules(block: Block, ours: str, theirs: str) -> dict[str, Rule]:
 
 
 def is_ignored(name: str) -> bool:
-    """The one embedding under its other names, and a table that cross-attention never used."""
+    """The one embedding under its other names, and a table that cross-attention does not use."""
     return name in ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight") or name.endswith(
         "EncDecAttention.relative_attention_bias.weight"
     )
