@@ -7,6 +7,7 @@ import numpy
 import pandas
 import pytest
 
+from experiments import promises
 from regard import KernelRegressor
 from regard.cli import main
 from regard.kernel.estimator import BandwidthWarning
@@ -87,3 +88,35 @@ def test_the_commands_of_the_kernel_page_run(tmp_path, monkeypatch, capsys):
         assert main(command.split()[1:]) == 0
     assert said in capsys.readouterr().out
     assert len(list(tmp_path.glob("sales-*"))) == 4
+
+
+def test_what_is_promised_is_shown():
+    rows = promises.read()
+    assert promises.problems(rows) == []
+    assert promises.PAGE.read_text(encoding="utf-8") == promises.page(rows), "run `make promises`"
+
+
+def test_promises_that_are_not_shown_are_listed(tmp_path, monkeypatch):
+    page, tests = tmp_path / "README.md", tmp_path / "test_it.py"
+    page.write_text(
+        "# It\n\nIt is *never* wrong.\nThe rest is prose: `a | b`, any.\n\n| it | always |\n", encoding="utf-8"
+    )
+    tests.write_text("def test_it(case):\n    pass\n", encoding="utf-8")
+    (tmp_path / "docs").mkdir()
+    for name in promises.GENERATED:
+        (tmp_path / "docs" / name).touch()
+    monkeypatch.setattr(promises, "ROOT", tmp_path)
+    never = promises.Promise("README.md", "*never* wrong", ("test_it.py::test_it[1]",))
+    rest = promises.Promise("README.md", "`a | b`, any", note="a figure of speech")
+    always = promises.Promise("README.md", "always", ("test_it.py::test_it",))
+    assert promises.problems([never, rest, always]) == []
+    assert promises.problems([never, rest]) == ["README.md: no row for: always"]
+    stale = promises.Promise("README.md", "sometimes right", ("test_it.py::test_it",))
+    assert promises.problems([never, rest, always, stale]) == ["README.md: says no more: sometimes right"]
+    missing = promises.Promise("README.md", "always", ("test_it.py::test_other", "test_no.py::test_it"))
+    assert promises.problems([never, rest, missing]) == [
+        "README.md: no such test: test_it.py::test_other",
+        "README.md: no such test: test_no.py::test_it",
+    ]
+    for empty in (promises.Promise("README.md", "always"), promises.Promise("README.md", "always", ("x",), "and why")):
+        assert "README.md: expected either tests or a note: always" in promises.problems([never, rest, empty])

@@ -97,7 +97,7 @@ class Layout:
         return tensor
 
     def fold(self, tensor: Tensor) -> Tensor:
-        """(…, a, b) → (B, R or 1, a, b). The last two dimensions are never expanded: a mask stays as small as it is."""
+        """(…, a, b) → (B, R or 1, a, b). The last two dimensions are not expanded: a mask stays as small as it is."""
         last_two = tensor.shape[-2:]
         lead = (1,) * (len(self.lead) + 2 - tensor.dim()) + tuple(tensor.shape[:-2])
         if not lead:

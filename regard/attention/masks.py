@@ -1,4 +1,4 @@
-"""Masks say what a query may attend to. They are objects, never bare tensors, so that no polarity can be guessed wrong.
+"""Masks say what a query may attend to. They are objects, not bare tensors, so that no polarity can be guessed wrong.
 
     keep(t)  drop(t)  bias(t)  lengths(t)  segments(t)  causal()  window(left, right)    a & b: both    a | b: either
 

@@ -1,6 +1,6 @@
 """Masks that follow from positions alone, without a dense tensor: lengths, segments, causal, window.
 
-They know which keys a tile can see at all, so that whole tiles are skipped and padding is never computed.
+They know which keys a tile can see at all, so that whole tiles are skipped and padding is not computed.
 """
 
 from bisect import bisect_right

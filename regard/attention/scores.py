@@ -111,7 +111,7 @@ class Score(nn.Module):
     def average(
         self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, visible: Tensor | None = None
     ) -> Tensor | None:
-        """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; never while traced.
+        """The output for projected rows, all (B, R, rows, size), without the scores of all pairs; not while traced.
 
         causal: key j is visible to rows i ≥ j. visible: which keys may be attended, boolean (B or 1, R or 1, 1, m).
         None where that cannot be done, does not pay, or the numbers do not allow it: then the scores are computed.

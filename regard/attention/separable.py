@@ -22,7 +22,7 @@ PER_PAIR = 16  # what the log and the softmax of one score cost, in multiplicati
 
 
 def elu_plus_one(rows: Tensor) -> Tensor:
-    """elu(x) + 1, which is never negative (Katharopoulos et al. 2020)."""
+    """elu(x) + 1, which is at least 0 (Katharopoulos et al. 2020)."""
     return functional.elu(rows) + 1
 
 

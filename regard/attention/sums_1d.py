@@ -3,7 +3,7 @@
     sums[i, k, c] = Σ_j K(|v|) · v^k · columns[j, c],        v = (x_j − query_i) / width,  k = 0 … order
 
 up to one positive factor per query, as K may underflow, and what is wanted of sums are their ratios: K is relative to
-that of the nearest sample, for Laplace always, for the Gaussian where that is more than NEAR widths away. (So the
+that of the nearest sample, for Laplace everywhere, for the Gaussian where that is more than NEAR widths away. (So the
 factors of K, of its square and of its slope go together.) Instead of K there may stand its square, for variances, or
 −|v| K′(|v|), its slope by the log of the width. What weighs less than 1e-16 of the nearest sample may be left out.
 Three ways, each with its loops: the Gaussian by moments of cells, polynomials on |v| ≤ 1 by running moments, Laplace by

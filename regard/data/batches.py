@@ -57,7 +57,7 @@ class Batches:
         self.budget, self.seed, self.window = budget, seed, window
 
     def following(self, position: Position) -> Iterator[tuple[list[int], Position]]:
-        """The batches from a position on, each with the position after it; they never end."""
+        """The batches from a position on, without end, each with the position after it."""
         epoch, window, batch = position.epoch, position.window, position.batch
         while True:
             batches = self._window(epoch, window)

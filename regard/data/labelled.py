@@ -264,7 +264,7 @@ def texts_in_file(path: Path, text: str, label: str) -> RowSource[Labelled]:
 def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
     """The same with `count` texts to train on, equally many of each class if possible; with all if count is 0.
 
-    Those of a class that have the smallest hashes are chosen, so always the same ones.
+    Those of a class that have the smallest hashes are chosen, so the same ones in any order of the file.
     """
     if not count or count >= survey.counts[0]:
         return survey

@@ -1,6 +1,7 @@
 """Training, validation and test: the SHA-256 of a content decides which part it belongs to.
 
-So equal contents are never in two parts, and nothing changes its part when the file grows or is shuffled.
+So equal contents are in the same part, in whatever order they come, and what is trained on stays in the training part
+when the file grows.
 """
 
 from __future__ import annotations

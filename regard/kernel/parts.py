@@ -2,7 +2,7 @@
 
 Each part is compressed where it is (compressed.py), and only what is kept of it travels. A Dask DataFrame, Series or
 array is recognised by the module of its type; dask is imported only then. The state of all parts, some megabytes, is
-merged in pairs on the workers, so whoever asks for it never holds the samples, and no worker more than a part and two
+merged in pairs on the workers, so whoever asks for it does not hold the samples, and no worker more than a part and two
 states.
 
 Any other collection of parts, as a Ray dataset, does the same by `KernelRegressor.partial_fit` on each and `merge`.

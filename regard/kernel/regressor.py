@@ -90,7 +90,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     Notes
     -----
     One feature costs O((n + m) log n); two or three under the Gaussian a grid of their range in widths, or every pair
-    within reach, whichever is less; others every pair within reach. Memory is never O(n m).
+    within reach, whichever is less; others every pair within reach. Memory does not grow with n m.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a decoder has read so far, as a value: passed in, passed out, never hidden in a module.
+"""What a decoder has read so far, as a value: passed in, passed out, not hidden in a module.
 
     rows, cache = model.extend(ids, cache)      # the old cache is unchanged, and can be continued in another way
 

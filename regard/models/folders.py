@@ -1,7 +1,7 @@
 """Models in folders: `save` writes one, `load` reads one, whoever wrote it.
 
     config.json            which model, and the arguments of its constructor
-    model.safetensors      its tensors; never a pickle, which can run code
+    model.safetensors      its tensors; not a pickle, which can run code
     tokenizer.json         if it has one (target_tokenizer.json: if the target has another)
     README.md              a model card
     manifest.json          the SHA-256 of the others, except for the card: a folder with a changed file is refused

@@ -69,7 +69,7 @@ class Seq2Seq(Translator):
     encoder gives half of it to each direction · layers · cell: gru or lstm · bidirectional: the encoder reads in both
     directions · attention: additive, bilinear, cosine, dot, gaussian, or a score module; None: the bottleneck ·
     dropout · share_embeddings: one embedding for source and target · input_feeding: the new state attends, not the one
-    before · bos: id of the token that begins a target · eos: of the one that ends it · forbidden: ids that are never
+    before · bos: id of the token that begins a target · eos: of the one that ends it · forbidden: ids that are not
     generated.
 
     >>> import regard, torch

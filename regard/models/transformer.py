@@ -75,7 +75,7 @@ class Transformer(Translator):
     share_embeddings: one embedding for source and target · tie_embeddings: the target's embedding is also the output
     layer · scale_embeddings: by √size · scale_output: what the output layer reads by 1 / √size · output_bias: of the
     logits · bos: id of the token that begins a target, which `generate` needs · eos: of the one that ends it ·
-    forbidden: ids that are never generated.
+    forbidden: ids that are not generated.
 
     >>> import regard, torch
     >>> model = regard.Transformer(source_vocab_size=31, target_vocab_size=37, size=16, layers=2, heads=4)

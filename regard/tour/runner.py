@@ -47,7 +47,7 @@ def run_section(section: Section, full: bool = False) -> Result:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The number of threads changes the last bits of sums, so it is always the same."""
+    """The number of threads changes the last bits of sums, so it is the same for all sections."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -54,7 +54,7 @@ class Plan:
         return steps - after >= 2 * FIRST and step >= after + (steps - after) // 2
 
     def revise(self, step: int, seconds: float, limit: int | None) -> None:
-        """Plan the rest of a run that has taken these seconds; it never gets more steps than `limit`."""
+        """Plan the rest of a run that has taken these seconds; it gets at most `limit` steps."""
         left = 60 * (self.minutes or 0) - seconds
         steps = step + max(0, round(left * step / max(seconds, 1e-9)))
         self.revisions.append((step, steps if limit is None else min(steps, limit)))

@@ -103,7 +103,7 @@ class State:
     before: weights, and their axes, without dropout or values
 
     Axes are found out when they are asked for: `make` does so from those of the `parents`, or returns None, if it needs
-    those of the `others` as well. Most are never asked for.
+    those of the `others` as well. Most are not asked for.
     """
 
     _axes: Axes | None

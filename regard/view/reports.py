@@ -101,7 +101,7 @@ class Reports:
         self.pending.append(record)
 
     def _give_up(self, record: Weights) -> None:
-        """Weights that were never multiplied with values."""
+        """Weights that were not multiplied with values."""
         product = record.product
         if product is not None and product.averaged:  # by other weights of the same scores
             record.reported = True

@@ -127,6 +127,16 @@ def test_what_is_hidden_gets_exactly_nothing_and_is_not_seen(name):
     assert (slope[:, 11:] == 0).all()
 
 
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0, 3.0])
+def test_small_weights_are_exactly_0(alpha):
+    """Those of keys that are worse than the best one by 1 / (α − 1) or more."""
+    scores = random(7, 11) * 5
+    worse = scores.amax(-1, keepdim=True) - scores >= 1 / (alpha - 1)
+    assert worse.any()
+    for normalizer in [Entmax(alpha), *([Sparsemax()] if alpha == 2 else [])]:
+        assert (normalizer(scores)[worse] == 0).all()
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_keys_have_no_order(name):
     normalizer, scores, order = PLAIN[name][0](), random(7, 11), torch.randperm(11)

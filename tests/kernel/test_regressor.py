@@ -18,6 +18,7 @@ from regard import Kernel, KernelClassifier, KernelRegressor, attend, bias
 from regard.attention.kernels import KERNELS
 from regard.kernel import estimator as estimators
 from regard.kernel import smoother
+from regard.measure import peak_memory
 
 # statsmodels announces a change of its random numbers, which it does not need here.
 peer_warns = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -133,6 +134,18 @@ def test_windows_look_at_few_weights_at_a_time(monkeypatch):
     monkeypatch.setattr(smoother, "WEIGHTS", 700)
     for one, other in zip(whole, model.window(X), strict=True):
         numpy.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "features"), [("epanechnikov", 1), ("gaussian", 2), ("tricube", 4)])
+def test_nothing_is_kept_for_each_pair(name, features, monkeypatch):
+    """Of which one number each would take 72 MB."""
+    monkeypatch.setattr(smoother, "WEIGHTS", 1 << 16)  # so many are looked at together, however many pairs there are
+    X, y = curve(3_001, features)
+    model = KernelRegressor(name, 2.0).fit(X, y)
+    methods = (model.predict, model.interval, model.window, lambda queries: model.quantile(queries, [0.5]))
+    for method in methods:
+        method(X[:5])  # compiles
+        assert peak_memory(lambda method=method: method(X)) < 36
 
 
 # ---------------------------------------------------------------------------------------------- nothing in reach

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import socket
 import struct
 
 import pytest
@@ -154,6 +155,12 @@ def test_half_and_double_precision_become_float32(bert):
 class Bomb:
     def __reduce__(self):
         return (exec, ("raise SystemExit('the pickle was read')",))
+
+
+def test_nothing_is_downloaded(gpt2, monkeypatch):
+    monkeypatch.setattr(socket, "socket", lambda *given, **options: pytest.fail("a connection"))
+    assert load(gpt2).config["vocab_size"] == 31
+    refused("gpt2", "gpt2")
 
 
 def test_a_pickle_is_not_read(gpt2):

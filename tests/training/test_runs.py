@@ -134,6 +134,21 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path):
     assert regard.train("text", data, out=tmp_path / "run", resume=True).results["steps"] == 9
 
 
+def test_without_patience_a_run_does_not_end_early(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", learning_rate=1e-9, patience=0, steps=14, evaluate_every=1)
+    assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 14
+
+
+def test_a_run_remembers_its_number_of_threads(tmp_path):
+    data = tiny.make("text", tmp_path)
+    torch.set_num_threads(2)
+    regard.train("text", data, out=tmp_path / "run", **tiny.options("text", steps=2))
+    torch.set_num_threads(1)
+    regard.train("text", data, out=tmp_path / "run", resume=True, steps=3)
+    assert torch.get_num_threads() == 2
+
+
 def test_minutes_end_a_run(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", minutes=1e-6, steps=400)

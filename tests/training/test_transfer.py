@@ -4,8 +4,10 @@ import shutil
 
 import pytest
 import torch
+import transformers
 
 import regard
+from regard.data.tokens import train_tokenizer
 from regard.training.options import OptionError, resolve
 from regard.training.task import TaskError
 from regard.training.transfer import freeze, parameter_groups
@@ -98,6 +100,21 @@ def test_without_a_step_everything_that_fits_is_kept(tmp_path):
     assert before.keys() == after.keys()
     for name, tensor in before.items():
         assert torch.equal(tensor, after[name]), name
+
+
+def test_a_folder_of_transformers_is_one_to_start_from(tmp_path):
+    texts = tiny.make("text", tmp_path)
+    words = train_tokenizer(texts.read_text().splitlines(), "word", 60)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 19}
+    theirs = transformers.BertModel(transformers.BertConfig(vocab_size=words.get_vocab_size(), **sizes))
+    theirs.save_pretrained(tmp_path / "bert")
+    words.save(str(tmp_path / "bert" / "tokenizer.json"))
+    start = {"init_from": str(tmp_path / "bert"), "steps": 1, "learning_rate": 1e-30, "weight_decay": 0.0}
+    regard.train("text", texts, out=tmp_path / "second", **{**tiny.PACE, **start})
+    after = state(tmp_path / "second")
+    for name, tensor in state(tmp_path / "bert").items():
+        if name.startswith(USED):
+            assert (tensor - after[name]).abs().max() < 1e-20, name
 
 
 def test_layers_further_from_the_output_learn_more_slowly():

@@ -3,7 +3,7 @@
 Grids have three axes; of fewer features, the first have one cell and one tap. Taps of the last are taken in vectors.
 
 Points are sorted by tiles, boxes of cells at least as wide as a window. Those of a tile write to that tile and to its
-upper neighbours: tiles of the same parity along every axis never write to the same cell, and each cell receives its
+upper neighbours: tiles of the same parity along every axis write to different cells, and each cell receives its
 samples in one order, whatever the number of threads.
 
 Shapes: positions (n, 3) in cells, tile by tile · grids (c, cells), flat · taps (terms, width), see kernel/grid_sums.py.

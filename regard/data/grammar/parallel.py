@@ -1,4 +1,4 @@
-"""Sentences and translations with their gold alignment, split so that the test needs what training never showed.
+"""Sentences and translations with their gold alignment, split so that the test needs what training has not shown.
 
 Random meanings say silly things at times, but each language has exactly one way to say them. A clause or a place after
 a noun could belong to either of two nouns: so only a subject has a place of its own, and nothing follows an object that
@@ -123,7 +123,7 @@ def combinations(node: object) -> Iterator[tuple[str, str]]:
 
 @cache
 def is_held_out(first: str, second: str) -> bool:
-    """Whether training never shows these two together: a hash decides, and "on the mat" is for the test."""
+    """Whether training does not show these two together: a hash decides, and "on the mat" is for the test."""
     digest = hashlib.sha256(f"{first} {second}".encode()).digest()
     return int.from_bytes(digest[:4]) < HELD_OUT * 2**32 or (first, second) == ("on", "mat")
 
@@ -195,7 +195,7 @@ def _verbs_of_objects(kinds: str) -> tuple[Verb, ...]:
 class SentenceSampler:
     """An endless sequence of random sentences, the same for the same seed.
 
-    It uses `random()` alone, the one method of Python's generator whose numbers never change with the version.
+    It uses `random()` alone, the one method of Python's generator whose numbers are the same in all versions.
     """
 
     def __init__(self, seed: int) -> None:

@@ -201,7 +201,7 @@ def import_classes(config: Config, shapes: Shapes, classifier: str = "classifier
 
 
 def export_labels(labels: list[str], classes: int) -> dict[str, str]:
-    """The way back: a config always has names."""
+    """The way back: a config names all classes."""
     return dict(zip(map(str, range(classes)), list(labels) or _numbered(classes), strict=True))
 
 

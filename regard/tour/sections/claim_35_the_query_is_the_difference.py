@@ -26,7 +26,7 @@ def make_task(count: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Attend(nn.Module):
-    """Learned projections of query and keys; without a query, one that is learned and always the same."""
+    """Learned projections of query and keys; without a query, one that is learned, the same for all inputs."""
 
     def __init__(self, inner: int, asks: bool) -> None:
         super().__init__()
