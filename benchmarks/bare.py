@@ -32,7 +32,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket in PRODUCTS:
-            self.products.append((func, tuple(map(_like, args))))
+            named = {name: _like(argument) for name, argument in (kwargs or {}).items()}  # such as `out`
+            self.products.append((functools.partial(func, **named), tuple(map(_like, args))))
         elif func.overloadpacket == ATTENTION:
             self.products += _of_attention(*args[:3], causal=_is_causal(func, args, kwargs))
         elif func.overloadpacket == ATTENTION_BACKWARD:  # of the values, the weights, the queries and the keys

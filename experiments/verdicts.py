@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def verdicts(tour: dict[str, Any]) -> dict[int, str]:
 
 def published(content: str) -> dict[int, str]:
     """The verdict on each claim, as a page says it."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in content.splitlines() if line.startswith("|")]
+    lines = [line for line in content.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     return {int(row[0]): row[2] for row in rows if row[0].isdigit()}
 
 

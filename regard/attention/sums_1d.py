@@ -87,7 +87,7 @@ class Samples1D:
         columns, first = self._all.columns, self._first
         counts, index = numpy.diff(first, append=len(columns)), numpy.arange(len(first))
         # A sample alone at its x is skipped whole. Where something else is there, its columns are subtracted.
-        # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/layers.py.)
+        # (Of pseudo-samples, whose columns may be negative, nothing is left out: regard/kernel/pyramid.py.)
         alone = (counts == 1) & (columns[first] == left_out[first]).all(1)
         queries = Queries(self._places.x, index - 1, numpy.where(alone, index + 1, index), index)
         sums = self._places.sums(kernel, width, queries, order, form)

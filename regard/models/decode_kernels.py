@@ -2,7 +2,7 @@
 
 PyTorch's products are made for many rows: with a handful of them they use half of what the memory can deliver, or
 less. A compiled loop that reads the matrix once, in all threads where it is large, makes greedy decoding of a small
-GPT or Llama 1.5 to 2 times as fast (benchmarks/generation.py). It runs where no gradient is wanted; the result is the
+GPT or Llama 1.5 to 2 times as fast (benchmarks/ablation.py). It runs where no gradient is wanted; the result is the
 same to rounding.
 """
 

@@ -6,7 +6,7 @@
 where x comes from the token and from c_t, and g = W_h h_{t−1} + b. What does not depend on the step before is computed
 for all steps at once: the tokens' part of x before the loop, the gradients of all matrices after it. Keys enter as
 e^{2 key}, once for all steps (attention/loops/additive.py). Automatic differentiation would make a product for each
-matrix and each step: a training step takes 1.5 to 1.8 times as long with it (benchmarks/models.py).
+matrix and each step: a training step takes 1.5 to 1.8 times as long with it (benchmarks/ablation.py).
 
 Shapes: batch · n steps · m keys · hidden. The result is that of the loop in seq2seq.py, to rounding.
 """
