@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ import numpy
 from regard.data import tokens
 from regard.data.split import Division, Splitter, content_hash
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
+from regard.data.streams import fork
 from regard.data.survey import row_blocks
 from regard.data.texts import Skipped, TextError, text_files
 from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest
@@ -191,7 +191,7 @@ class Corpus:
         sizes: Counter[str] = Counter()
         samples: list[str] = []
         end = numpy.array([eos if eos is not None else 0], ids_dtype(tokenizer.get_vocab_size()))
-        blocks, copies = tee(row_blocks(self.chunks(reading, "tokenizing"), lambda chunk: (chunk.text,)))
+        blocks, copies = fork(row_blocks(self.chunks(reading, "tokenizing"), lambda chunk: (chunk.text,)), 2)
         encoded = encode_blocks(tokenizer, ([chunk.text for chunk in block] for block in copies))
         for block, sequences in zip(blocks, encoded, strict=True):
             arrays: defaultdict[str, list[Any]] = defaultdict(list)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.store import FileState, advance, map_in_threads, prepared
+from regard.data.store import FileState, advance, prepared
+from regard.data.streams import map_in_threads
 from regard.errors import RegardError
 from regard.files import digest
 

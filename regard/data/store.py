@@ -20,16 +20,12 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 
 import numpy
 from filelock import FileLock, Timeout
@@ -40,8 +36,6 @@ from regard.errors import RegardError
 from regard.files import new_folder, write
 
 Array = NDArray[Any]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 STORE = "store.json"
 FORMAT = 1  # a store of another format is made anew
 REMEMBERED = 1_000  # lists of files whose digests are remembered
@@ -327,46 +321,6 @@ def _read_digests(memory: Path) -> dict[str, str]:
     except (OSError, ValueError):  # absent or damaged: the files are read again
         return {}
     return content if isinstance(content, dict) else {}
-
-
-# ------------------------------------------------------------------------------------------------- threads and progress
-
-
-def thread_count() -> int:
-    """How many threads can work at once."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def map_in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results in the order of the items, of which at most two for each thread are in memory.
-
-    Threads are daemons: the work of one cannot be interrupted, and Ctrl-C should not wait for it.
-    """
-    tasks: SimpleQueue[tuple[Item, Future[Result]] | None] = SimpleQueue()
-    threads = thread_count()
-
-    def run() -> None:
-        while (task := tasks.get()) is not None:
-            item, future = task
-            try:
-                future.set_result(work(item))
-            except BaseException as error:  # raised again where the result is asked for
-                future.set_exception(error)
-
-    for _ in range(threads):
-        threading.Thread(target=run, daemon=True).start()
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(Future())
-            tasks.put((item, waiting[-1]))
-            if len(waiting) == 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for _ in range(threads):
-            tasks.put(None)
 
 
 def advance(text: str, done: int, total: int) -> None:

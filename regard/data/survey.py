@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice, tee
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from regard.data import tokens
 from regard.data.split import PARTS, SHARE, Division, content_hash, divide
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
+from regard.data.streams import fork
 from regard.data.texts import Skipped, TextError
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Survey(Generic[Row]):
 
         special: whether the special tokens of each tokenizer are added.
         """
-        blocks, *copies = tee(self.blocks("tokenizing"), 1 + len(tokenizers))
+        blocks, *copies = fork(self.blocks("tokenizing"), 1 + len(tokenizers))
 
         def texts(side: int) -> Iterator[list[str]]:
             return ([self.source.texts(row)[side] for row in block.rows] for block in copies[side])

@@ -16,7 +16,8 @@ import numpy
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from regard.data.store import map_in_threads, prepared_folder, thread_count
+from regard.data.store import prepared_folder
+from regard.data.streams import map_in_threads, thread_count
 from regard.data.words import PATTERN
 from regard.files import write
 
