@@ -267,7 +267,9 @@ from regard.data import tokens
 from regard.training.options import resolve
 from regard.training.tasks import prepare
 tokens.BLOCK, tokens.SAMPLE = 1 << 15, 500_000
-prepare(sys.argv[1], resolve(sys.argv[1], {"data": sys.argv[2], "tokenizer": "word", "vocab_size": 500}))
+# Sizes would follow from the data.
+sizes = {"size": 16, **({"hidden_size": 16} if sys.argv[1] == "translate" else {})}
+prepare(sys.argv[1], resolve(sys.argv[1], {"data": sys.argv[2], "tokenizer": "word", "vocab_size": 500, **sizes}))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
