@@ -1,8 +1,7 @@
-"""Every benchmark runs, at a tiny size; what is measured is stored row by row, and the page says no more than that."""
+"""What is measured is stored row by row, and the page says no more than that. That rows run: test_benchmark_rows.py."""
 
 import ast
 import importlib
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,25 +11,9 @@ import pytest
 from benchmarks import SUBJECTS, __main__, front, measured
 from benchmarks.bare import Bare
 from benchmarks.measure import RUNS, Row, duration, load_rows, race, race_worst
-from tests.browsing import chromium
 
 ROOT = Path(__file__).parent.parent
 ROWS = load_rows()
-IN_A_BROWSER = {"seeing/page-opened", "seeing/hover", "seeing/slider"}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_every_row_runs(name):
-    if name in IN_A_BROWSER and chromium() is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium here: install Debian's package chromium")
-    row = ROWS[name]
-    # In a thread without a browser: Playwright refuses to start a second one where that of other tests runs.
-    with ThreadPoolExecutor(1) as thread:
-        figures = thread.submit(row.measure, True).result()
-    sides = {"ours"} | ({"peer"} if row.against else set()) | ({"best"} if row.bound else set())
-    assert figures.keys() - {"case"} == sides
-    assert len({len(figures[side]) for side in sides}) == 1
-    assert all(__main__.line(row, {**figures})[number] for number in (0, 3, 4, 6, 7, 8))
 
 
 def test_subjects_are_the_files_that_have_rows():

@@ -176,15 +176,14 @@ def test_a_gaussian_is_never_empty():
 # --------------------------------------------------------------------------------------------------- good manners
 
 
-@parametrize_with_checks(
-    [
-        KernelRegressor(),
-        KernelRegressor("epanechnikov", "gradient"),
-        KernelRegressor("tricube", 2.0, degree=1),
-        KernelClassifier(),
-    ],
-)
+@parametrize_with_checks([KernelRegressor(), KernelClassifier()])
 def test_scikit_learn_is_content(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.faults
+@parametrize_with_checks([KernelRegressor("epanechnikov", "gradient"), KernelRegressor("tricube", 2.0, degree=1)])
+def test_scikit_learn_is_content_with_other_settings(estimator, check):
     check(estimator)
 
 
