@@ -9,7 +9,7 @@ Names and shapes are those of kernel/sums_nd.py and blocks_nd.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/passes_nd.py takes what it needs from here
+from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/sums_nd.py takes what it needs from here
     AVERAGES,
     LANES,
     SINGLE,
