@@ -22,7 +22,7 @@ from regard.arguments import check_choice, check_dropout, check_positive, check_
 from regard.attention import Dot, Mask
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.cache import KVCache, LayerState
-from regard.models.decode_kernels import Linear
+from regard.models.decode_kernels import Linear, RMSNorm
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES, MultiHead
 from regard.models.packing import SequenceInfo
@@ -34,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "tanh": torch.tanh,
 }
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm}
 GATED = {"swiglu": ACTIVATIONS["silu"], "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATIONS["gelu_tanh"]}
 
 

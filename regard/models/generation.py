@@ -290,8 +290,8 @@ def beam_search(
     A sequence is done when it has `beam_size` finished hypotheses, and the best unfinished one could not beat any of
     them if it ended now.
     """
-    batch, vocab_size = logits.shape
-    device = logits.device
+    batch, device = len(logits), logits.device
+    count = min(2 * beam_size, logits.shape[-1])  # of candidates after each beam
     check_limit(max_new_tokens)
     alive = list(range(batch))
     finished: list[list[Hypothesis]] = [[] for _ in alive]
@@ -302,10 +302,13 @@ def beam_search(
     logits = logits.repeat_interleave(beam_size, 0)
     for length in range(1, max_new_tokens + 1):
         scale = length**length_penalty
-        log_p = log_probabilities(_allow(logits, forbidden)).view(len(alive), beam_size, vocab_size)
+        logits = _allow(logits, forbidden)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
-        best, index = (scores[..., None] + log_p).flatten(1).topk(min(2 * beam_size, beam_size * vocab_size))
-        origin, token = index // vocab_size, index % vocab_size
+        highest, tokens = logits.topk(count)  # (beams, count)
+        log_p = highest - logits.logsumexp(-1, keepdim=True)
+        totals = scores[..., None] + log_p.view(len(alive), beam_size, count)
+        best, index = totals.flatten(1).topk(min(2 * beam_size, beam_size * count))
+        origin, token = index // count, tokens.view(len(alive), -1).gather(1, index)
         candidates = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), token[..., None]], -1)
         over = torch.full_like(token, length == max_new_tokens, dtype=torch.bool)
         over = over if eos is None else over | (token == eos)

@@ -15,7 +15,7 @@ from regard.arguments import check_choice, check_dropout, check_positive, check_
 from regard.attention import Additive, Bilinear, Cosine, Dot, Kernel, Mask, Score
 from regard.attention.api import attend_in
 from regard.models.cache import KVCache
-from regard.models.decode_kernels import Linear, product
+from regard.models.decode_kernels import Linear, RMSNorm, product
 from regard.models.packing import SequenceInfo
 from regard.models.positions import RotaryTable, apply_rotary
 
@@ -141,8 +141,8 @@ class MultiHead(nn.Module):
         self.out_proj = Linear(self.widths[0], size, bias=bias if output_bias is None else output_bias)
         self.score = make_score(score, self.head_size, self.head_size)
         epsilon = None if qk_norm_epsilon is None else check_positive("qk_norm_epsilon", qk_norm_epsilon)
-        self.query_norm = None if epsilon is None else nn.RMSNorm(self.head_size, epsilon)
-        self.key_norm = None if epsilon is None else nn.RMSNorm(self.head_size, epsilon)
+        self.query_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
+        self.key_norm = None if epsilon is None else RMSNorm(self.head_size, epsilon)
         self.dropout = check_dropout(dropout)
         for linear in self.in_proj:  # each of the three matrices as if it stood alone
             for weight in linear.weight.split(self.widths) if packed else (linear.weight,):

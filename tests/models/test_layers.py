@@ -8,7 +8,7 @@ from torch import nn
 
 from regard import Attention, Block, FeedForward, MultiHead, attend, causal, keep, lengths, segments
 from regard.models.block import ACTIVATIONS, GATED
-from regard.models.decode_kernels import FEW, LARGE, Linear
+from regard.models.decode_kernels import FEW, LARGE, Linear, RMSNorm
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES
 from regard.models.packing import SequenceInfo
@@ -230,6 +230,19 @@ def test_few_rows_keep_what_is_not_a_number():
         output = Linear(2, 3, bias=False)(rows)
     assert output[0].isnan().all()
     assert not output[1].isfinite().any()
+
+
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+@pytest.mark.parametrize("epsilon", [1e-5, 0.3, None])
+def test_norm_of_few_rows(count, epsilon):
+    norm, formula = RMSNorm(37, epsilon), nn.RMSNorm(37, epsilon)
+    nn.init.normal_(norm.weight)
+    formula.load_state_dict(norm.state_dict())
+    rows = torch.randn(1, 37, count).transpose(1, 2) * torch.tensor([1e-4, 1.0, 1e20]).repeat(3)[:count, None]
+    rows[..., -1] = math.nan if count == FEW else 1.0
+    assert norm(rows).requires_grad
+    with torch.no_grad():
+        torch.testing.assert_close(norm(rows), formula(rows), equal_nan=True)
 
 
 # --------------------------------------------------------------------------------------------------------------- Block

@@ -19,3 +19,16 @@ def products(rows: Array, weight: Array, bias: Array, output: Array, start: int,
             for k in range(size):
                 total += row[k] * column[k]
             output[r, n] = total + bias[n] if len(bias) else total
+
+
+@compiled("reassoc", "contract", "nsz")
+def normalize(rows: Array, weight: Array, epsilon: float, output: Array) -> None:
+    """Each row divided by the root of the mean of its squares, times the weight."""
+    count, size = rows.shape
+    for r in range(count):
+        row, total = rows[r], numpy.float32(0)
+        for k in range(size):
+            total += row[k] * row[k]
+        scale = numpy.float32(1 / numpy.sqrt(total / size + epsilon))
+        for k in range(size):
+            output[r, k] = row[k] * scale * weight[k]
