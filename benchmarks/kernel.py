@@ -147,6 +147,7 @@ ROWS = (
         "statsmodels bw='cv_ls'",
         bandwidth,
         at_least=300,
+        why="It looks at widths from half the gap between neighbours to four times the range; the peer only downhill.",
     ),
     *(
         Row(
@@ -211,7 +212,11 @@ ROWS = (
             peer,
             partial(curve_with_band, peer),
             at_least=at_least,
+            why=why,
         )
-        for peer, at_least in (("statsmodels lowess", 100), ("fastlowess", 1.0))
+        for peer, at_least, why in (
+            ("statsmodels lowess", 100, "Nine tenths of it are the band, which the peer does not have."),
+            ("fastlowess", 1.0, "The peer fits some of the points, interpolates between them, and has no band."),
+        )
     ),
 )

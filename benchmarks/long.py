@@ -95,6 +95,7 @@ ROWS = (
         linear,
         at_least=5,
         bound="products",
+        why="It grows with the length where the peer grows with its square: longer sequences gain more.",
     ),
     Row(
         "long/summary",

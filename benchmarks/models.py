@@ -160,6 +160,8 @@ ROWS = (
         recurrent,
         at_least=2,
         bound="products",
+        why="Most of it are the small products of the recurrence, which both need; the textbook's others are large, "
+        "and gain more from a second core.",
     ),
     Row(
         "models/vit",
@@ -168,6 +170,8 @@ ROWS = (
         vision,
         at_least=1.0,
         bound="products",
+        why="Both are the same matrix products for the most part. Here queries, keys and values are one product, whose "
+        "gradient has to be joined from three.",
         share=0.9,
     ),
     Row(

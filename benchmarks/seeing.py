@@ -240,6 +240,7 @@ ROWS = (
         "transformers with attn_implementation='eager', output_attentions=True",
         all_layers,
         at_least=1.0,
+        why="It runs the fused kernel, so that the answers keep their bits, and then the scores once more.",
     ),
     Row(
         "seeing/memory",
