@@ -72,7 +72,6 @@ ROWS = (
             partial(greedy, name, length),
             at_least=2,
             bound="memory's bandwidth",
-            front=name == "stories15M",
         )
         for name, length in (("stories15M", 128), ("SmolLM2", 48))
     ),
