@@ -32,8 +32,8 @@ LINES = {
         "zh": ("让长短不一的一批文本通过编码器", "PyTorch 的 `nn.TransformerEncoder`"),
     },
     "kernel/million": {
-        "en": ("kernel regression: a million predictions from a million rows", "the clock"),
-        "zh": ("核回归：由一百万行数据作一百万个预测", "时钟"),
+        "en": ("kernel regression: a million predictions from a million rows", "–"),
+        "zh": ("核回归：由一百万行数据作一百万个预测", "–"),
     },
     "seeing/capture": {
         "en": ("attention weights of every layer, with MiniLM", "transformers, `output_attentions=True`"),

@@ -103,7 +103,7 @@ class Row:
 
     def amount(self, number: float) -> str:
         """A figure in its unit."""
-        return duration(number) if self.unit == "s" else f"{number:.3g} {self.unit}"
+        return duration(number) if self.unit == "s" else f"{number:{'.3g' if number < 1_000 else ',.0f'}} {self.unit}"
 
     def _is_ratio(self, figures: Figures) -> bool:
         return self.limit is None and "peer" in figures
