@@ -11,7 +11,8 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs experiments verdicts promises architectures tables faults constraints clean
+.PHONY: help tour test weights browser check fix bench docs pictures experiments verdicts promises architectures tables faults \
+	constraints clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,12 @@ docs: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the documentation as a s
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "wrote site/index.html"
 
+pictures: $(VENV)/.installed-dev browser ## the pictures of README and docs, by the pages and programs that they show; into docs/pictures
+	@$(BIN)/regard tour --out $(TOUR)
+	@$(BIN)/python -m tests.tour.cover docs/pictures/attention.png
+	@$(BIN)/python -m tests.tour.gallery $(TOUR) docs/pictures
+	@$(BIN)/python -m tests.web.gallery docs/pictures "$$($(BIN)/regard data fetch SmolLM2)"
+
 experiments: $(VENV)/.installed-dev ## real data, real results, some hours: what is done is kept; into docs/results.md
 	@$(BIN)/python -m experiments
 
@@ -61,10 +68,10 @@ verdicts: $(VENV)/.installed-tour $(VENV)/.installed-dev ## what the claims of t
 promises: $(VENV)/.installed-dev ## what the documentation promises, and the test that shows it; into docs/promises.md
 	@$(BIN)/python -m experiments.promises
 
-architectures: $(VENV)/.installed-dev ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/seeing.md
+architectures: $(VENV)/.installed-dev ## is `regard.capture` right on it? some 300 architectures, minutes; into docs/architectures.md
 	@$(BIN)/python -m experiments.architectures --no-cache
 
-tables: $(VENV)/.installed-dev $(VENV)/.installed-bench ## kernel regression and its peers on eight real tables, minutes; into docs/kernel-regression.md
+tables: $(VENV)/.installed-dev $(VENV)/.installed-bench ## kernel regression and its peers on eight real tables, minutes; into docs/tables.md
 	@$(BIN)/python -m experiments.tables
 
 faults: $(VENV)/.installed-dev ## the long campaigns of injected faults

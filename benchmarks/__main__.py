@@ -14,8 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks import measured
-from benchmarks.front import replace_table
+from benchmarks import front, measured
 from benchmarks.measure import RUNS, Figures, Row, load_rows, measure
 from benchmarks.measured import Measured, table
 from regard import files
@@ -25,13 +24,17 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 HEAD = ("work", "against", "peer", "regard", "result", "at best", "aim", "met", "row")
 INTRODUCTION = f"""# Benchmarks
 
-Made by `make bench` from what it measured (`benchmarks/measured.json`), and not by hand. Each row is regard and its
-peer in turn, in one process, after a check that their answers agree. *Result* is the peer's time / regard's time, the
-median of {RUNS} runs and their range; for “× the time” it is the inverse, and lower is better. Times depend on the
-machine, ratios much less. A row of several cases shows the one in which regard does worst, and its name. *At best* is
-the share of regard's time that the bare work takes, measured in turn with it: its matrix products alone, or the bytes
-that have to be read, at the memory's bandwidth; 1 would leave nothing to gain. Rows `ablation/…` are regard against its
-own plain way. `make bench ROW=dot` measures those rows again that have this in their names (the last column)."""
+How fast regard is beside what you would use instead, and where it is slower. Read the column *result* first: it is
+the peer's time / regard's time, the median of {RUNS} runs and their range, so that 2× is twice as fast and 0.5× half
+as fast; for “× the time” it is the inverse, and lower is better. Regard and its peer run in turn, in one process,
+after a check that their answers agree; times depend on the machine, ratios much less. A row of several cases shows
+the one in which regard does worst, and its name. *At best* is the share of regard's time that the bare work takes:
+its matrix products alone, or the bytes that have to be read, at the memory's bandwidth; 1 would leave nothing to
+gain. *Aim* was set before the measurement, and **no** says that it was missed; below the table stands why. Rows
+`ablation/…` are regard against its own plain way.
+
+Made by `make bench` from what it measured (`benchmarks/measured.json`), and not by hand. `make bench ROW=dot`
+measures those rows again that have this in their names (the last column)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now = measured.read(MEASURED)
     content = page(rows, now)
     files.write(PAGE, content)
-    replace_table(content, [row.name for row in rows.values() if row.front])
+    front.refresh("bench", front.tables(rows, figures_by_name(now)))
     print(f"wrote docs/{PAGE.name}")
     done = figures_by_name(now)
     complaints = [f"failed: {name}" for name in failures] + [

@@ -62,7 +62,7 @@ def memory(tiny: bool) -> Figures:
 
 WORK = "additive, batch 4, n = m = 512, hidden 128, values 64"
 ROWS = (
-    Row("additive/forward", f"{WORK}, forward", "textbook formula, eager", forward, at_least=50, front=True),
+    Row("additive/forward", f"{WORK}, forward", "textbook formula, eager", forward, at_least=50),
     Row("additive/backward", f"{WORK}, forward + backward", "textbook formula, eager", backward, at_least=28),
     Row(
         "additive/memory",

@@ -97,7 +97,6 @@ ROWS = (
         at_least=2,
         bound="products",
         why="Half of the keys are padding, so about 2× is the limit: a call for each sequence has its price.",
-        front=True,
     ),
     Row(
         "dot/weights",

@@ -81,7 +81,6 @@ ROWS = (
             "pykeops on the CPU",
             partial(many_queries, width),
             at_least=15,
-            front=width == 0.5,
         )
         for width in (0.5, 0.05)
     ),

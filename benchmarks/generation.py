@@ -73,7 +73,6 @@ ROWS = (
             at_least=2,
             bound="memory's bandwidth",
             why="Weights that are not in the cache take most of it, in both; the rest are calls of small operations.",
-            front=name == "stories15M",
         )
         for name, length in (("stories15M", 128), ("SmolLM2", 48))
     ),

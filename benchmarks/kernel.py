@@ -177,7 +177,6 @@ ROWS = (
         "",
         partial(million, 1),
         limit=2,
-        front=True,
     ),
     Row("kernel/memory", "the same: peak extra memory", "", memory, limit=500, unit="MB"),
     Row("kernel/million-2d", "predict 1 million × 1 million, 2 features, Gaussian", "", partial(million, 2), limit=10),

@@ -38,7 +38,7 @@ class Row:
     name: stable and short, subject/row. measure: tiny → figures. at_least: times as fast as the peer. at_most: times
     the peer's time, or memory, where ours does more than the peer. limit: of the figure itself. (With none of the three
     it is only reported.) unit: of the figures, s or MB. bound: what "best" is. share: how much of the time that
-    should be. why: the sentence that a row needs which is below its peer or misses its aim. front: also in the README.
+    should be. why: the sentence that a row needs which is below its peer or misses its aim.
     on_request: measured only where its whole name is given.
     """
 
@@ -53,7 +53,6 @@ class Row:
     bound: str = ""
     share: float | None = None
     why: str = ""
-    front: bool = False
     on_request: bool = False
 
     @property
@@ -104,7 +103,7 @@ class Row:
 
     def amount(self, number: float) -> str:
         """A figure in its unit."""
-        return duration(number) if self.unit == "s" else f"{number:.3g} {self.unit}"
+        return duration(number) if self.unit == "s" else f"{number:{'.3g' if number < 1_000 else ',.0f'}} {self.unit}"
 
     def _is_ratio(self, figures: Figures) -> bool:
         return self.limit is None and "peer" in figures

@@ -56,6 +56,16 @@ def processor() -> str:
     return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
 
 
+def replace_between(page: str, word: str, content: str) -> str:
+    """The page with this content between the marks that say that `make word` makes it."""
+    begin, end = f"<!-- {word}: made by `make {word}` -->", f"<!-- end of {word} -->"
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not begins or not ends:
+        raise ValueError(f"expected the marks {begin} and {end} on a page that begins with {page[:40]!r}")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]

@@ -191,7 +191,6 @@ ROWS = (
         at_least=1.15,
         bound="products",
         share=0.9,
-        front=True,
     ),
     Row(
         "models/ragged",

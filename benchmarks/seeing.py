@@ -257,7 +257,6 @@ ROWS = (
         partial(beside_the_plain_run, partial(regard.capture, layers=2)),
         at_most=1.05,
         why=MORE,
-        front=True,
     ),
     Row(
         "seeing/intervene",
@@ -286,6 +285,5 @@ ROWS = (
         "",
         slider,
         limit=0.05,
-        front=True,
     ),
 )

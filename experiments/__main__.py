@@ -12,11 +12,21 @@ from benchmarks import measured
 from benchmarks.front import refresh
 from benchmarks.measured import Measured
 from experiments import EXPERIMENTS
+from experiments.grammar import sentences
 from experiments.trial import Experiment, trial_folder
 from regard import files
 
 MEASURED = Path(__file__).with_name("measured.json")
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
+INTRODUCTION = """# Results
+
+What regard's models learn from real data in a given time. Each section begins with the aim that was set before
+anything was measured, and an aim that was missed stays. The commands stand above a table or in its rows, so that you
+can repeat them. Metrics are of data that training never had: BLEU (0 to 100) and accuracy should be high, alignment
+error rates, losses and bits per byte low. Of several seeds the mean is given, and in brackets the range. Seconds and
+tokens/s are of this machine, and say little about another one.
+
+Made by `make experiments` from what it measured (`experiments/measured.json`), and not by hand."""
 
 
 def main() -> int:
@@ -33,9 +43,9 @@ def main() -> int:
     if not options.page:
         for name in options.names or EXPERIMENTS:
             run(name, options.trial, no_cache=options.no_cache)
-    content = page(read())
-    files.write(PAGE, content)
-    refresh(content)
+    done = read()
+    files.write(PAGE, page(done))
+    refresh("experiments", sentences(done.get("grammar", {})))
     print(f"wrote docs/{PAGE.name}")
     return 0
 
@@ -71,12 +81,7 @@ def read() -> Measured:
 
 def page(done_by_name: Measured) -> str:
     """The page in Markdown."""
-    parts = [
-        "# Results",
-        "",
-        "Made by `make experiments` from what it measured (`experiments/measured.json`), and not by hand.",
-        f"Machine: {done_by_name.get('machine', '')}.",
-    ]
+    parts = [INTRODUCTION, "", f"Machine: {done_by_name.get('machine', '')}."]
     for name in EXPERIMENTS:
         experiment, done = load(name), done_by_name.get(name, {})
         parts += ["", f"## {experiment.title}", "", f"Aim: {experiment.aim}", ""]

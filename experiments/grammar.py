@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import regard
-from experiments.trial import Experiment, Figures, Trial, spread, table, train
+from experiments.trial import Experiment, Figures, Trial, block, spread, table, train
 from regard.data.grammar import corpus
 from regard.data.words import split
 from regard.training.metrics import bleu
@@ -57,8 +58,24 @@ def render(done: Mapping[str, Figures]) -> str:
     head = ["model", "seeds", "seconds, from start to end", "BLEU", "alignment error rate"]
     head += [f"BLEU, {group} words" for group in first["by_length"]] + [f"“{CAT}”"]
     commands = sorted({figures["command"].rpartition(" --seed")[0] for figures in done.values()})
-    lines = [f"    {command}" for command in commands]
-    return "\n".join([*lines, "", table(head, rows), "", f"sacreBLEU: `{first['test']['signature']}`."])
+    return "\n".join([block(commands), "", table(head, rows), "", f"sacreBLEU: `{first['test']['signature']}`."])
+
+
+def sentences(done: Mapping[str, Figures]) -> dict[str, str]:
+    """What the README says of it, by language."""
+    attentive, without = ([run for name, run in done.items() if name.startswith(kind)] for kind in ("additive", "none"))
+    if not attentive or not without:
+        return {"en": "Not measured yet.", "zh": "尚未测量。"}
+    seconds = mean([run.get("wall_seconds", run["seconds"]) for run in attentive])
+    bleu, bottleneck = (mean([run["test"]["bleu"] for run in runs]) for runs in (attentive, without))
+    return {
+        "en": f"`regard train translate` without options: an English–French translator in {seconds:.0f} seconds, BLEU "
+        f"{bleu:.1f} on compositions that training never had; the same model without attention, {bottleneck:.1f} "
+        "([results](docs/results.md)).",
+        "zh": f"不带选项的 `regard train translate`：{seconds:.0f} 秒训练出英法翻译模型，"
+        f"在训练中没有出现过的句子组合上 BLEU 为 {bleu:.1f}；"
+        f"同一模型去掉注意力后为 {bottleneck:.1f}（[结果](docs/results.md)）。",
+    }
 
 
 def experiment() -> Experiment:

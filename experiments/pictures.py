@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.trial import Experiment, Figures, Trial, spread, table, train
+from experiments.trial import Experiment, Figures, Trial, block, spread, table, train
 from regard.data.fetching import fetch
 
 SHARES = {"1 %": 475, "10 %": 4_750, "100 %": 0}  # images to learn from
@@ -37,10 +37,10 @@ def render(done: Mapping[str, Figures]) -> str:
         rows.append([share, len(vit), spread(vit), spread(resnet), f"{gap:+.1f}", minutes])
     first = {kind: run for kind in SHAPES for name, run in done.items() if name.startswith(kind)}
     sizes = " · ".join(f"{kind} {run['parameters']:,}" for kind, run in first.items())
-    commands = [f"    {run['command'].rpartition(' --seed')[0]}" for run in first.values()]
+    commands = block(run["command"].rpartition(" --seed")[0] for run in first.values())
     head = ["images", "seeds", "ViT, accuracy %", "ResNet", "ViT − ResNet", "minutes of training, ViT · ResNet"]
     limits = "What this scale cannot show: the pretraining on hundreds of millions of images after which ViTs win."
-    return "\n".join([*commands, "", f"Parameters: {sizes}.", "", table(head, rows), "", limits])
+    return "\n".join([commands, "", f"Parameters: {sizes}.", "", table(head, rows), "", limits])
 
 
 def names(kind: str, share: str) -> list[str]:

@@ -29,10 +29,21 @@ PROMISE = re.compile(
     re.IGNORECASE,
 )
 STRONG = re.compile(r"\b(never|always|guarantee[sd]?|bit for bit|bit-identical)\b", re.IGNORECASE)  # in docstrings
-FENCES = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+# Code, and what commands have written between their marks.
+NOT_PROSE = re.compile(r"^```.*?^```|^<!-- (\w+): made by .*?^<!-- end of \1 -->", re.DOTALL | re.MULTILINE)
 # A sentence ends with its full stop, cell, paragraph, point or heading; a bar within `code` ends no cell.
 BAR = r"\s*\|\s*(?=(?:[^`\n]*`[^`\n]*`)*[^`\n]*$)"
 ENDS = re.compile(rf"(?<=[.!?:])\s+(?=[A-Z`*“(\[])|{BAR}|\n{{2,}}|\n(?=[-#|] ?)", re.MULTILINE)
+
+INTRODUCTION = """# Promises
+
+What README, docs and docstrings promise, and what shows it. A sentence is on this list if it has a word such as
+“never”, “every” or “bit for bit”, or a ratio; a sentence that is not on it fails a test, and so does a row whose
+sentence or test is gone. To check a promise, run what stands beside it, such as `python -m pytest
+tests/attention/test_promises.py -k empty`; to doubt it, open the test and look for the case that it leaves out.
+
+Made from `docs/promises.toml` by `make promises`, and not by hand.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,15 +79,10 @@ def read() -> list[Promise]:
 def sentences() -> Iterator[tuple[str, str, bool]]:
     """File, sentence, and whether a word of it makes it a promise."""
     pages = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED]
-    made_by_commands = {
-        line for name in GENERATED for line in (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines()
-    }
     for path in [ROOT / "README.md", *pages]:
         if path.name.endswith(".zh.md"):
             continue  # says what the English page says, which a test checks
-        prose = re.sub(r"^    .*", "", FENCES.sub("", path.read_text(encoding="utf-8")), flags=re.MULTILINE)
-        written = [line for line in prose.splitlines() if not line.startswith("|") or line not in made_by_commands]
-        yield from _cut(path, "\n".join(written), PROMISE)
+        yield from _cut(path, NOT_PROSE.sub("", path.read_text(encoding="utf-8")), PROMISE)
     for path in sorted((ROOT / "regard").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
@@ -119,8 +125,7 @@ def _exists(test: str) -> bool:
 def page(rows: list[Promise]) -> str:
     """The list in Markdown."""
     cells = [[row.where, row.words.replace("|", "\\|"), _shown(row)] for row in rows]
-    head = "# Promises\n\nWhat README, docs and docstrings promise, and what shows it; made by `make promises`.\n"
-    return "\n".join([head, table(["where", "says", "shown by"], cells), ""])
+    return "\n".join([INTRODUCTION, table(["where", "says", "shown by"], cells), ""])
 
 
 def _shown(row: Promise) -> str:

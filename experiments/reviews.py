@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from experiments.trial import Experiment, Figures, Trial, spread, table, train, trial_folder
+from experiments.trial import Experiment, Figures, Trial, block, spread, table, train, trial_folder
 from regard.data.fetching import cache, fetch
 from regard.data.labelled import read_labelled
 from regard.data.split import part, split
@@ -131,14 +131,14 @@ def render(done: Mapping[str, Figures]) -> str:
             f"parameters, perplexity {metrics['perplexity']:.1f}, {metrics['bits_per_byte']:.2f} bits per byte.",
             "",
         ]
-    for start in STARTS:
-        name = f"{start}, 500 labels, seed 0"
-        lines += [f"    {done[name]['command']}"] if name in done else []
+    names = [f"{start}, 500 labels, seed 0" for start in STARTS]
+    if commands := [done[name]["command"] for name in names if name in done]:
+        lines += [block(commands), ""]
     note = (
         f"Tested on {words['judged']:,} other reviews. Seeds differ in which reviews have labels; all columns have the "
         "same. Training also has a validation part, which decides the step whose weights are kept."
     )
-    return "\n".join([*lines, "", table(head, rows), "", note])
+    return "\n".join([*lines, table(head, rows), "", note])
 
 
 def _accuracies(done: Mapping[str, Figures], start: str, size: int) -> list[float]:

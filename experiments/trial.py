@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import regard
+from benchmarks.measured import replace_between as replace_between
 from benchmarks.measured import table as table
 from regard.data import fetching
 from regard.data.fetching import SETS
@@ -111,6 +112,11 @@ def _shorten(word: str) -> str:
         if path.is_relative_to(fetching.folder(name)):
             return "/".join([f'"$(regard data fetch {name})"', *path.relative_to(fetching.folder(name)).parts])
     return "/".join(path.parts[-2:]) if "/" in word else word
+
+
+def block(commands: Iterable[str]) -> str:
+    """Commands as a block of the page."""
+    return "\n".join(["```sh", *commands, "```"])
 
 
 def spread(numbers: Sequence[float], form: str = ".1f") -> str:

@@ -20,9 +20,14 @@ from regard import files
 PAGE = Path(__file__).parent.parent / "docs" / "verdicts.md"
 INTRODUCTION = """# Verdicts
 
-What came of the claims of the course notes, made from a whole tour by `make verdicts`, and not by hand. What decides a
-claim, its code and its pictures are on the tour's page (`make tour`); a claim fails, partly or wholly, by its numbers
-alone.
+What came of the claims of the course notes. A verdict is computed from the criteria in the last column, and from
+nothing else. The first criterion is the claim itself: if it is not met, the claim *did not hold*; if another one is
+not met, it held *partly*. *True by definition* is an identity, which is checked and is no evidence; *imprecise* is
+what is true after a correction, which the criteria state; *not testable here* is what would take more than a small
+machine. A number after ± is the spread over seeds. The code of each claim, its picture and its exercises are on the
+page of [the tour](student.md): `regard tour --only 17` makes that of claim 17.
+
+Made from a whole tour by `make verdicts`, and not by hand.
 """
 
 

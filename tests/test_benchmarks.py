@@ -55,7 +55,7 @@ def row(name, seconds, peer=0.02, **more):
 def rows(tmp_path, monkeypatch):
     """Rows that are measured here, and files of their own; a row that is replaced is measured otherwise."""
     table = {
-        "dot/plain": row("dot/plain", 0.01, at_least=1.5, front=True),
+        "dot/plain": row("dot/plain", 0.01, at_least=1.5),
         "dot/slow": row("dot/slow", 0.03, at_least=0.5, why="It does more."),
         "long/text": row("long/text", 0.01, on_request=True),
     }
@@ -65,10 +65,15 @@ def rows(tmp_path, monkeypatch):
     monkeypatch.setattr(__main__, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(workers))
     monkeypatch.setattr(__main__, "MEASURED", tmp_path / "measured.json")
     monkeypatch.setattr(__main__, "PAGE", tmp_path / "benchmarks.md")
-    monkeypatch.setattr(front, "FRONTS", (tmp_path / "README.md",))
-    (tmp_path / "README.md").write_text(
-        "before\n\n| work | against | old |\n| --- |\n| a | b | 3 |\n\nafter\n", "utf-8"
-    )
+    monkeypatch.setattr(front, "FRONTS", {"en": tmp_path / "README.md", "zh": tmp_path / "README.zh.md"})
+    lines = {
+        name: {"en": (f"work {name}", "a peer"), "zh": (f"工作 {name}", "对方")} for name in ("dot/plain", "dot/slow")
+    }
+    monkeypatch.setattr(front, "LINES", lines)
+    for path in front.FRONTS.values():
+        path.write_text(
+            "before\n\n<!-- bench: made by `make bench` -->\nold\n<!-- end of bench -->\n\nafter\n", "utf-8"
+        )
     return table
 
 
@@ -86,7 +91,7 @@ def test_what_is_measured_is_kept_and_goes_on(rows, tmp_path, capsys):
     assert "| work of dot/slow | peer |  |  | not measured yet |  | ≥ 0.5× |  | dot/slow |" in page
     assert "Not measured yet: 1 of 3 rows." in page
 
-    rows["dot/plain"] = Row("dot/plain", "work of dot/plain", "peer", failing, front=True)  # is not measured again
+    rows["dot/plain"] = Row("dot/plain", "work of dot/plain", "peer", failing)  # is not measured again
     rows["dot/slow"] = row("dot/slow", 0.03, at_least=0.5, why="It does more.")
     assert __main__.main([]) == 0
     assert "- `dot/slow`: It does more.\n" in (tmp_path / "benchmarks.md").read_text("utf-8")
@@ -125,12 +130,28 @@ def test_a_row_below_its_peer_or_aim_needs_a_sentence(rows, tmp_path, capsys, mo
     assert "- `dot/slow`: **no sentence yet.**" in (tmp_path / "benchmarks.md").read_text("utf-8")
 
 
-def test_the_table_of_the_readme_is_lines_of_the_page(rows, tmp_path):
+def test_the_readmes_have_some_of_it_in_words_of_their_own(rows, tmp_path):
+    rows["dot/slow"] = row("dot/slow", 0.03, at_most=2, why="It does more.")
+    __main__.main(["plain"])
+    english, chinese = (path.read_text("utf-8").splitlines() for path in front.FRONTS.values())
+    assert english[:2] == ["before", ""]
+    assert english[4:8] == [
+        "| work | against | result |",
+        "| --- | --- | --- |",
+        "| work dot/plain | a peer | 2× as fast |",
+        "| work dot/slow | a peer | not measured yet |",
+    ]
+    assert english[-2:] == ["", "after"]
+    assert "| 工作 dot/plain | 对方 | 2 倍速度 |" in chinese
     __main__.main([])
-    page, readme = ((tmp_path / name).read_text("utf-8").splitlines() for name in ("benchmarks.md", "README.md"))
-    lines = [line for line in page if line.startswith("| ")]
-    assert readme == ["before", "", *lines[:2], lines[2], "", "after"]
-    assert lines[2].startswith("| work of dot/plain |")
+    assert "| work dot/slow | a peer | 1.5× the time |" in (tmp_path / "README.md").read_text("utf-8")
+    figures = {"ours": [0.2004], "peer": [3]}
+    rows["dot/plain"] = row("dot/plain", 0.2, limit=2)
+    assert "| 200 ms |" in front.tables(rows, {"dot/plain": figures})["en"]
+
+
+def test_the_rows_of_the_readmes_are_there():
+    assert set(front.LINES) <= set(ROWS)
 
 
 def test_a_row_is_measured_in_a_process_of_its_own(tmp_path, monkeypatch):

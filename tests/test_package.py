@@ -1,11 +1,10 @@
-"""The face of the package: public names, lazy imports, and a README that tells the truth."""
+"""The face of the package: public names, examples that run, lazy imports, one place for the formula."""
 
 import ast
 import contextlib
 import doctest
 import importlib.metadata
 import io
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from benchmarks.front import refreshed
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Users build on these; whoever changes them says so in CHANGELOG.md.
 FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Attribution Bilinear Block Cosine Dot Encoder
@@ -26,9 +23,6 @@ FROZEN = """Additive AlignmentDisplay Attention AttentionDisplay Attribution Bil
     find_heads intervene keep lengths load load_capture masked_softmax max_pool relative segments summarize
     t5_buckets train visible weights window"""
 NAMES = FROZEN.split()
-
-
-# ------------------------------------------------------------------------------------------------------------ names
 
 
 def test_public_names_are_frozen():
@@ -87,62 +81,3 @@ def test_scores_become_weights_in_one_place():
             computes = called.rpartition(".")[2].lower() in ("softmax", "log_softmax")
             made = called in ("Softmax", "normalizers.Softmax")  # the normaliser
             assert made or not computes, f"{path}:{node.lineno} calls {called}"
-
-
-# ----------------------------------------------------------------------------------------------------------- README
-
-
-@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
-def test_readme_examples_print_what_they_promise(document):
-    text = (ROOT / document).read_text(encoding="utf-8")
-    examples = re.findall(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", text, flags=re.DOTALL)
-    assert examples
-    namespace = {}
-    for program, promised in examples:
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(program, "README.md", "exec"), namespace)
-        if promised:
-            assert printed.getvalue().strip() == promised.strip()
-
-
-@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
-def test_readme_tree_is_the_real_one(document):
-    text = (ROOT / document).read_text(encoding="utf-8")
-    tree = re.search(r"```text\n(regard/\n.*?)```", text, flags=re.DOTALL).group(1)
-    drawn = {("regard/" if line[0] == " " else "") + line.split()[0] for line in tree.splitlines()} - {"regard/"}
-    rooms = {f"regard/{path.parent.name}/" for path in ROOT.glob("regard/*/__init__.py")}
-    files = {f"regard/{path.name}" for path in ROOT.glob("regard/*.py") if not path.name.startswith("__")}
-    made = {"build", "dist", "regard", "site"}
-    folders = {
-        f"{path.name}/" for path in ROOT.glob("[!.]*/") if path.name not in made and not path.name.startswith("regard-")
-    }
-    assert drawn == rooms | files | folders
-
-
-@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
-def test_readme_tables_are_lines_of_what_commands_made(document):
-    """Numbers, but for the table of names, are never written by hand."""
-    made = [(ROOT / "docs" / name).read_text(encoding="utf-8").splitlines() for name in ("benchmarks.md", "results.md")]
-    lines = (ROOT / document).read_text(encoding="utf-8").splitlines()
-    tables = [line for line in lines if line.startswith("| ") and line.count("|") > 3]
-    assert len(tables) > 10
-    assert [line for line in tables if line not in made[0] + made[1]] == []
-
-
-def test_readmes_have_the_same_tables_headings_and_commands():
-    texts = [README, (ROOT / "README.zh.md").read_text(encoding="utf-8")]
-    for pattern in (r"^\| `[a-z]+=", r"^\| .*\|.*\|.*\|", r"^##", r"^    (make|regard) [^#\n]*"):
-        english, chinese = (len(re.findall(pattern, text, re.MULTILINE)) for text in texts)
-        assert english == chinese > 0
-
-
-def test_tables_of_the_readme_follow_what_is_measured():
-    front = "text\n\n| a | b | 3 |\n| c | d | 4 |\n"
-    assert refreshed(front, "| a | b | 5 |\n| e | f | 6 |\n") == front.replace("3", "5")
-
-
-@pytest.mark.parametrize("document", ["README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_links_lead_to_files(document):
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert (ROOT / target).exists(), f"{document} points to {target}"

@@ -1,4 +1,4 @@
-"""Try the architectures that were not tried yet, and write the table into docs/seeing.md."""
+"""Try the architectures that were not tried yet, and write the table into docs/architectures.md."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ import torch
 
 from experiments.architectures import generation, machinery, media, modules, shapes, texts, written
 from experiments.architectures.campaign import FAULTS, Architecture, Outcome, examine
-from experiments.trial import table
+from experiments.trial import replace_between, table
 from regard import files
 
 Measured = dict[str, Any]  # the name of an architecture → its outcome
 MEASURED = Path(__file__).with_name("measured.json")
-PAGE = Path(__file__).parent.parent.parent / "docs" / "seeing.md"
-BEGIN, END = "<!-- architectures: made by `make architectures` -->", "<!-- end of architectures -->"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "architectures.md"
 HEAD = ("architecture", "kind of model", "result", "layers seen", "reported", "largest difference")
 ROWS: list[Architecture] = [
     row for module in (texts, media, generation, written, shapes, modules, machinery) for row in module.ROWS
@@ -83,11 +82,7 @@ def save(name: str, outcome: Outcome) -> None:
 
 def with_table(page: str, measured: Mapping[str, Any]) -> str:
     """The page, with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"{PAGE.name}: expected the marks {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{summary(measured)}\n{END}{after}"
+    return replace_between(page, "architectures", summary(measured))
 
 
 def summary(measured: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Eight real tables, and how well smoothers predict what was held out of them: into docs/kernel-regression.md."""
+"""Eight real tables, and how well smoothers predict what was held out of them: into docs/tables.md."""

@@ -1,4 +1,4 @@
-"""Predict what was held out of eight real tables, and write docs/kernel-regression.md: python -m experiments.tables."""
+"""Predict what was held out of eight real tables, and write docs/tables.md: python -m experiments.tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured as Markdown, in English and Chinese, between marks of docs/kernel-regression.md and its twin."""
+"""What was measured as Markdown, in English and Chinese, between marks of docs/tables.md and its twin."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 from benchmarks.measure import duration
 from experiments.tables.models import MODELS
-from experiments.trial import table
+from experiments.trial import replace_between, table
 
 Figures = Mapping[str, Any]
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGES = (DOCS / "kernel-regression.md", DOCS / "kernel-regression.zh.md")
-BEGIN, END = "<!-- tables: made by `make tables` -->", "<!-- end of tables -->"
+PAGES = (DOCS / "tables.md", DOCS / "tables.zh.md")
 BANDED = ("regard, degree 0", "regard, degree 1")
 
 CHINESE = {
@@ -49,13 +48,9 @@ CHINESE = {
 
 def with_tables(page: Path, measured: Figures) -> str:
     """The text of a page, with the tables between its marks."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"{page.name}: expected the marks {BEGIN} and {END}")
     translate = CHINESE.get if ".zh" in page.name else None
     content = tables(measured, lambda text: translate(text, text) if translate else text)
-    return f"{before}{BEGIN}\n{content}\n{END}{after}"
+    return replace_between(page.read_text(encoding="utf-8"), "tables", content)
 
 
 def tables(measured: Figures, say: Callable[[str], str]) -> str:

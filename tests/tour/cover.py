@@ -1,4 +1,4 @@
-"""The picture at the top of the README. To make it anew:
+"""The picture at the top of the README. `make pictures` makes it anew:
 
     python -m tests.tour.cover docs/pictures/attention.png
 

@@ -1,4 +1,4 @@
-"""The pictures of README.md and docs/seeing.md. To make them anew:
+"""The pictures of docs/seeing.md, student.md and training.md. `make pictures` makes them anew:
 
 python -m tests.web.gallery docs/pictures $(regard data fetch SmolLM2)
 """
