@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from regard import files
 from regard.data import curve
+from regard.data.columns import Choice, CurveData, choose_columns, prepare
 from regard.data.tables import Table, read_table
 from regard.kernel import KernelRegressor
 from regard.view import pictures
-from regard.view.curve_data import Choice, CurveData, choose_columns, prepare
 from regard.view.regression import GROUPS, Group, KernelRegressionDisplay, Scales
 from regard.view.regression_curve import Chain, Inputs, evenly
 
