@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from regard.data.batches import Batches
 from regard.data.labelled import Labelled, StoredTexts, choose_balanced, store_texts, texts_in_file
@@ -57,8 +58,9 @@ class TextTask(Task):
         with torch.no_grad(), evaluation(model):
             for rows in world.share(list(Batches(texts.lengths, EVALUATED, 0).epoch(0))):
                 batch = _collate(texts, rows)
-                logits = self.logits(model, batch.to(device)).cpu().double()
-                outcomes.append(class_outcome(logits.log_softmax(1), numbers[batch.targets]))
+                logits, targets = self.logits(model, batch.to(device)).cpu(), numbers[batch.targets]
+                losses = functional.cross_entropy(logits.double(), targets, reduction="none")
+                outcomes.append((targets.tolist(), logits.argmax(1).tolist(), losses.tolist()))
         return class_metrics(world.collect(outcomes), model.labels)
 
     def samples(self, model: Any) -> list[Sample]:
