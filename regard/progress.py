@@ -1,9 +1,12 @@
 """Progress on stderr, for commands, training runs and the tour: a bar on a terminal, nothing elsewhere but notes."""
 
+import time
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
 class ProgressBar:
@@ -24,6 +27,7 @@ class ProgressBar:
             *columns, console=console, transient=True, redirect_stdout=False, disable=not self.is_terminal
         )
         self._task = self._progress.add_task("", total=None, visible=False)
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -37,9 +41,15 @@ class ProgressBar:
         self._progress.reset(self._task, total=None, description=text, visible=True)
         self._progress.refresh()  # it may be over before the next refresh
 
-    def update(self, done: int, total: int, text: str | None = None) -> None:
-        """How many parts of how many are done, and what is going on, if that has changed."""
+    def update(self, done: int, total: int, text: str | None = None, line: str = "") -> None:
+        """How many parts of how many are done, and what is going on, if that has changed.
+
+        line: what is said of it now and then where there is no terminal.
+        """
         self._progress.update(self._task, completed=done, total=total, description=text, visible=True)
+        if line and not self.is_terminal and time.monotonic() - self._last_line >= INTERVAL:
+            self._last_line = time.monotonic()
+            self.note(line)
 
     def note(self, text: str) -> None:
         """A line that stays."""

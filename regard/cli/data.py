@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from regard.cli.options import json_flag
-
-if TYPE_CHECKING:
-    from regard.data.fetching import Archive
-    from regard.progress import ProgressBar
 
 
 @click.group("data", no_args_is_help=False)
@@ -44,10 +40,8 @@ def list_sets(as_json: bool) -> None:
 def fetch_set(name: str, as_json: bool) -> None:
     """Fetch a data set or weights into the cache folder, and print the path."""
     from regard.data.fetching import fetch
-    from regard.progress import ProgressBar
 
-    with ProgressBar() as bar:
-        folder = fetch(name, FetchBar(bar) if bar.is_terminal else None)
+    folder = fetch(name)
     print(json.dumps(_facts(name), ensure_ascii=False) if as_json else folder)
 
 
@@ -64,19 +58,3 @@ def _facts(name: str) -> dict[str, Any]:
         "folder": str(folder(name)),
         "files": list(row.files),
     }
-
-
-class FetchBar:
-    """How a fetch goes, as a bar on the terminal."""
-
-    def __init__(self, bar: ProgressBar) -> None:
-        self.bar, self.size, self.note = bar, 0, bar.note
-
-    def begin(self, archive: Archive, number: int, count: int) -> None:
-        """An archive, by its number and how many there are."""
-        self.size = archive.size
-        self.bar.stage(f"{number}/{count} {archive.request}")
-
-    def grown(self, size: int) -> None:
-        """How many bytes of it are here."""
-        self.bar.update(min(size, self.size), self.size)

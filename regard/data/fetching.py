@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import difflib
 import shutil
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -25,6 +24,9 @@ from regard.data.packages import Archive, FetchError, download
 from regard.data.store import cache
 from regard.errors import RegardError
 from regard.files import digest, new_folder, sync, write
+
+if TYPE_CHECKING:
+    from regard.progress import ProgressBar
 
 __all__ = ["SETS", "Archive", "FetchError", "Row", "cache", "fetch", "find", "folder", "is_fetched", "megabytes"]
 
@@ -92,32 +94,6 @@ def find(name: str) -> Row:
     raise UnknownSetError(f"no set is called {name!r}{hint} (`regard data list` shows them all)")
 
 
-class FetchReport(Protocol):
-    """Receives the progress of a fetch."""
-
-    def begin(self, archive: Archive, number: int, count: int) -> None:
-        """The download of archive `number` of `count` begins."""
-
-    def grown(self, size: int) -> None:
-        """`size` bytes of the archive are on disk."""
-
-    def note(self, text: str) -> None:
-        """A line for the user to read."""
-
-
-class Lines:
-    """Prints a line on stderr for each archive and each note."""
-
-    def begin(self, archive: Archive, number: int, count: int) -> None:
-        self.note(f"{number}/{count}  {archive.request}  ({megabytes(archive.size)})")
-
-    def grown(self, size: int) -> None:
-        """The size was said at the beginning."""
-
-    def note(self, text: str) -> None:
-        print(text, file=sys.stderr)
-
-
 def folder(name: str) -> Path:
     """Where a set is once it is fetched."""
     find(name)
@@ -129,18 +105,20 @@ def is_fetched(name: str) -> bool:
     return not _missing(folder(name), find(name))
 
 
-def fetch(name: str, report: FetchReport | None = None) -> Path:
+def fetch(name: str, bar: ProgressBar | None = None) -> Path:
     """The folder of a set, downloaded if it is not there yet.
 
-    report: receives the progress; by default, lines are printed on stderr.
+    bar: shows the progress; by default one on stderr.
 
     Raises FetchError if that fails. What is left then are complete archives, and no part of the set.
     """
-    row, path, report = find(name), folder(name), report or Lines()
+    from regard.progress import ProgressBar
+
+    row, path = find(name), folder(name)
     if is_fetched(name):
         return path
     cache().mkdir(parents=True, exist_ok=True)
-    with _lock(report):
+    with nullcontext(bar) if bar else ProgressBar() as bar, _lock(bar):
         if is_fetched(name):  # by the process that had the lock before
             return path
         if path.exists():
@@ -148,10 +126,10 @@ def fetch(name: str, report: FetchReport | None = None) -> Path:
             raise FetchError(f"{path}: {missing} is missing there; move the folder away, and fetch again")
         for leftover in cache().glob(f".*-{name}"):  # of a fetch that was killed
             shutil.rmtree(leftover)
-        report.note(f"{name}: licence: {row.licence}")
+        bar.note(f"{name}: licence: {row.licence}")
         with new_folder(path) as unfinished:
-            archives = _archives(row, unfinished / "downloads", report)
-            report.note(f"{name}: unpacking")
+            archives = _archives(row, unfinished / "downloads", bar)
+            bar.note(f"{name}: unpacking")
             row.unpack(archives, unfinished)
             if absent := _missing(unfinished, row):
                 raise FetchError(f"{name}: its archives hold no {absent[0]}")
@@ -168,13 +146,13 @@ def _missing(path: Path, row: Row) -> list[str]:
 
 
 @contextmanager
-def _lock(report: FetchReport) -> Iterator[None]:
+def _lock(bar: ProgressBar) -> Iterator[None]:
     """One fetch at a time. The operating system releases the lock of a process that ends, however it ends."""
     lock = FileLock(cache() / "lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report.note("another fetch is at work: waiting for it")
+        bar.note("another fetch is at work: waiting for it")
         lock.acquire()
     try:
         yield
@@ -182,24 +160,31 @@ def _lock(report: FetchReport) -> Iterator[None]:
         lock.release()
 
 
-def _archives(row: Row, work: Path, report: FetchReport) -> list[Path]:
+def _archives(row: Row, work: Path, bar: ProgressBar) -> list[Path]:
     """The archives of a set. Those that are not stored are downloaded in the folder `work`, which is then removed."""
     store = cache() / "archives"
     store.mkdir(exist_ok=True)
-    absent = [archive for archive in row.archives if not _is_stored(archive, store / archive.file, report)]
+    absent = [archive for archive in row.archives if not _is_stored(archive, store / archive.file, bar)]
     needed, free = 2 * sum(archive.size for archive in absent), shutil.disk_usage(store).free
     if free < needed:  # for the archives, and about as much for what is unpacked from them
         raise FetchError(f"{store}: expected {megabytes(needed)} of free space, got {megabytes(free)}")
     work.mkdir()
     for number, archive in enumerate(row.archives, 1):
         if archive in absent:
-            report.begin(archive, number, len(row.archives))
-            _store(archive, download(archive, work, report.grown), store / archive.file, report)
+            step = f"{number}/{len(row.archives)}  {archive.request}"
+            bar.stage(step)
+            if not bar.is_terminal:
+                bar.note(f"{step}  ({megabytes(archive.size)})")
+
+            def show(done: int, size: int = archive.size) -> None:
+                bar.update(min(done, size), size)
+
+            _store(archive, download(archive, work, show), store / archive.file, bar)
     shutil.rmtree(work)
     return [store / archive.file for archive in row.archives]
 
 
-def _is_stored(archive: Archive, path: Path, report: FetchReport) -> bool:
+def _is_stored(archive: Archive, path: Path, bar: ProgressBar) -> bool:
     """Whether an earlier fetch has left the archive, and nothing has changed it since."""
     if not path.exists():
         return False
@@ -208,13 +193,13 @@ def _is_stored(archive: Archive, path: Path, report: FetchReport) -> bool:
         return True
     recorded = record.read_text(encoding="utf-8", errors="replace").split() if record.exists() else []
     if sha256 not in recorded:
-        report.note(f"{path}: is not what was fetched once, and is fetched again")
+        bar.note(f"{path}: is not what was fetched once, and is fetched again")
         return False
-    _note_version(archive, recorded[-1], report)
+    _note_version(archive, recorded[-1], bar)
     return True
 
 
-def _store(archive: Archive, downloaded: Path, path: Path, report: FetchReport) -> None:
+def _store(archive: Archive, downloaded: Path, path: Path, bar: ProgressBar) -> None:
     """Move a download among the archives if it has the pinned SHA-256, or if only apt's index can vouch for it.
 
     Debian replaces packages by corrected ones. Such a version has another file name; its SHA-256 is recorded.
@@ -224,7 +209,7 @@ def _store(archive: Archive, downloaded: Path, path: Path, report: FetchReport) 
         if archive.sha256 is not None and (archive.client != "apt" or downloaded.name == archive.file):
             raise FetchError(f"{archive.request}: expected SHA-256 {archive.sha256}, got {sha256}; it is not used")
         write(_record(path), f"{sha256}  {downloaded.name}\n")
-        _note_version(archive, downloaded.name, report)
+        _note_version(archive, downloaded.name, bar)
     sync(downloaded)
     downloaded.replace(path)
     sync(path.parent)
@@ -235,7 +220,7 @@ def _record(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _note_version(archive: Archive, name: str, report: FetchReport) -> None:
+def _note_version(archive: Archive, name: str, bar: ProgressBar) -> None:
     if name != archive.file:
         known = f"the version that was checked is {archive.file}"
-        report.note(f"{archive.request}: apt's signed index vouches for {name}; {known}")
+        bar.note(f"{archive.request}: apt's signed index vouches for {name}; {known}")

@@ -1,8 +1,7 @@
 """Sets of images with a class each: a folder per class, an .npz file, MNIST's idx files, or the digits of scikit-learn.
 
-`find_images` says what there is, without decoding; `read_images` holds all of them in memory, `store_images` decodes
-any number into a store, of which a few are in memory at a time. Its columns, of the part `train` and of `test` if the
-files set one aside:
+`find_images` says what there is, without decoding; `store_images` decodes any number into a store, of which a few are
+in memory at a time. Its columns, of the part `train` and of `test` if the files set one aside:
 
     PART.pixels     (channels, height, width), uint8
     PART.labels     numbers of the classes
@@ -24,7 +23,7 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.image_arrays import ArrayImages, IdxImages, NpzImages, idx_file
-from regard.data.image_files import FolderImages, ImageError, ImagePart, Names, check_bytes, folders, silent, times
+from regard.data.image_files import FolderImages, ImageError, ImagePart, Names, folders, silent, times
 from regard.data.split import content_hash
 from regard.data.store import Store, StoreWriter, advance, prepared, prepared_folder
 from regard.data.texts import Skipped
@@ -34,27 +33,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 EXPECTED = "an .npz file, or a folder with a folder of pictures per class, with train.npz, or with MNIST's idx files"
-IN_MEMORY = 4_000_000_000  # bytes of pixels
 UNIT = "picture"
 VERSION = 1  # of how images are decoded and of the columns: a store of another version is made anew
 ROWS = 1 << 16  # of small columns that are read at once
-
-
-@dataclass(frozen=True)
-class LabelledImages:
-    """Images, and the class of each."""
-
-    pixels: torch.Tensor  # (n, channels, height, width), uint8
-    labels: torch.Tensor  # (n,), int64: indices into names
-    names: Names
-
-
-@dataclass(frozen=True)
-class ImageData:
-    """Images to learn from, and those set aside for the test, if the files say which."""
-
-    train: LabelledImages
-    test: LabelledImages | None
 
 
 @dataclass(frozen=True)
@@ -98,34 +79,6 @@ def find_images(path: Path) -> ImageSet:
     return ImageSet(train, None if test_path is None else part(test_path, train.names))
 
 
-def read_images(path: Path, size: int | None = None) -> ImageData:
-    """The images of a file or folder; with a size, each is scaled and cropped at its centre to size × size."""
-    images = find_images(path)
-    shape = images.shape(size)
-    train = _read(images.train, shape)
-    first = train.labels[0]
-    if (train.labels == first).all():
-        name = train.names[int(first)]
-        raise ImageError(
-            f"{images.train.path}: expected two classes or more, all {len(train.labels)} pictures are {name!r}"
-        )
-    return ImageData(train, None if images.test is None else _read(images.test, shape))
-
-
-def _read(part: ImagePart, shape: tuple[int, int, int]) -> LabelledImages:
-    import torch
-
-    check_bytes(part.path, (part.shapes.count, *shape), limit=IN_MEMORY)
-
-    def refuse(file: str, error: ImageError) -> None:
-        raise error
-
-    with silent():
-        blocks = list(part.blocks(shape, refuse))
-    pixels, labels = (numpy.concatenate(arrays) for arrays in zip(*((b.pixels, b.labels) for b in blocks), strict=True))
-    return LabelledImages(torch.from_numpy(pixels), torch.from_numpy(labels.astype(numpy.int64)), part.names)
-
-
 def _parts(path: Path) -> tuple[Path, Path | None]:
     """The file or folder to learn from, and the one for the test if there is any."""
     if path.is_file() and path.suffix.lower() == ".npz":
@@ -145,24 +98,24 @@ def _parts(path: Path) -> tuple[Path, Path | None]:
 # -------------------------------------------------------------------------------------------------------------- digits
 
 
-def digits() -> ImageData:
-    """Handwritten digits that come with scikit-learn, light on dark: 1,797 images of 8×8; no part is set aside."""
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Handwritten digits that come with scikit-learn, light on dark: 1,797 images (n, 1, 8, 8), uint8, and their labels
+    (n,)."""
     import torch
     from sklearn.datasets import load_digits
 
     data = load_digits()
     pixels = torch.from_numpy(data.images * (255 / 16)).round().to(torch.uint8)  # ink from 0 to 16
-    names = tuple(str(name) for name in data.target_names)
-    return ImageData(LabelledImages(pixels[:, None], torch.from_numpy(data.target).to(torch.int64), names), None)
+    return pixels[:, None], torch.from_numpy(data.target).to(torch.int64)
 
 
 class DigitImages(ArrayImages):
-    """The same, as other sets of images are."""
+    """The same, as other sets of images are; no part is set aside."""
 
     def __init__(self) -> None:
-        images = digits().train
-        self.images = images.pixels[:, 0].numpy()
-        super().__init__(Path("digits"), self.images.shape, images.labels.numpy(), images.names, None)
+        pixels, labels = digits()
+        self.images = pixels[:, 0].numpy()
+        super().__init__(Path("digits"), self.images.shape, labels.numpy(), tuple("0123456789"), None)
 
     def digest(self) -> str:
         return hashlib.sha256(self.images.tobytes()).hexdigest()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.split import PARTS, Part
+from regard.data.split import PARTS, Part, balanced_rows
 from regard.data.store import Store, StoreWriter, prepared
 from regard.data.survey import LEFT_OUT, RowSource, Survey
 from regard.data.tables import COMPRESSIONS, OLD_WORKBOOK, TableError, find_column, missing_column
@@ -279,11 +279,8 @@ def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
         ]
         rows = numpy.stack(columns, axis=1, dtype=numpy.uint64, casting="unsafe")
         chosen = numpy.concatenate([chosen, rows[survey.parts(start, stop) == 0]])
-        chosen = chosen[numpy.lexsort((chosen[:, 2], chosen[:, 1], chosen[:, 0]))]
-        # Classes take turns in the order of their names, while they have some.
-        turns = numpy.arange(len(chosen)) - numpy.searchsorted(chosen[:, 0], chosen[:, 0])
-        chosen = chosen[numpy.lexsort((chosen[:, 0], turns))[:count]]
-    return replace(survey, chosen=numpy.sort(chosen[:, 2]).astype(numpy.int64))
+        chosen = chosen[balanced_rows(chosen[:, 0], chosen[:, 1], count)]
+    return replace(survey, chosen=chosen[:, 2].astype(numpy.int64))
 
 
 def store_texts(survey: Survey[Labelled], tokenizer: Tokenizer, max_length: int, examples: int) -> Store:

@@ -113,6 +113,19 @@ def divide(hashes: Column, validation: float = SHARE, test: float = SHARE) -> Di
     return splitter.division()
 
 
+def balanced_rows(labels: Array, hashes: Array, count: int) -> Array:
+    """`count` rows in ascending order, with equally many of each class if possible; all if count is 0.
+
+    labels: the numbers of the rows' classes. hashes: those of a class that have the smallest ones are chosen.
+    """
+    if not count or count >= len(labels):
+        return numpy.arange(len(labels))
+    order = numpy.lexsort((hashes, labels))  # by class, and by hash within a class
+    first = numpy.searchsorted(labels[order], labels[order])  # where the class of each begins
+    turns = numpy.arange(len(labels)) - first
+    return numpy.sort(order[numpy.lexsort((labels[order], turns))[:count]])
+
+
 class Splitter:
     """`split` for more contents than fit in memory: `add` each of them, then ask for their `division`.
 

@@ -25,8 +25,8 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Words, fill
-from regard.view.chart import LANGUAGES, Chart, Language, Text
-from regard.view.marks import power_of_ten
+from regard.view.chart import LANGUAGES, Band, Chart, Language, Line, Mark, Text
+from regard.view.marks import Label, power_of_ten
 
 # Content and its parts are for authors to import from here, too.
 __all__ = ["LANGUAGES", "Choice", "Content", "Control", "Exercise", "Language", "Passage", "Slider", "Text", "Words"]
@@ -270,6 +270,12 @@ def show(value: float | Sequence[float]) -> str:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}·{power_of_ten(int(exponent))}".replace("-", "−")
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
+
+
+def by_seed(x: Sequence[float], values: Tensor, label: Label, colour: str) -> list[Mark]:
+    """Values (x, seeds) in a chart: their mean as a line, in a band from the least to the most."""
+    band = Band(x, values.amin(-1), values.amax(-1), colour=colour)
+    return [band, Line(x, values.mean(-1), label, colour, dots=True)]
 
 
 def points(difference: float, spread: float) -> str:

@@ -5,33 +5,38 @@
     every save_every        save a checkpoint
 
 All randomness of a step is a function of the seed, the step and the rank. So a run that resumes from a checkpoint
-computes exactly, bit for bit, what it would have computed without the interruption.
+computes exactly, bit for bit, what it would have computed without the interruption. Each process makes its own share of
+the batches, here or ahead of time in worker processes.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from regard.data.batches import Position
 from regard.errors import RegardError
 from regard.models.model import Model, evaluation
 from regard.training import checkpoints
-from regard.training.feed import StepData, random_seed, step_data
-from regard.training.folder import CHECKPOINTS, Log, manifest_digest, save_best
+from regard.training.folder import CHECKPOINTS, Log, RunError, manifest_digest, save_best
 from regard.training.options import Options
 from regard.training.processes import Signals, Stopped, World
 from regard.training.report import Report, head_widths
 from regard.training.schedule import Average, learning_rate, read_plan
-from regard.training.task import LossModule, Task
+from regard.training.task import Batch, LossModule, Task
 from regard.training.transfer import add_adapters, checkpoint_blocks, freeze, merge_adapters, parameter_groups
 
+AHEAD = 4  # steps that each worker process prepares ahead
+StepRows = tuple[int, list[list[int]], Position]  # the number of a step, the rows of its batches, where they end
 OVERTIME = 1.2  # a run whose steps became slow ends after so many times its minutes, wherever its plan is
 
 
@@ -264,3 +269,67 @@ def _copy(model: Model, state: dict[str, Tensor]) -> Model:
 def end_conditions(options: Options) -> list[float | None]:
     """The options that decide when a run ends: a finished run goes on if they were changed."""
     return [options.steps, options.minutes, options.patience]
+
+
+# --------------------------------------------------------------------------------------------- the batches of a run
+
+
+@dataclass(frozen=True)
+class StepData:
+    """What a process computes in one step: its share of each batch; and where the run stands in its data after it."""
+
+    shares: list[tuple[Batch, bool]]  # whether it counts: where there is no row for this process, some example does not
+    after: Position
+
+
+def step_data(task: Task, world: World, step: int, position: Position) -> Iterator[StepData]:
+    """The data of each step after `step`, without end; `position` is where the run stands in its data."""
+    rows, maker, workers = _step_rows(task, step, position), _Maker(task, world), task.options.workers
+    if not workers:
+        yield from map(maker.__getitem__, rows)
+        return
+    try:  # without a batch size: the maker returns whole steps
+        yield from DataLoader(
+            maker, None, sampler=rows, num_workers=workers, prefetch_factor=AHEAD, worker_init_fn=_ignore_signals
+        )
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise RunError(f"a process that prepares batches has died: {reason}; go on with --resume") from error
+
+
+def random_seed(seed: int, step: int, rank: int) -> int:
+    """Seeds far apart for neighbouring steps and ranks."""
+    return (seed * 1_000_003 + step * 7_919 + rank * 104_729 + 12_345) * 2 % (1 << 62)
+
+
+def _step_rows(task: Task, step: int, position: Position) -> Iterator[StepRows]:
+    """The rows of each step: a function of the seed and the step, whoever asks."""
+    following = task.batches.following(position)
+    for number in itertools.count(step):
+        batches = [next(following) for _ in range(task.options.accumulate)]
+        yield number, [rows for rows, _ in batches], batches[-1][1]
+
+
+class _Maker(Dataset[StepData]):
+    """Makes the data of a step from its rows."""
+
+    def __init__(self, task: Task, world: World) -> None:
+        self.task, self.rank, self.size = task, world.rank, world.size
+
+    def __getitem__(self, rows_of_step: StepRows) -> StepData:
+        step, batches, after = rows_of_step
+        generator = torch.Generator().manual_seed(random_seed(self.task.options.seed, step, 0))
+        shares = []
+        for rows in batches:
+            counts = self.rank < len(rows)
+            share = slice(self.rank, None, self.size) if counts else slice(0, 1)
+            shares.append((self.task.batch(rows, share, generator), counts))
+        return StepData(shares, after)
+
+
+def _ignore_signals(worker: int) -> None:
+    """Ctrl-C goes to all processes of a terminal, and the one that trains has to save first."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

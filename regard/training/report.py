@@ -25,7 +25,6 @@ from regard.training.options import Options
 from regard.training.task import Sample, Task
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
-INTERVAL = 10.0  # seconds between lines, where there is no bar
 EVENTS = "events"  # TensorBoard's folder in that of the run
 WIDTH_EXAMPLES = 4  # of which widths are measured: always the same ones
 
@@ -35,7 +34,7 @@ class Report:
 
     def __init__(self, unit: str, bar: ProgressBar) -> None:
         self.unit, self.bar, self.write = unit, bar, bar.note
-        self.start = self.last = time.monotonic()
+        self.start = time.monotonic()
         self.first_step: int | None = None
         self.loss: float | None = None
 
@@ -43,15 +42,10 @@ class Report:
         """After each step; of `steps`, if that is known. The loss shown is a running mean."""
         self.loss = loss if self.loss is None else 0.95 * self.loss + 0.05 * loss
         self.first_step = step - 1 if self.first_step is None else self.first_step
-        text, now = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s", time.monotonic()
-        self.bar.update(step, steps or step, text)
-        if not self.bar.is_terminal and now - self.last >= INTERVAL:
-            self.last = now
-            if steps is None:
-                self.write(f"step {step:,} · {text}")
-                return
-            left = (now - self.start) / (step - self.first_step) * (steps - step)
-            self.write(f"step {step:,} of {steps:,} · {text} · {_clock(left)} left")
+        text = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s"
+        left = (time.monotonic() - self.start) / (step - self.first_step) * ((steps or step) - step)
+        line = f"step {step:,} of {steps:,} · {text} · {_clock(left)} left" if steps else f"step {step:,} · {text}"
+        self.bar.update(step, steps or step, text, line)
 
     def evaluation(self, step: int, metrics: Mapping[str, Any], samples: list[Sample], *, is_best: bool) -> None:
         """After each evaluation."""
@@ -67,14 +61,9 @@ def preparation_shown(*, quiet: bool) -> Iterator[None]:
         yield
         return
     with ProgressBar() as bar:
-        last = time.monotonic()
 
         def show(text: str, done: int, total: int) -> None:
-            nonlocal last
-            bar.update(done, total, text)
-            if not bar.is_terminal and time.monotonic() - last >= INTERVAL:
-                last = time.monotonic()
-                bar.note(f"{text}: {done / max(total, 1):.0%}")
+            bar.update(done, total, text, f"{text}: {done / max(total, 1):.0%}")
 
         with watched(show):
             yield

@@ -93,7 +93,7 @@ class AttentionDisplay(LayersDisplay):
                 ax = pictures.figure(height, width + 1.2).subplots()
             if by_row:
                 weights = weights / weights.amax(-1, keepdim=True).clamp(min=1e-12)
-            image = self._draw(ax, weights)
+            image = self._heat_map(ax, weights)
             for axis, tokens, rotation in ((ax.xaxis, chosen.key_tokens, 90), (ax.yaxis, chosen.tokens, 0)):
                 ticks = range(0, len(tokens), max(1, -(-len(tokens) // LABELLED)))
                 axis.set_ticks(list(ticks), [tokens[tick] for tick in ticks], rotation=rotation)
@@ -138,7 +138,7 @@ class AttentionDisplay(LayersDisplay):
             axes = figure.subplots()
             for row, layer in enumerate(self.maps):
                 for column, weights in enumerate(page.pooled(layer.weights[0], CELLS)):
-                    image = self._draw(axes, weights)
+                    image = self._heat_map(axes, weights)
                     image.set_extent((column + GAP, column + 1 - GAP, row + 1 - GAP, row + GAP))
             axes.set_xticks([column + 0.5 for column in range(len(heads))], [str(head) for head in heads])
             axes.set_yticks([row + 0.5 for row in range(len(self.maps))], [str(layer.layer) for layer in self.maps])
@@ -149,7 +149,7 @@ class AttentionDisplay(LayersDisplay):
             figure.colorbar(image, ax=axes, label="change" if self.signed else "weight", shrink=0.8)
         return figure
 
-    def _draw(self, axes: Axes, weights: Tensor) -> Any:
+    def _heat_map(self, axes: Axes, weights: Tensor) -> Any:
         if not self.signed:
             return pictures.heat(axes, weights)
         return pictures.signed(axes, weights, max(float(layer.weights.abs().max()) for layer in self.maps) or 1.0)
@@ -232,22 +232,19 @@ def _entry(
 def _cut(layer: AttentionMap, entry: int, rows: Sequence[int], columns: Sequence[int]) -> AttentionMap:
     """One entry of the batch, with these of its rows and columns."""
 
-    def taken(tensor: Tensor, indices: Sequence[int], dim: int = 2) -> Tensor:
-        part = tensor[entry : entry + 1 or None].detach().float().cpu()  # (1, heads, …)
-        return part if len(indices) == part.shape[dim] else part.index_select(dim, torch.tensor([*indices]).long())
+    def taken(tensor: Tensor | None, *places: Sequence[int]) -> Tensor | None:
+        part = None if tensor is None else tensor[entry : entry + 1 or None].detach().float().cpu()  # (1, heads, …)
+        for dim, chosen in enumerate(places, 2):
+            if part is not None and len(chosen) < part.shape[dim]:
+                part = part.index_select(dim, torch.tensor([*chosen]).long())
+        return part
 
     operands = {"query": rows, "key": columns, "value": columns, "output": rows, "sink": rows}
-    parts: dict[str, Any] = {
-        name: taken(operand, indices)
-        for name, indices in operands.items()
-        if (operand := getattr(layer, name)) is not None
-    }
+    parts: dict[str, Any] = {name: taken(getattr(layer, name), places) for name, places in operands.items()}
     parts["queries"] = tuple(layer.queries[row] for row in rows)
     parts["keys"] = tuple(layer.keys[column] for column in columns) if layer.keys else ()
-    weights = taken(layer.weights, rows)
-    if len(columns) < weights.shape[3]:
-        weights = weights.index_select(3, torch.tensor([*columns]).long())
-    return replace(layer, weights=weights, **parts)
+    parts["weights"] = taken(layer.weights, rows, columns)
+    return replace(layer, **parts)
 
 
 def _title(layer: AttentionMap, head: int | None) -> str:

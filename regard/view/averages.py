@@ -103,7 +103,8 @@ class Average:
             related = True  # channels, which attend to each other
         value = output = None
         if operands and self.values is not None:
-            value = self._as_leading(self.values).expand(-1, axis_size(self.heads), -1, -1)  # (batch, heads, m, size)
+            value = ax.regroup(self.values, self.leading, self.batch, self.heads)
+            value = value.expand(-1, axis_size(self.heads), -1, -1)  # (batch, heads, m, size)
             output = arrange(result, axes, (self.batch, self.heads, self.queries, self.size))
         return AttentionCall(
             module,
@@ -130,13 +131,6 @@ class Average:
         arranged = arrange(tensor, axes, (self.batch, self.heads, self.queries, columns))
         return arranged[..., : axis_size(self.contracted)]
 
-    def _as_leading(self, tensor: Tensor) -> Tensor:
-        """(leading, rows, size) → (batch, heads, rows, size), heads 1 where they are among the rows."""
-        sizes, last = [ax.size_of(factor) for factor in self.leading], tensor.shape[-2:]
-        order = [self.leading.index(factor) for factor in (*self.batch, *self.heads) if factor in self.leading]
-        spread = tensor.reshape(*sizes, *last).permute(*order, len(sizes), len(sizes) + 1)
-        return spread.reshape(axis_size(self.batch), -1, *last)
-
     def _scored(self) -> tuple[Tensor | None, Tensor | None]:
         """The queries and the keys (batch, heads, n or m, size) whose product the scores are, where that is plain."""
         product: Product | None = self.record.product
@@ -145,7 +139,8 @@ class Average:
         leading, rows, columns = map(solid, product.axes)
         if leading != solid(self.leading) or {rows, columns} != {solid(self.queries), solid(self.contracted)}:
             return None, None
-        one, other = self._as_leading(product.left), self._as_leading(product.right.mT)
+        factors = (product.left, product.right.mT)
+        one, other = (ax.regroup(factor, self.leading, self.batch, self.heads) for factor in factors)
         return (one, other) if rows == solid(self.queries) else (other, one)
 
 

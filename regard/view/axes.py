@@ -248,6 +248,14 @@ def arrange(tensor: Tensor, axes: Axes, groups: Sequence[Axis]) -> Tensor:
     return apart.permute(order).reshape([axis_size(group) for group in groups])
 
 
+def regroup(tensor: Tensor, leading: Axis, batch: Axis, heads: Axis) -> Tensor:
+    """(leading, rows, size) → (batch, heads, rows, size), heads 1 where they are not among the leading factors."""
+    sizes, last = [size_of(factor) for factor in leading], tensor.shape[-2:]
+    order = [leading.index(factor) for factor in (*batch, *heads) if factor in leading]
+    apart = tensor.reshape(*sizes, *last).permute(*order, len(sizes), len(sizes) + 1)
+    return apart.reshape(axis_size(batch), -1, *last)
+
+
 def restore(tensor: Tensor, axes: Axes, groups: Sequence[Axis], shape: Sequence[int]) -> Tensor:
     """The inverse of `arrange`: a tensor of this shape."""
     factors = solid(flat(axes))

@@ -15,12 +15,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from regard.view import marks
-from regard.view.marks import LANGUAGES, Band, Bars, Dots, Heat, Language, Line, Mark, Note, Panel, Text, words
+from regard.view.marks import LANGUAGES, Band, Bars, Dots, Heat, Label, Language, Line, Mark, Note, Panel, Text, words
 
 __all__ = ["LANGUAGES", "Band", "Bars", "Chart", "Dots", "Heat", "Language", "Line", "Mark", "Note", "Panel", "Text"]
 
@@ -44,22 +44,19 @@ class Chart:
 
     def svg(self, language: Language) -> str:
         """The picture: an <svg> element to stand in a page, as wide as there is room."""
-        columns = self.columns or len(self.panels)
-        rows = [self.panels[start : start + columns] for start in range(0, len(self.panels), columns)]
-        heights = [max(self._panel_height(panel, row, language) for panel in row) for row in rows]
-        colours = self._colours()
-        legend, legend_height = self._legend(colours, language)
-        height = legend_height + sum(heights)
-        parts, top = [legend], legend_height
-        for row, row_height in zip(rows, heights, strict=True):
-            left = 0.0
-            for panel, width in zip(row, _widths(row), strict=True):
-                parts.append(PanelDrawing(panel, left, top, width, row_height, language, colours).draw())
-                left += width + GAP
-            top += row_height
-        body = "".join(parts)
+        columns, colours = self.columns or len(self.panels), self._colours()
+        body, top = self._legend(colours, language)
+        for start in range(0, len(self.panels), columns):
+            row = self.panels[start : start + columns]
+            free, total = WIDTH - GAP * (len(row) - 1), sum(panel.share for panel in row)
+            drawings = [PanelDrawing(panel, free * panel.share / total, language, colours) for panel in row]
+            height, left = max(drawing.height(self.height) for drawing in drawings), 0.0
+            for drawing in drawings:
+                body += drawing.draw(left, top, height)
+                left += drawing.width + GAP
+            top += height
         label = escape(self.caption.to(language), quote=True)
-        return f'<svg class="chart" viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{label}">{body}</svg>'
+        return f'<svg class="chart" viewBox="0 0 {WIDTH} {top:g}" role="img" aria-label="{label}">{body}</svg>'
 
     def table(self, language: Language) -> str:
         """The numbers behind the picture, as HTML tables."""
@@ -95,49 +92,49 @@ class Chart:
             x += width
         return "".join(parts), (y + 12 if parts else 0)
 
-    def _panel_height(self, panel: Panel, row: Sequence[Panel], language: Language) -> float:
-        """The chart's; that of a heat map, which has square cells as far as there is room, is its own."""
-        if panel.heat is None:
-            return self.height
-        width = _widths(row)[row.index(panel)]
-        matrix, _ = pooled(panel.heat)
-        room = Room.of(panel, width, language)
-        cell = min((width - room.left - 14) / max(matrix.shape[1], 1), CELL)
-        below = room.below + (20 if panel.x else 0)
-        return float(min(max(matrix.shape[0] * cell, 60) + 34 + below, 2 * self.height))
-
-
-def _widths(row: Sequence[Panel]) -> list[float]:
-    free, total = WIDTH - GAP * (len(row) - 1), sum(panel.share for panel in row)
-    return [free * panel.share / total for panel in row]
-
 
 # ------------------------------------------------------------------------------------------------------------ one panel
 
 
 class PanelDrawing:
-    """One panel in its frame."""
+    """One panel in its frame.
 
-    def __init__(
-        self,
-        panel: Panel,
-        left: float,
-        top: float,
-        width: float,
-        height: float,
-        language: Language,
-        colours: dict[str, str],
-    ) -> None:
-        self.panel, self.language, self.colours = panel, language, colours
-        self.heat = panel.heat
-        self.room = Room.of(panel, width, language)
-        self.left, self.right = left + self.room.left, left + width - 14
-        self.top = top + (24 if panel.title else 10)
-        self.bottom = top + height - self.room.below - (26 if panel.x else 6)
-        self.outer_left = left
+    margin, below: what texts take at its left, and the names below it, without its label
+    turned: whether these are longer than their place
+    """
+
+    def __init__(self, panel: Panel, width: float, language: Language, colours: dict[str, str]) -> None:
+        self.panel, self.width, self.language, self.colours, self.heat = panel, width, language, colours, panel.heat
         self.bars = [mark for mark in panel.marks if isinstance(mark, Bars)]
+        names = max((mark.names for mark in self.bars), key=len, default=())
+        self.margin, cells, largest = 44.0, len(names), WIDTH
         if self.heat is not None:
             self.matrix, self.pool = pooled(self.heat)
+            names, cells, largest = self.heat.columns, self.matrix.shape[1], CELL
+            if self.heat.rows:
+                self.margin = self._longest(self.heat.rows) + 10
+        self.margin += 18 if panel.y else 0
+        self.turned = self._longest(names) > min((width - self.margin - 14) / max(cells, 1), largest)
+        self.below = self._longest(names) * 0.75 + 10 if self.turned else 16.0
+
+    def _longest(self, names: Sequence[Label]) -> float:
+        return max((marks.text_width(words(name, self.language)) for name in names), default=0)
+
+    def height(self, usual: float) -> float:
+        """The chart's; that of a heat map, which has square cells as far as there is room, is its own."""
+        if self.heat is None:
+            return usual
+        rows, columns = self.matrix.shape
+        cell = min((self.width - self.margin - 14) / max(columns, 1), CELL)
+        return float(min(max(rows * cell, 60) + 34 + self.below + (20 if self.panel.x else 0), 2 * usual))
+
+    def draw(self, left: float, top: float, height: float) -> str:
+        """The panel, with its left upper corner there."""
+        panel = self.panel
+        self.outer_left, self.left, self.right = left, left + self.margin, left + self.width - 14
+        self.top = top + (24 if panel.title else 10)
+        self.bottom = top + height - self.below - (26 if panel.x else 6)
+        if self.heat is not None:
             rows, columns = self.matrix.shape
             cell = min((self.right - self.left) / max(columns, 1), (self.bottom - self.top) / max(rows, 1))
             self.right, self.bottom = self.left + columns * cell, self.top + rows * cell
@@ -145,8 +142,6 @@ class PanelDrawing:
         else:
             self.x_range = panel.x_limits or self._range("x", panel.x_log)
             self.y_range = panel.y_limits or self._range("y", panel.y_log)
-
-    def draw(self) -> str:
         parts = [self._axes()]
         for index, mark in enumerate(self.panel.marks):
             colour = self.colours.get(words(getattr(mark, "label", ""), "en")) or getattr(mark, "colour", "")
@@ -192,7 +187,7 @@ class PanelDrawing:
             x = self._x(value)
             if self.heat is None and not self.bars:
                 parts.append(f'<path class="grid" d="M{x:.1f} {self.top:.1f}V{self.bottom:.1f}"/>')
-            if self.room.turned:
+            if self.turned:
                 turn = f' transform="rotate(-48 {x:.1f} {self.bottom + 12:.1f})"'
                 parts.append(marks.svg_text(x + 3, self.bottom + 12, name, "end", turn=turn))
             else:
@@ -207,8 +202,9 @@ class PanelDrawing:
             parts.append(marks.svg_text(self.outer_left, self.top - 10, title, "start", "title"))
         middle = (self.left + self.right) / 2
         if panel.x:
-            below = self.bottom + self.room.below + 16
-            parts.append(marks.svg_text(middle, below, words(panel.x, self.language), "middle", "axis"))
+            parts.append(
+                marks.svg_text(middle, self.bottom + self.below + 16, words(panel.x, self.language), "middle", "axis")
+            )
         if panel.y:
             x, y = self.outer_left + 12, (self.top + self.bottom) / 2
             turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"'
@@ -292,29 +288,6 @@ class PanelDrawing:
             x, y = self.left + column * cell, self.top + row * cell
             parts.append(f'<rect class="marked" x="{x:.1f}" y="{y:.1f}" width="{cell:.1f}" height="{cell:.1f}"/>')
         return "".join(parts)
-
-
-class Room(NamedTuple):
-    """What the texts around a panel take."""
-
-    left: float
-    below: float  # the names below it, without its label
-    turned: bool  # whether these are longer than their place
-
-    @classmethod
-    def of(cls, panel: Panel, width: float, language: Language) -> Room:
-        """Of a panel so many pixels wide."""
-        left, heat = 44.0, panel.heat
-        if heat is not None and heat.rows:
-            left = max(marks.text_width(words(name, language)) for name in heat.rows) + 10
-        left += 18 if panel.y else 0
-        bars = [mark.names for mark in panel.marks if isinstance(mark, Bars)]
-        names = heat.columns if heat is not None else max(bars, key=len, default=())
-        longest = max((marks.text_width(words(name, language)) for name in names), default=0)
-        cells = pooled(heat)[0].shape[1] if heat is not None else len(names)
-        place = min((width - left - 14) / max(cells, 1), CELL if heat is not None else WIDTH)
-        turned = longest > place
-        return cls(left, longest * 0.75 + 10 if turned else 16.0, turned)
 
 
 def pooled(heat: Heat) -> tuple[np.ndarray, int]:

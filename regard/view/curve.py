@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from numpy.typing import NDArray
 
 from regard import files
 from regard.data import curve
+from regard.data.columns import Choice, CurveData, choose_columns, prepare
 from regard.data.tables import Table, read_table
 from regard.kernel import KernelRegressor
-from regard.kernel.regressor import Interval
 from regard.view import pictures
-from regard.view.curve_data import Choice, CurveData, choose_columns, prepare
 from regard.view.regression import GROUPS, Group, KernelRegressionDisplay, Scales
 from regard.view.regression_curve import Chain, Inputs, evenly
 
@@ -140,12 +138,8 @@ def fit_curve(
         raise ValueError(f"band: expected a level between 0 and 1, got {level:g}")
     KernelRegressor(bandwidth=bandwidth if isinstance(bandwidth, str) else 1.0, **parameters).check_parameters()
     progress("reading")
-    if file is None:
-        columns = dict(zip("xy", (column.numpy().reshape(-1) for column in curve.samples(200)), strict=True))
-        table = Table.of_columns("the noisy curve of the notes", columns, "computed")
-        x, y = table.names[:1], table.names[1]
-    else:
-        table = read_table(file, encoding)
+    x, y = (("x",), "y") if file is None else (x, y)
+    table = _noisy_curve() if file is None else read_table(file, encoding)
     names, name_of_y, chosen = choose_columns(table, x, y, (by, weights))
     choice = Choice(names, name_of_y, by, weights, log_x, log_y)
     _check_choice(choice)
@@ -165,6 +159,12 @@ def fit_curve(
 
     files.write(free[0], write_both)
     return CurveFit(file, data, chosen, groups, level, *free, renamed=free != paths)
+
+
+def _noisy_curve() -> Table:
+    """That of the notes."""
+    x, y = (column.numpy().reshape(-1) for column in curve.samples(200))
+    return Table.of_columns("the noisy curve of the notes", {"x": x, "y": y}, "computed")
 
 
 def _stem(file: Path | None) -> str:
@@ -258,20 +258,13 @@ def _write_predictions(path: Path, table: Table, columns: dict[str, Array]) -> N
     Of parquet each value is as Python writes it, and nothing where it is missing. A name that the file has already gets
     a number; `row` is left out then.
     """
-    names, header = [name.strip() for name in table.names], list(table.names)
-    given = [table.cells[column] for column in range(len(names))]
-    cells = [column.astype(object).where(column.notna(), None).tolist() for column in given]
-    if "row" not in names:
-        header.append("row")
-        cells.append(table.lines.tolist())
-    for name, values in columns.items():
+    names, cells = [name.strip() for name in table.names], table.cells.astype(object)
+    cells.columns = list(table.names)
+    for name, values in (columns if "row" in names else {"row": table.lines, **columns}).items():
         numbered = chain([name], (f"{name}_{number}" for number in count(2)))
-        header.append(next(free for free in numbered if free not in names))
-        cells.append([None if value != value else value for value in values.tolist()])
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(zip(*cells, strict=True))
+        free = next(free for free in numbered if free not in names)
+        cells.insert(cells.shape[1], free, values, allow_duplicates=True)
+    cells.to_csv(path, index=False, lineterminator="\n")
 
 
 def _draw(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> Figure:
@@ -280,7 +273,11 @@ def _draw(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> F
     for index, axes in enumerate(figure.subplots(len(data.x), squeeze=False)[:, 0]):
         column, choice = data.x[index], data.choice
         categories = tuple(sorted(set(column.values[~column.missing]), key=str)) if column.kind == "categories" else ()
-        drawn = [_group(data, group, level, index, categories) for group in groups[:GROUPS]]
+        scales = Scales(column.kind == "dates", categories, choice.log_x, choice.log_y)
+        drawn = []
+        for group in groups[:GROUPS]:
+            inputs, values = Inputs.of(data.X.iloc[group.fitted]), data.y[group.fitted]
+            drawn.append(Group.along(scales, index, group.label, Chain(group.model), inputs, values, level))
         first = drawn[0]
         display = KernelRegressionDisplay(
             first.curve,
@@ -293,21 +290,7 @@ def _draw(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> F
             groups=drawn if choice.by else (),
             hidden=max(0, len(groups) - GROUPS),
             level=level,
-            scales=Scales(column.kind == "dates", categories, choice.log_x, choice.log_y),
+            scales=scales,
         )
         display.plot(ax=axes)
     return figure
-
-
-def _group(data: CurveData, group: GroupFit, level: float | None, index: int, categories: Sequence[str]) -> Group:
-    """The curve of a group along a column, on the scales of the picture; those have no windows."""
-    inputs, values = Inputs.of(data.X.iloc[group.fitted]), data.y[group.fitted]
-    drawn = Group.along(index, group.label, Chain(group.model), inputs, values, level, categories)
-    if data.choice.log_x:
-        curve = replace(drawn.curve, x=10.0**drawn.curve.x, weighed=None)
-        drawn = replace(drawn, x=10**drawn.x, curve=curve)
-    if data.choice.log_y:
-        band = drawn.curve.band and Interval(numpy.exp(drawn.curve.band.low), numpy.exp(drawn.curve.band.high))
-        curve = replace(drawn.curve, predicted=numpy.exp(drawn.curve.predicted), band=band, weighed=None)
-        drawn = replace(drawn, y=numpy.exp(drawn.y), curve=curve)
-    return drawn

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -81,14 +81,11 @@ class TableDisplay(Display):
         return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{body}</table>"
 
 
-class LayersDisplay(ABC):
+class LayersDisplay(Display):
     """One of several layers with heads: a picture of each, and a grid of all."""
 
-    ax_: Axes
-    figure_: Figure | None
-
     @abstractmethod
-    def plot(self, layer: Any = ..., head: int | None = None) -> Self:
+    def plot(self, layer: Any = ..., head: int | None = None, *, ax: Axes | None = None) -> Self:
         """Draw one head of a layer, or all of its heads together."""
 
     @abstractmethod
@@ -100,6 +97,9 @@ class LayersDisplay(ABC):
     def _has_grid(self) -> bool:
         """Whether there is more than one picture."""
 
+    def _draw(self, axes: Axes) -> None:
+        self.plot(ax=axes)
+
     def plot_grid(self) -> Self:
         """Draw all layers in one figure; sets `ax_` and `figure_`."""
         figure = self._grid()
@@ -110,18 +110,13 @@ class LayersDisplay(ABC):
         """Write .png, .svg, .pdf or .html: one picture, or the grid where neither layer nor head is given."""
         from regard.view import pictures
 
-        return pictures.write(self._drawing(layer, head), path)
+        return pictures.write(lambda: self._figure(layer, head), path)
 
-    def _repr_html_(self) -> str:
-        from regard.view import pictures
-
-        return pictures.html(self._drawing(None, None))
-
-    def _drawing(self, layer: int | None, head: int | None) -> Callable[[], Any]:
+    def _figure(self, layer: int | None = None, head: int | None = None) -> Any:
         if layer is None and head is None and self._has_grid:
-            return self._grid
-        chosen = {} if layer is None else {"layer": layer}
-        return lambda: self.plot(**chosen, head=head).figure_
+            return self._grid()
+        chosen: Any = {} if layer is None else {"layer": layer}
+        return self.plot(**chosen, head=head).figure_
 
 
 # ------------------------------------------------------------------------------------------------------- the terminal

@@ -150,17 +150,10 @@ def _with_heads(tensors: list[Any], axes: Axes) -> list[Any]:
             for tensor in tensors
         ]
     lead, factors = tensors[0].shape[:-2], ax.flat(axes[:-2])
-    sizes = [ax.size_of(factor) for factor in factors]
-    order = [factors.index(factor) for factor in (*batch, *heads)]
-
-    def arranged(tensor: Any) -> Any:
-        if tensor is None:
-            return None
-        last = tensor.shape[-2:]
-        full = tensor.expand(*lead, *last).reshape(*sizes, *last).permute(*order, len(sizes), len(sizes) + 1)
-        return full.reshape(-1, ax.axis_size(heads), *last)
-
-    return [arranged(tensor) for tensor in tensors]
+    return [
+        None if tensor is None else ax.regroup(tensor.expand(*lead, *tensor.shape[-2:]), factors, batch, heads)
+        for tensor in tensors
+    ]
 
 
 # ------------------------------------------------------------------------------------ fast paths of nn.Transformer…

@@ -103,7 +103,7 @@ class ImageAttentionDisplay(LayersDisplay):
         """The image, and over it the heat map, in colours from none to its largest number."""
         axes = pictures.figure(3.4, 4.2).subplots() if ax is None else ax
         name = f"{self.label} ({self.probability:.0%}), {self._name(layer, head)}"
-        image = self._draw(axes, self.heatmap(layer, head), name)
+        image = self._overlay(axes, self.heatmap(layer, head), name)
         self.ax_, self.figure_ = axes, pictures.colorbar(axes, image, LEGEND, shrink=0.8)
         return self
 
@@ -140,13 +140,13 @@ class ImageAttentionDisplay(LayersDisplay):
         figure = pictures.figure(1.8 * rows, 1.6 * columns + 0.8)
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (name, heatmap) in zip(grid, parts, strict=False):
-            image = self._draw(axes, heatmap, name)
+            image = self._overlay(axes, heatmap, name)
         for axes in grid[len(parts) :]:
             axes.set_axis_off()
         figure.colorbar(image, ax=grid.tolist(), label=LEGEND, shrink=0.8)
         return figure
 
-    def _draw(self, axes: Axes, heatmap: Tensor | None, name: str) -> Any:
+    def _overlay(self, axes: Axes, heatmap: Tensor | None, name: str) -> Any:
         height, width = self.image.shape[1:]
         pixels = self.image.permute(1, 2, 0).numpy()
         if heatmap is not None:  # paler, so that the colours over it are those of the legend

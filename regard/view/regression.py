@@ -16,6 +16,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from regard.kernel.regressor import Interval
 from regard.view import pictures
 from regard.view.display import Display, print_table
 from regard.view.regression_curve import Chain, Curve, Inputs, curve_along, evenly, unwrap, width_text
@@ -32,6 +33,19 @@ RASTERED = 500  # samples from which on they are one image in a file of lines
 MARKERS = "os^Dv<>phX*P"
 
 
+@dataclass(frozen=True)
+class Scales:
+    """What the axes show: x may be dates, as days since 1970-01-01, or categories, by their numbers.
+
+    log_x, log_y: the model has log₁₀ x and ln y.
+    """
+
+    dates: bool = False
+    categories: tuple[str, ...] = ()
+    log_x: bool = False
+    log_y: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """The curve of some of the samples: those that are drawn, of so many."""
@@ -44,32 +58,21 @@ class Group:
 
     @staticmethod
     def along(
-        index: int,
-        label: str,
-        chain: Chain,
-        inputs: Inputs,
-        values: Array,
-        level: float | None,
-        categories: Sequence[str],
+        scales: Scales, index: int, label: str, chain: Chain, inputs: Inputs, y: Array, level: float | None
     ) -> Group:
         """The curve of a fitted regression along one feature; categories have the same places in all groups."""
         curve, x = curve_along(chain, inputs, index, level), inputs.positions(index)
-        if categories:
-            places = [categories.index(str(category)) for category in inputs.levels(index)]
+        if scales.categories:
+            places = [scales.categories.index(str(category)) for category in inputs.levels(index)]
             shift = numpy.array(places, dtype=numpy.float64) - numpy.arange(len(places))
             curve, x = replace(curve, x=curve.x + shift), x + shift[numpy.round(x).astype(int)]
+        if scales.log_x:
+            curve, x = replace(curve, x=10.0**curve.x, inner=None), 10**x
+        if scales.log_y:
+            band = curve.band and Interval(*map(numpy.exp, curve.band))
+            curve, y = replace(curve, predicted=numpy.exp(curve.predicted), band=band, inner=None), numpy.exp(y)
         drawn = evenly(len(x), SHOWN_OF_GROUP if label else SHOWN)
-        return Group(label, curve, x[drawn], values[drawn], len(x))
-
-
-@dataclass(frozen=True)
-class Scales:
-    """What the axes show: x may be dates, as days since 1970-01-01, or categories, by their numbers."""
-
-    dates: bool = False
-    categories: tuple[str, ...] = ()
-    log_x: bool = False
-    log_y: bool = False
+        return Group(label, curve, x[drawn], y[drawn], len(x))
 
 
 @dataclass(eq=False, repr=False)
@@ -147,8 +150,8 @@ class KernelRegressionDisplay(Display):
             raise ValueError(f"y: expected one number per row of X, ({len(inputs)},), got shape {values.shape}")
         index, name = inputs.feature(feature)
         scales = Scales(inputs.dates[index], tuple(map(str, inputs.levels(index))) if inputs.categories[index] else ())
-        whole = Group.along(index, "", chain, inputs, values, level, scales.categories)
-        parts, hidden = _groups(estimator, inputs, values, index, level, groups, scales.categories)
+        whole = Group.along(scales, index, "", chain, inputs, values, level)
+        parts, hidden = _groups(estimator, inputs, values, index, level, groups, scales)
         x = whole.curve.x
         if truth is not None:  # with the other features at their medians
             queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
@@ -218,7 +221,7 @@ class KernelRegressionDisplay(Display):
         columns = {self.x_name: as_given(curve.x), "predicted": curve.predicted}
         if curve.band is not None:
             columns |= {"band_low": curve.band.low, "band_high": curve.band.high}
-        if curve.weighed is not None:
+        if curve.inner is not None:
             effective, low, high = curve.window
             columns |= {"effective": effective, "low": as_given(low), "high": as_given(high)}
         return columns
@@ -373,7 +376,7 @@ def _groups(
     index: int,
     level: float | None,
     labels: ArrayLike | None,
-    categories: Sequence[str],
+    scales: Scales,
 ) -> tuple[list[Group], int]:
     """The largest groups with their curves, and how many there are besides."""
     if labels is None:
@@ -387,5 +390,5 @@ def _groups(
         rows = numpy.flatnonzero(names == name)
         fitted = clone(getattr(estimator, "best_estimator_", estimator)).fit(inputs.take(rows), values[rows])
         part, chain = Inputs.of(inputs.take(rows)), unwrap("estimator", fitted)
-        groups.append(Group.along(index, str(name), chain, part, values[rows], level, categories))
+        groups.append(Group.along(scales, index, str(name), chain, part, values[rows], level))
     return groups, max(0, len(known) - GROUPS)

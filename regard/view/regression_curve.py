@@ -24,40 +24,6 @@ MICROSECONDS = 86_400_000_000  # of a day
 DURATIONS = (("days", 1.0), ("hours", 1 / 24), ("minutes", 1 / 1440))
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A regressor along one feature. Its window and its weights are computed when they are asked for.
-
-    x, predicted (points,); band: the confidence band, (low, high), if there is one
-    bandwidth: in units of x, where a pipeline does not bend them; weighed: the window and the weights
-    """
-
-    x: Array
-    predicted: Array
-    bandwidth: float
-    band: Interval | None = None
-    weighed: _Weighed | None = field(default=None, repr=False)
-
-    @cached_property
-    def window(self) -> Window:
-        """The effective number of samples, and the interval with 90 % of the weight, at each x."""
-        return self._weighed.window()
-
-    @cached_property
-    def heat_map(self) -> tuple[Array, Array]:
-        """Weights (CELLS, columns) of samples, or groups of neighbours, and the edges (columns + 1,) of the columns."""
-        return self._weighed.heat_map()
-
-    @property
-    def _weighed(self) -> _Weighed:
-        if self.weighed is None:
-            raise ValueError(
-                'kind: expected "curve", because the pipeline mixes features or leaves no order among their values, '
-                "so that a window has no place on x"
-            )
-        return self.weighed
-
-
 @dataclass(frozen=True)
 class Chain:
     """A fitted KernelRegressor, and what transforms features on their way to it."""
@@ -70,6 +36,75 @@ class Chain:
         for transformer in self.transformers:
             X = transformer.transform(X)
         return X
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A regressor along one feature.
+
+    x, predicted (points,); band: the confidence band, (low, high), if there is one
+    bandwidth: in units of x, where a pipeline does not bend them
+
+    Its window and its weights are computed when they are asked for: which samples count at each x, where the other
+    features are as in the typical row.
+    chain, index: the regressor, and which feature; queries: rows of X; inner (points,): what x is to the regressor;
+    None: it has no order there, and so neither window nor weights
+    """
+
+    x: Array
+    predicted: Array
+    bandwidth: float
+    band: Interval | None
+    chain: Chain = field(repr=False)
+    index: int
+    queries: Any = field(repr=False)
+    inner: Array | None = field(repr=False)
+
+    @cached_property
+    def window(self) -> Window:
+        """The effective number of samples, and the interval with 90 % of the weight, at each x."""
+        inner = self._need_inner()
+        effective, low, high = self.chain.regressor.window(self.chain.transform(self.queries))
+        ends = (end if end.ndim == 1 else end[:, self.index] for end in (low, high))
+        return Window(effective, *(self._outer(end, inner) for end in ends))
+
+    @cached_property
+    def heat_map(self) -> tuple[Array, Array]:
+        """Weights (CELLS, columns) of samples, or groups of neighbours, and the edges (columns + 1,) of the columns."""
+        inner, regressor = self._need_inner(), self.chain.regressor
+        smoother = regressor.smoothers_[0]
+        position = regressor.features_.continuous.index(self.index)
+        points = self._outer(smoother.samples.rows.points[:, position], inner)
+        groups = numpy.array_split(numpy.argsort(points, kind="stable"), min(CELLS, len(points)))
+        chosen = numpy.linspace(0, len(self.x) - 1, CELLS).astype(int)
+        rows = regressor._queries(self.chain.transform(self.queries)).take(chosen)
+        weights = numpy.empty((CELLS, len(groups)))
+        for part, by_sample in smoother.parts_of_weights(rows):
+            weights[part] = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
+        # Where the groups begin and end; samples at one place still get a column of a visible width.
+        middles = numpy.array([points[group].mean() for group in groups])
+        edges = numpy.concatenate([[points.min()], (middles[1:] + middles[:-1]) / 2, [points.max()]])
+        least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
+        return weights, numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges))
+
+    def _need_inner(self) -> Array:
+        if self.inner is None:
+            raise ValueError(
+                'kind: expected "curve", because the pipeline mixes features or leaves no order among their values, '
+                "so that a window has no place on x"
+            )
+        return self.inner
+
+    def _outer(self, points: Array, inner: Array) -> Array:
+        """In units of X again; samples beyond the curve's ends go on as straight as it ends."""
+        if inner is self.x:
+            return points
+        outer = numpy.interp(points, inner, self.x)
+        for end, step in ((0, 1), (-1, -2)):
+            beyond = points < inner[0] if end == 0 else points > inner[-1]
+            slope = (self.x[step] - self.x[end]) / (inner[step] - inner[end])
+            outer[beyond] = self.x[end] + slope * (points[beyond] - inner[end])
+        return outer
 
 
 def unwrap(name: str, estimator: Any) -> Chain:
@@ -237,8 +272,7 @@ def curve_along(chain: Chain, inputs: Inputs, index: int, level: float | None = 
     predicted = numpy.asarray(predicted, dtype=numpy.float64)
     if predicted.ndim != 1:
         raise ValueError(f"estimator: expected one output, got {predicted.shape[1]}")
-    weighed = None if inner is None else _Weighed(chain, at_typical, index, x, inner)
-    return Curve(x, predicted, _bandwidth(regressor, index, x, inner), band, weighed)
+    return Curve(x, predicted, _bandwidth(regressor, index, x, inner), band, chain, index, at_typical, inner)
 
 
 def _transformed(chain: Chain, inputs: Inputs, index: int, x: Array) -> Array | None:
@@ -264,53 +298,6 @@ def _bandwidth(regressor: KernelRegressor, index: int, x: Array, inner: Array | 
     slope = (inner[-1] - inner[0]) / (x[-1] - x[0]) if x[-1] > x[0] else 1.0
     straight = numpy.allclose(inner, inner[0] + slope * (x - x[0]), rtol=1e-6, atol=1e-9 * numpy.ptp(inner))
     return float(regressor.bandwidth_[index] / slope) if straight else numpy.nan
-
-
-@dataclass(frozen=True, eq=False)
-class _Weighed:
-    """Which samples count at each x, where the other features are as in the typical row.
-
-    queries: rows of X; x (points,): their feature; inner (points,): what it is to the regressor
-    """
-
-    chain: Chain
-    queries: Any
-    index: int
-    x: Array
-    inner: Array
-
-    def window(self) -> Window:
-        effective, low, high = self.chain.regressor.window(self.chain.transform(self.queries))
-        ends = (end if end.ndim == 1 else end[:, self.index] for end in (low, high))
-        return Window(effective, *(self._outer(end) for end in ends))
-
-    def heat_map(self) -> tuple[Array, Array]:
-        regressor = self.chain.regressor
-        smoother = regressor.smoothers_[0]
-        position = regressor.features_.continuous.index(self.index)
-        points = self._outer(smoother.samples.rows.points[:, position])
-        groups = numpy.array_split(numpy.argsort(points, kind="stable"), min(CELLS, len(points)))
-        chosen = numpy.linspace(0, len(self.x) - 1, CELLS).astype(int)
-        rows = regressor._queries(self.chain.transform(self.queries)).take(chosen)
-        weights = numpy.empty((CELLS, len(groups)))
-        for part, by_sample in smoother.parts_of_weights(rows):
-            weights[part] = numpy.stack([by_sample[:, group].sum(1) for group in groups], axis=1)
-        # Where the groups begin and end; samples at one place still get a column of a visible width.
-        middles = numpy.array([points[group].mean() for group in groups])
-        edges = numpy.concatenate([[points.min()], (middles[1:] + middles[:-1]) / 2, [points.max()]])
-        least = 1e-6 * max(float(numpy.ptp(points)), 1e-12)
-        return weights, numpy.maximum.accumulate(edges) + least * numpy.arange(len(edges))
-
-    def _outer(self, inner: Array) -> Array:
-        """In units of X again; samples beyond the curve's ends go on as straight as it ends."""
-        if self.inner is self.x:
-            return inner
-        outer = numpy.interp(inner, self.inner, self.x)
-        for end, step in ((0, 1), (-1, -2)):
-            beyond = inner < self.inner[0] if end == 0 else inner > self.inner[-1]
-            slope = (self.x[step] - self.x[end]) / (self.inner[step] - self.inner[end])
-            outer[beyond] = self.x[end] + slope * (inner[beyond] - self.inner[end])
-        return outer
 
 
 def width_text(width: float, scale: str = "") -> str:

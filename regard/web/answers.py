@@ -198,9 +198,9 @@ def picture(store: ModelStore, params: Params) -> dict[str, Any]:
 
 def examples(store: ModelStore, params: Params) -> dict[str, Any]:
     """Pictures to begin with: handwritten digits, one of each."""
-    data = digits().train
-    first = [int((data.labels == digit).nonzero()[0]) for digit in range(10)]
-    return {"pictures": [_data_url(data.pixels[index]) for index in first]}
+    pixels, labels = digits()
+    first = [int((labels == digit).nonzero()[0]) for digit in range(10)]
+    return {"pictures": [_data_url(pixels[index]) for index in first]}
 
 
 def _decode(model: ImageClassifier, text: str) -> Tensor:

@@ -16,11 +16,11 @@ from PIL import Image
 
 from regard.data.columns import text_column, understand
 from regard.data.image_files import FORMATS, ImageError, read_image
-from regard.data.images import read_images
 from regard.data.labelled import labelled_rows, read_labelled
 from regard.data.pairs import read_pairs
 from regard.data.tables import TableError, read_table
 from regard.data.texts import MAX_LINE, RowsError, Skipped, TextError
+from tests.data.whole_images import read_images
 
 ERRORS = (TextError, TableError, ImageError, RowsError)
 CHANGES = 300  # of each format

@@ -25,18 +25,21 @@ PYTHON = sys.executable  # before it is replaced
 CONTENT = {"first": b"one\n" * 101, "second": b"two\n" * 103}  # of the archives, which nothing here opens
 
 
-class Report:
-    """Records the progress, and passes sizes and notes on."""
+class Bar:
+    """A progress bar that records what it is given, and passes sizes and notes on."""
+
+    is_terminal = True
 
     def __init__(self, react=lambda message: None):
-        self.begun, self.sizes, self.notes, self.react = [], [], [], react
+        self.stages, self.sizes, self.notes, self.react = [], [], [], react
 
-    def begin(self, archive, number, count):
-        self.begun.append((archive.request, number, count))
+    def stage(self, text):
+        self.stages.append(text.split())
 
-    def grown(self, size):
-        self.sizes.append(size)
-        self.react(size)
+    def update(self, done, total):
+        assert done <= total
+        self.sizes.append(done)
+        self.react(done)
 
     def note(self, text):
         self.notes.append(text)
@@ -106,12 +109,12 @@ def test_every_client_brings_what_is_requested_once(client, fakes):
     program, suffix, line = WORKING[client]
     fakes.client(program, line)
     fakes.set(client, suffix, ("first", "second"))
-    report = Report()
-    place = fetch("tiny", report)
+    bar = Bar()
+    place = fetch("tiny", bar)
     assert place == folder("tiny") == fakes.cache / "tiny" == fetch("tiny")
     assert {path.name: path.read_bytes() for path in place.iterdir()} == {"joined": b"".join(CONTENT.values())}
-    assert report.begun == [("first", 1, 2), ("second", 2, 2)]
-    assert any("free" in note for note in report.notes)
+    assert bar.stages == [["1/2", "first"], ["2/2", "second"]]
+    assert any("free" in note for note in bar.notes)
     assert fakes.requests() == ["update"] * (client == "apt") + ["first", "second"]
     assert {path.name for path in fakes.cache.iterdir()} - {"lock"} == {"archives", "tiny"}
 
@@ -162,19 +165,19 @@ def test_archives_are_used_again_unless_they_have_changed(fakes):
     assert fakes.requests() == ["first", "second", "second"]
     fakes.forget()
     (fakes.cache / "archives" / "first_1.tgz").write_bytes(CONTENT["first"][:-1])
-    report = Report()
-    assert (fetch("tiny", report) / "joined").read_bytes() == b"".join(CONTENT.values())
+    bar = Bar()
+    assert (fetch("tiny", bar) / "joined").read_bytes() == b"".join(CONTENT.values())
     assert fakes.requests() == ["first", "second", "second", "first"]
-    assert any("fetched again" in note for note in report.notes)
+    assert any("fetched again" in note for note in bar.notes)
 
 
 def test_apt_may_bring_another_version_but_no_other_content(fakes):
     fakes.client("apt-get", APT.replace("_1.deb", "_2.deb").replace('cp "$folder/$request"', "echo newer >"))
     fakes.set("apt", "deb")
     for stored in (False, True):
-        report = Report()
-        assert (fetch("tiny", report) / "joined").read_bytes() == b"newer\n"
-        (note,) = [note for note in report.notes if "vouches" in note]
+        bar = Bar()
+        assert (fetch("tiny", bar) / "joined").read_bytes() == b"newer\n"
+        (note,) = [note for note in bar.notes if "vouches" in note]
         assert "first_1.deb" in note
         assert "first_2.deb" in note
         assert fakes.requests() == ["update", "first"], stored
@@ -214,11 +217,9 @@ def test_of_two_fetches_at_once_the_second_waits(fakes):
     fakes.client("npm", f"{WAIT.format('go')}; {NPM}")
     fakes.set()
     go = fakes.folder / "go"
-    reports = [Report(lambda message: go.touch() if "waiting" in str(message) else None) for _ in range(2)]
+    bars = [Bar(lambda message: go.touch() if "waiting" in str(message) else None) for _ in range(2)]
     places = []
-    threads = [
-        threading.Thread(target=lambda report=report: places.append(fetch("tiny", report))) for report in reports
-    ]
+    threads = [threading.Thread(target=lambda bar=bar: places.append(fetch("tiny", bar))) for bar in bars]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -292,9 +293,9 @@ def test_the_reported_size_grows_with_the_files(fakes):
     line = f'mkdir deep; head -c 97 "$folder/first" > deep/part; {WAIT.format("97")}; {NPM}'
     fakes.client("npm", f"{line}; {WAIT.format(len(CONTENT['first']))}")
     fakes.set()
-    report = Report(lambda message: (fakes.folder / str(message)).touch() if isinstance(message, int) else None)
-    fetch("tiny", report)
-    assert report.sizes == sorted(report.sizes)
+    bar = Bar(lambda message: (fakes.folder / str(message)).touch() if isinstance(message, int) else None)
+    fetch("tiny", bar)
+    assert bar.sizes == sorted(bar.sizes)
 
 
 def test_every_set_names_an_unpacker():

@@ -13,9 +13,10 @@ from PIL import Image
 
 from regard.data import image_files, images, store
 from regard.data.image_files import ORIENTATION, ImageError, fit, read_image
-from regard.data.images import find_images, read_images, skipped_images, store_images, stored_part
+from regard.data.images import find_images, skipped_images, store_images, stored_part
 from regard.data.texts import RowsError
 from tests.data.test_images import COUNT, NAMES, write_folders, write_idx
+from tests.data.whole_images import read_images
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = slice(None)

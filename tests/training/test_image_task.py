@@ -9,8 +9,7 @@ from PIL import Image
 from torch.nn import functional
 
 import regard
-from regard.data.images import read_images
-from regard.data.split import split
+from regard.data.split import balanced_rows, split
 from regard.data.texts import RowsError
 from regard.training import tasks
 from regard.training.evaluate import evaluate
@@ -18,8 +17,9 @@ from regard.training.metrics import class_metrics, class_outcome
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.task import TaskError
-from regard.training.tasks.examples import balanced_rows, counted_classes
+from regard.training.tasks.examples import counted_classes
 from regard.training.tasks.images import augmented
+from tests.data.whole_images import read_images
 from tests.training import tiny
 
 ALL = slice(None)

@@ -11,10 +11,9 @@ import pytest
 from safetensors.torch import load_file
 
 from regard.cli import main
-from regard.data.split import content_hash
+from regard.data.split import balanced_rows, content_hash
 from regard.training.folder import read_log
 from regard.training.options import TASKS
-from regard.training.tasks.examples import balanced_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "jay", "kid"]

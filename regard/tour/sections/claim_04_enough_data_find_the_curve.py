@@ -54,19 +54,15 @@ def measure(width: float = 1.0, counts: Sequence[int] = COUNTS) -> Measured:
         width=width,
         seeds=SEEDS,
     )
-    return numbers, picture(counts, curves[:, -1, 0], errors, width)
-
-
-def picture(counts: Sequence[int], curves: Tensor, errors: Tensor, width: float) -> Chart:
-    """The curves of the most samples, and the errors on the way there."""
+    # The curves of the most samples, and the errors on the way there.
     names = say("width {width:g}", width=width), say("width by leave-one-out")
-    left: list[Mark] = [Line(curve.GRID, curve.truth(curve.GRID), say("truth"), "truth")]
+    left: list[Mark] = [Line(curve.GRID, truth, say("truth"), "truth")]
     right: list[Mark] = []
-    for name, colour, line, error in zip(names, ("pooled", "attention"), curves, errors, strict=True):
+    for name, colour, line, error in zip(names, ("pooled", "attention"), curves[:, -1, 0], errors, strict=True):
         left.append(Line(curve.GRID, line, name, colour, style="dashed"))
         right.append(Line(counts, error.mean(-1), name, colour, dots=True))
     title = say("from {count} samples", count=f"{counts[-1]:,}")
-    return Chart([Panel(left, x="x", y="y", title=title), error_panel(right)], say("measurement"))
+    return numbers, Chart([Panel(left, x="x", y="y", title=title), error_panel(right)], say("measurement"))
 
 
 def error_panel(marks: list[Mark]) -> Panel:

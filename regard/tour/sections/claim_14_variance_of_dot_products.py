@@ -40,7 +40,7 @@ def measure(entries: Mapping[str, Callable[..., Tensor]] = ENTRIES, count: int =
                 scaled[seed, row, column] = Dot()(query, key).var()  # its scale is 1/√d
     means, variances = plain.mean(1)  # (entries, sizes) each
     length = torch.tensor(SIZES)
-    return Numbers(
+    numbers = Numbers(
         sizes=SIZES,
         variances=variances.mean(0),
         scaled=scaled.mean((0, 1)),
@@ -49,24 +49,20 @@ def measure(entries: Mapping[str, Callable[..., Tensor]] = ENTRIES, count: int =
         off_size=(variances / length - 1).abs().max(),
         off_one=(scaled.mean(0) - 1).abs().max(),
         kinds=len(entries),
-    ), draw_variances(variances.mean(0), scaled.mean((0, 1)))
+    )
+    marks = [
+        Line(SIZES, SIZES, say("d"), "truth", style="dotted"),
+        Line(SIZES, numbers.variances, "q·k", "attention", dots=True),
+        Line(SIZES, numbers.scaled, "q·k / √d", "other", dots=True),
+    ]
+    panel = Panel(marks, x=say("size d"), y=say("variance"), x_log=True, y_log=True)
+    return numbers, Chart([panel], caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
     """Within 5 %, which is four times the chance error of 15,000 pairs or more."""
     yield numbers.criterion(numbers.off_size <= 0.05 and numbers.off_zero <= 0.05, say("variance d"))
     yield numbers.criterion(numbers.off_one <= 0.05, say("variance 1"))
-
-
-def draw_variances(plain: Tensor, scaled: Tensor) -> Chart:
-    """Both variances against d, on logarithmic axes."""
-    marks = [
-        Line(SIZES, SIZES, say("d"), "truth", style="dotted"),
-        Line(SIZES, plain, "q·k", "attention", dots=True),
-        Line(SIZES, scaled, "q·k / √d", "other", dots=True),
-    ]
-    panel = Panel(marks, x=say("size d"), y=say("variance"), x_log=True, y_log=True)
-    return Chart([panel], caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

@@ -14,6 +14,7 @@ say = Content(__file__)
 
 SIZES = (4, 16, 64, 256, 1024)
 QUERIES, KEYS = 500, 16
+WHERE = [say(f"at the {place}, {kind}") for place in ("scores", "queries") for kind in ("median", "mean")]
 
 
 def gradients(scores: Dot, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,7 +40,7 @@ def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
                 measured[row, :, kind, column] = torch.stack([*quantities, others.median()])
     mean = measured.mean(0)
     kept = mean[..., -1] / mean[..., 0]  # (quantities, unscaled or scaled)
-    return Numbers(
+    numbers = Numbers(
         sizes=SIZES,
         others_unscaled=mean[4, 0],
         others_scaled=mean[4, 1],
@@ -50,10 +51,15 @@ def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
         kept_unscaled=kept[:4, 0],
         kept_scaled=kept[:4, 1],
         spread=(measured[..., -1] / measured[..., 0]).std(0)[:4, 0],
-    ), draw_gradients(mean)
-
-
-WHERE = [say(f"at the {place}, {kind}") for place in ("scores", "queries") for kind in ("median", "mean")]
+    )
+    panels = []
+    for where, (unscaled, scaled) in zip(WHERE, mean, strict=False):
+        marks = [
+            Line(SIZES, unscaled.clamp(min=1e-12), "q·k", "attention", dots=True),
+            Line(SIZES, scaled, "q·k / √d", "other", dots=True),
+        ]
+        panels.append(Panel(marks, x=say("size d"), title=where, x_log=True, y_log=True))
+    return numbers, Chart(panels, columns=2, height=210, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -65,24 +71,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(
         numbers.others_unscaled[-1] <= 0.01 and numbers.others_scaled[-1] > 0.1, say("others vanish")
     )
-
-
-def draw_gradients(mean: Tensor) -> Chart:
-    """The four gradients against d; mean: (quantities, unscaled or scaled, sizes)."""
-    panels = [
-        Panel(
-            [
-                Line(SIZES, mean[index, 0].clamp(min=1e-12), "q·k", "attention", dots=True),
-                Line(SIZES, mean[index, 1], "q·k / √d", "other", dots=True),
-            ],
-            x=say("size d"),
-            title=where,
-            x_log=True,
-            y_log=True,
-        )
-        for index, where in enumerate(WHERE)
-    ]
-    return Chart(panels, columns=2, height=210, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

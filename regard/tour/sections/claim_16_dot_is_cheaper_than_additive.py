@@ -13,6 +13,7 @@ from regard.view.chart import Bars, Chart, Panel
 say = Content(__file__)
 
 REPEATS = 3
+NAMES = (say("dot"), say("additive"), say("textbook"), say("dot, 2 matrices"))
 
 
 def textbook(query: Tensor, key: Tensor, value: Tensor, score: regard.Additive) -> Tensor:
@@ -55,25 +56,17 @@ def measure(n: int = 384, size: int = 64, hidden: int = 64) -> Measured:
         megabytes=[peak_memory(work) for work in works.values()],
         repeats=REPEATS,
     )
-    return numbers, draw_costs(numbers)
+    panels = [
+        Panel([Bars(NAMES, numbers.milliseconds, colour="attention")], title=say("milliseconds"), y_log=True),
+        Panel([Bars(NAMES, numbers.megabytes, colour="truth")], title=say("megabytes"), y_log=True),
+    ]
+    return numbers, Chart(panels, height=230, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
     """Dot has to be faster than either way to compute additive attention, every time."""
     yield numbers.criterion(numbers.additive_least > 1, say("slower"))
     yield numbers.criterion(numbers.textbook_least > 1, say("slower in textbooks"))
-
-
-NAMES = (say("dot"), say("additive"), say("textbook"), say("dot, 2 matrices"))
-
-
-def draw_costs(numbers: Numbers) -> Chart:
-    """Bars of time and of memory."""
-    panels = [
-        Panel([Bars(NAMES, numbers.milliseconds, colour="attention")], title=say("milliseconds"), y_log=True),
-        Panel([Bars(NAMES, numbers.megabytes, colour="truth")], title=say("megabytes"), y_log=True),
-    ]
-    return Chart(panels, height=230, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

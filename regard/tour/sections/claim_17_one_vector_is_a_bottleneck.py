@@ -22,7 +22,7 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
     """The same encoder–decoder without and with attention; without, it is trained longer."""
     pairs = held_out_pairs(training.pairs)
     groups = [*by_length(pairs), pairs]
-    scores = torch.zeros(len(training.seeds), len(kinds), len(groups))
+    scores = torch.zeros(len(training.seeds), len(kinds), len(groups))  # the last group has all lengths
     for row, seed in enumerate(training.seeds):
         for column, kind in enumerate(kinds):
             model = translator(kind, seed, training.steps)
@@ -42,7 +42,14 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
         words_from=[low for low, _ in LENGTHS],
         patience=PATIENCE,
     )
-    return numbers, draw_scores(scores)
+    names = ((say("one vector for all"), "pooled"), (say("additive attention"), "attention"))
+    lines = [
+        Line(MIDDLES, by_length, name, colour, dots=True)
+        for kind, (name, colour) in enumerate(names)
+        for by_length in scores[:, kind, :-1]
+    ]
+    panel = Panel(lines, x=say("words of the English sentence"), y="BLEU", y_limits=(0, 105))
+    return numbers, Chart([panel], caption=say("measurement"))
 
 
 def by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -64,19 +71,6 @@ def judge(numbers: Numbers) -> Criteria:
     )
     yield numbers.criterion(
         min(numbers.overall_attention) >= LEARNED and numbers.attention[-1] >= LEARNED, say("attention removes it")
-    )
-
-
-def draw_scores(scores: Tensor) -> Chart:
-    """BLEU by length, a line for each seed. scores: (seeds, kinds, lengths and all)."""
-    names = ((say("one vector for all"), "pooled"), (say("additive attention"), "attention"))
-    lines = [
-        Line(MIDDLES, scores[seed, kind, :-1], name, colour, dots=True)
-        for kind, (name, colour) in enumerate(names)
-        for seed in range(len(scores))
-    ]
-    return Chart(
-        [Panel(lines, x=say("words of the English sentence"), y="BLEU", y_limits=(0, 105))], caption=say("measurement")
     )
 
 

@@ -53,9 +53,18 @@ def compare(
         diagonal=alignment_error_rate([diagonal(pair) for pair in pairs], gold),
         sentences=len(pairs),
     )
+    # One sentence with the last seed, and the error rates of all seeds.
     sizes = [len(alignment.source) for alignment in alignments]
     chosen = sizes.index(max(size for size in sizes if size < 12))
-    return numbers, draw_alignment(alignments[chosen], gold[chosen], numbers, languages)
+    shown, links = alignments[chosen], [(target, source) for source, target in sorted(gold[chosen])]
+    heat = Heat(shown.weights, rows=shown.target, columns=shown.source, marked=links)
+    names = [say("seed {seed}", seed=seed) for seed in range(len(errors))]
+    bars = Bars([*names, say("diagonal")], [*errors, numbers.diagonal], colour="attention")
+    panels = [
+        Panel([heat], x=languages[0], y=languages[1], share=1.4),
+        Panel([bars], y=say("alignment error rate")),
+    ]
+    return numbers, Chart(panels, caption=say("measurement"), height=300)
 
 
 # The same on real text: Greek verses and their English, with the links that people have made.
@@ -119,23 +128,6 @@ def judge(numbers: Numbers) -> Criteria:
     """Another look for another word; and a better one than going along the sentence."""
     yield numbers.criterion(min(numbers.moved) > 0.5, say("moves"))
     yield numbers.criterion(max(numbers.errors) + numbers.spread < numbers.diagonal, say("finds the words"))
-
-
-def draw_alignment(alignment: Alignment, gold: Links, numbers: Numbers, languages: tuple[Text, Text]) -> Chart:
-    """One sentence with the last seed, and the error rates of all seeds."""
-    heat = Heat(
-        alignment.weights,
-        rows=alignment.target,
-        columns=alignment.source,
-        marked=[(target, source) for source, target in sorted(gold)],
-    )
-    names = [say("seed {seed}", seed=seed) for seed in range(len(numbers.errors))]
-    bars = Bars([*names, say("diagonal")], [*numbers.errors, numbers.diagonal], colour="attention")
-    return Chart(
-        [Panel([heat], x=languages[0], y=languages[1], share=1.4), Panel([bars], y=say("alignment error rate"))],
-        caption=say("measurement"),
-        height=300,
-    )
 
 
 def draw(cell: Cell) -> Chart:

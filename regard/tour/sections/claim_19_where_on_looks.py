@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -74,9 +75,8 @@ def run(
 ) -> Measured:
     """The notes' own sentence and unseen ones with "on", first translated, then read. kind, find: of the models."""
     mat = on_the_mat()
-    others = [pair for pair in held_out_pairs(training.pairs) if pair.target.split().count(SUR) == 1 and pair != mat][
-        :100
-    ]
+    unseen = (pair for pair in held_out_pairs(training.pairs) if pair.target.split().count(SUR) == 1 and pair != mat)
+    others = list(islice(unseen, 100))
     pairs = [mat, *others]
     rows = [translating(kind, seed, training, pairs) for seed in training.seeds]
     translated = torch.stack([describe(row, pairs) for row in rows])  # (seeds, pairs, 4)
@@ -97,8 +97,13 @@ def run(
         seeds=len(training.seeds),
         sentences=len(others),
     )
-    by_seed = [row[0] for row in rows]
-    return numbers, draw_rows(mat.source.split(), by_seed, read_rows[0] if encoder else None)
+    names = [f"{index + 1} {word}" for index, word in enumerate(mat.source.split())]
+    bars = [Bars(names, row[0], say("translating, seed {seed}", seed=seed)) for seed, row in enumerate(rows)]
+    panels = [Panel(bars, y=say("weight while “sur” is written"), share=1.5)]
+    if encoder:
+        bar = Bars(names, read_rows[0], say("reading: MiniLM"), "other")
+        panels.append(Panel([bar], y=say("weight in the row of “on”")))
+    return numbers, Chart(panels, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -108,17 +113,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.mat_first == numbers.seeds and min(numbers.noun_first) > 0.5, say("mat first"))
     if not numbers.read:
         yield numbers.untestable(say("needs an encoder"))
-
-
-def draw_rows(words: Sequence[str], by_seed: Sequence[Tensor], read: Tensor | None) -> Chart:
-    """The weights of the words of the notes' sentence: of every translator, and of the encoder that reads."""
-    names = [f"{index + 1} {word}" for index, word in enumerate(words)]
-    bars = [Bars(names, row, say("translating, seed {seed}", seed=seed)) for seed, row in enumerate(by_seed)]
-    panels = [Panel(bars, y=say("weight while “sur” is written"), share=1.5)]
-    if read is not None:
-        bar = Bars(names, read, say("reading: MiniLM"), "other")
-        panels.append(Panel([bar], y=say("weight in the row of “on”")))
-    return Chart(panels, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

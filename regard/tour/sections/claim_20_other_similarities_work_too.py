@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.tour.translators import LONG, SHORT, Training, held_out_pairs, needed, quality, stages, translator
@@ -33,7 +32,9 @@ def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
         spread=bleu.std(1).max(),
         seeds=len(training.seeds),
     )
-    return numbers, draw_scores(bleu, scores)
+    names = list(map(say, scores))
+    bars = [Bars(names, row, say("seed {seed}", seed=seed)) for seed, row in enumerate(bleu.T)]
+    return numbers, Chart([Panel(bars, y="BLEU")], caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -52,13 +53,6 @@ def draw(cell: Cell) -> Chart:
         for name, weight in cell.weights.items()
     ]
     return Chart(panels, caption=say("cell"))
-
-
-def draw_scores(bleu: Tensor, scores: Sequence[str]) -> Chart:
-    """BLEU of every score and seed."""
-    names = list(map(say, scores))
-    bars = [Bars(names, row, say("seed {seed}", seed=seed)) for seed, row in enumerate(bleu.T)]
-    return Chart([Panel(bars, y="BLEU")], caption=say("measurement"))
 
 
 SECTION = Section(

@@ -63,8 +63,8 @@ def patches_of(images: Tensor) -> Tensor:
 def accuracy(attends: bool, seed: int, steps: int) -> tuple[float, float]:
     """On digits that it has not seen; and the share of answers that change when their patches are shuffled."""
     torch.manual_seed(seed)
-    data = digits().train
-    patches, labels = patches_of(data.pixels[:, 0] / 255), data.labels
+    images, labels = digits()
+    patches = patches_of(images[:, 0] / 255)
     order = torch.randperm(len(labels))
     train, test = order[:-500], order[-500:]
     model = PatchReader(attends)
@@ -98,7 +98,10 @@ def measure(steps: int = 200, readers: dict[str, Callable[..., Tensor]] | None =
         answers_changed=attending[:, 1].max(),
         chance=0.1,
     )
-    return numbers, draw_accuracy(numbers)
+    names = [say("attention"), say("average pooling"), say("guessing")]
+    heights = [numbers.correct, numbers.averaged, numbers.chance]
+    bars = Bars(names, heights, spread=[numbers.correct_spread, numbers.averaged_spread, 0.0], colour="attention")
+    return numbers, Chart([Panel([bars], y=say("share right"))], height=200, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -107,15 +110,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(
         numbers.correct - 2 * numbers.correct_spread > 0.8 and numbers.answers_changed == 0, say("no sequence")
     )
-
-
-def draw_accuracy(numbers: Numbers) -> Chart:
-    """Attention, average, chance."""
-    names = [say("attention"), say("average pooling"), say("guessing")]
-    heights = [numbers.correct, numbers.averaged, numbers.chance]
-    spread = [numbers.correct_spread, numbers.averaged_spread, 0.0]
-    panel = Panel([Bars(names, heights, spread=spread, colour="attention")], y=say("share right"))
-    return Chart([panel], height=200, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

@@ -77,7 +77,9 @@ def measure(steps: int = 200, names_only: bool = False) -> Measured:
     mean, spread = shares.mean(1), shares.std(1)  # (kinds,)
     together, sums = torch.tensor([one_by_one(seed) for seed in range(SEEDS)]).max(0).values
     numbers = Numbers(one=mean[0], two=mean[1], wide=mean[2], spreads=spread, together=together, sums=sums)
-    return numbers, draw_accuracy(mean, spread)
+    bars = Bars(list(KINDS.values()), mean, spread=spread, colour="attention")
+    panel = Panel([bars], y=say("share right"), y_limits=(0.0, 1.05))
+    return numbers, Chart([panel], height=240, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -86,12 +88,6 @@ def judge(numbers: Numbers) -> Criteria:
         numbers.two > 0.95 and numbers.two - numbers.one > 2 * max(numbers.spreads[:2]), say("better than one")
     )
     yield numbers.identity(numbers.together <= 1e-12 and numbers.sums <= 1e-12, say("alone or together"))
-
-
-def draw_accuracy(mean: Tensor, spread: Tensor) -> Chart:
-    """The kinds side by side."""
-    bars = Bars(list(KINDS.values()), mean, spread=spread, colour="attention")
-    return Chart([Panel([bars], y=say("share right"), y_limits=(0.0, 1.05))], height=240, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

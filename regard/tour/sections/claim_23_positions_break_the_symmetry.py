@@ -77,7 +77,10 @@ def measure(steps: int = 200, mask: regard.Mask | None = None) -> Measured:
         spreads=learned.std(1),
         chance=functional.one_hot(tokens, KINDS).sum(1).amax(-1).double().mean() / LENGTH,
     )
-    return numbers, draw_accuracy(numbers)
+    names = [say("positions"), say("none"), say("most frequent token")]
+    heights = [numbers.right_placed, numbers.right_without, numbers.chance]
+    bars = Bars(names, heights, spread=[numbers.spreads[1], numbers.spreads[0], 0.0], colour="attention")
+    return numbers, Chart([Panel([bars], y=say("share right"))], height=200, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -89,14 +92,6 @@ def judge(numbers: Numbers) -> Criteria:
         and numbers.right_without <= numbers.chance + 0.05,
         say("which came first"),
     )
-
-
-def draw_accuracy(numbers: Numbers) -> Chart:
-    """With and without."""
-    names = [say("positions"), say("none"), say("most frequent token")]
-    heights = [numbers.right_placed, numbers.right_without, numbers.chance]
-    bars = Bars(names, heights, spread=[numbers.spreads[1], numbers.spreads[0], 0.0], colour="attention")
-    return Chart([Panel([bars], y=say("share right"))], height=200, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

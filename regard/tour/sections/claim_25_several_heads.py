@@ -12,13 +12,15 @@ from regard import attend
 from regard.data.grammar import corpus
 from regard.data.words import split
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, show
-from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, by_seed, show
+from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
 
 HEADS = (1, 2, 4, 8)
 SIZE, LENGTH = 32, 8
+KINDS = (say("positions in queries and keys alone"), say("positions added to the vectors"))
+TASKS = (say("three places at once"), say("the next word"))
 BACK = (1, 3, 6)  # the first task: name the symbols so many places back
 Batch = tuple[Tensor, Tensor]  # symbols (count, LENGTH) and what is asked for (count, answers)
 Sample = Callable[[int, bool], Batch]  # so many of the training's, or of those set aside
@@ -117,11 +119,12 @@ def run(seeds: Sequence[int] = range(5), steps: int = 150, heads: Sequence[int] 
         words_added=mean[3],
         seeds=len(seeds),
     )
-    return numbers, draw_losses(heads, losses)
-
-
-KINDS = (say("positions in queries and keys alone"), say("positions added to the vectors"))
-TASKS = (say("three places at once"), say("the next word"))
+    panels = []
+    for task, title in zip(losses, TASKS, strict=True):
+        kinds = zip(task, KINDS, ("attention", "truth"), strict=True)
+        marks = [mark for by_heads, label, colour in kinds for mark in by_seed(heads, by_heads, label, colour)]
+        panels.append(Panel(marks, x=say("heads"), y=say("loss"), title=title))
+    return numbers, Chart(panels, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -130,18 +133,6 @@ def judge(numbers: Numbers) -> Criteria:
         where = Text(task.en.capitalize(), task.zh)
         difference = f"{show(gain)} ± {show(spread)}"
         yield numbers.criterion(gain > spread, say("more heads"), task=where, positions=kind, difference=difference)
-
-
-def draw_losses(heads: Sequence[int], losses: Tensor) -> Chart:
-    """Losses (tasks, positions, heads, seeds) by heads."""
-    panels = []
-    for task, title in zip(losses, TASKS, strict=True):
-        marks: list[Mark] = []
-        for by_heads, label, colour in zip(task, KINDS, ("attention", "truth"), strict=True):
-            marks.append(Band(heads, by_heads.amin(-1), by_heads.amax(-1), colour=colour))
-            marks.append(Line(heads, by_heads.mean(-1), label, colour, dots=True))
-        panels.append(Panel(marks, x=say("heads"), y=say("loss"), title=title))
-    return Chart(panels, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

@@ -131,10 +131,7 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150, attention: Make = Sel
     shares = torch.tensor(
         [[recalled(make, seed, steps) for seed in seeds] for make in kinds]
     )  # (kinds, seeds, distances)
-    times = reading_times([make() for make in kinds])
-    memory = megabytes(attention)
-    mean = shares.mean(1)
-    slopes = slope(times)
+    times, memory, mean = reading_times([make() for make in kinds]), megabytes(attention), shares.mean(1)
     numbers = Numbers(
         far=mean[:, -1],
         spreads=shares[:, :, -1].std(1),
@@ -142,14 +139,22 @@ def run(seeds: Sequence[int] = range(3), steps: int = 150, attention: Make = Sel
         recurrent=mean[0],
         convolution=mean[1],
         attention=mean[2],
-        slopes=slopes[:3],
+        slopes=slope(times)[:3],
         lengths=LENGTHS,
         megabytes=memory,
         price=memory[2] / memory[1],
         price_streamed=memory[3] / memory[1],
         guessing=1 / SYMBOLS,
     )
-    return numbers, draw_measured(mean, times)
+    recall, reading = [], []
+    for name, colour, share, seconds in zip(NAMES, COLOURS, mean, times, strict=True):
+        recall.append(Line(DISTANCES, share, name, colour, dots=True))
+        reading.append(Line(LENGTHS, 1e3 * seconds, name, colour, dots=True))
+    panels = [
+        Panel(recall, x=say("distance"), y=say("share recalled"), y_limits=(0, 1.05)),
+        Panel(reading, x=say("length"), y=say("ms for 256 vectors"), x_log=True, y_log=True),
+    ]
+    return numbers, Chart(panels, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -163,21 +168,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.far[1] < 2 * numbers.guessing, say("convolution does not reach"))
     yield numbers.correction(numbers.far[3] > 0.9, say("deep convolution reaches"))
     yield numbers.correction(numbers.price_streamed < 10, say("weights not kept"))
-
-
-def draw_measured(shares: Tensor, times: Tensor) -> Chart:
-    """Recall by distance, time by length."""
-    recall, reading = [], []
-    for name, colour, share, seconds in zip(NAMES, COLOURS, shares, times, strict=True):
-        recall.append(Line(DISTANCES, share, name, colour, dots=True))
-        reading.append(Line(LENGTHS, 1e3 * seconds, name, colour, dots=True))
-    return Chart(
-        [
-            Panel(recall, x=say("distance"), y=say("share recalled"), y_limits=(0, 1.05)),
-            Panel(reading, x=say("length"), y=say("ms for 256 vectors"), x_log=True, y_log=True),
-        ],
-        caption=say("measurement"),
-    )
 
 
 def draw(cell: Cell) -> Chart:

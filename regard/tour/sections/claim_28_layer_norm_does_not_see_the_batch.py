@@ -1,22 +1,21 @@
 """Claim 28: layer norm rather than batch norm."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from regard import FeedForward, MultiHead
 from regard.tour.learning import descend
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.sections.claim_37_residual_connections import SIZE, SYMBOLS, Norm, Stack
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
 
-SIZE, SYMBOLS, LONGEST = 16, 8, 10
+LONGEST = 10
 PLANS = ((1, 400), (4, 200), (32, 100))  # sequences in a batch, and steps
-Norm = Callable[[int], nn.Module]
+NAMES = (say("layer norm"), say("batch norm"))
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -26,27 +25,10 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(rows.flatten(0, 1)).view(rows.shape)
 
 
-class Reader(nn.Module):
-    """The notes' block with either norm: symbols (batch, n) → logits (batch, n, SYMBOLS)."""
-
-    def __init__(self, norm: Norm) -> None:
-        super().__init__()
-        self.symbols, self.positions = nn.Embedding(SYMBOLS, SIZE), nn.Parameter(torch.randn(LONGEST, SIZE))
-        self.attention, self.mlp = MultiHead(SIZE, 2), FeedForward(SIZE, 4 * SIZE, "relu")
-        self.norms, self.answer = nn.ModuleList(norm(SIZE) for _ in range(2)), nn.Linear(SIZE, SYMBOLS)
-
-    def loss(self, symbols: Tensor) -> Tensor:
-        """Every place has to name the symbol before it."""
-        rows = self.symbols(symbols) + self.positions[: symbols.shape[1]]
-        for part, norm in zip((self.attention, self.mlp), self.norms, strict=True):
-            rows = norm(rows + part(rows))
-        return functional.cross_entropy(self.answer(rows)[:, 1:].flatten(0, 1), symbols[:, :-1].flatten())
-
-
 def trained_loss(norm: Norm, batch: int, steps: int, seed: int) -> float:
     """At inference, on sequences of all lengths, after training with batches of this size and of any length."""
     torch.manual_seed(seed)
-    model = Reader(norm)
+    model = Stack(1, longest=LONGEST, norm=norm)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     for _ in range(steps):
         descend(optimizer, model.loss(torch.randint(SYMBOLS, (batch, int(torch.randint(3, LONGEST + 1, ()))))))
@@ -91,7 +73,13 @@ def run(
         spreads=gaps.std(-1),
         seeds=len(seeds),
     )
-    return numbers, draw_losses(numbers, losses)
+    names = [str(batch) for batch in numbers.batches]
+    bars = [
+        Bars(names, by_batch.mean(-1), name, colour, spread=by_batch.std(-1))
+        for by_batch, name, colour in zip(losses, NAMES, ("attention", "pooled"), strict=True)
+    ]
+    panel = Panel(bars, x=say("sequences in a batch"), y=say("loss"))
+    return numbers, Chart([panel], caption=say("measurement"), height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -100,19 +88,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(numbers.gaps[0] > numbers.spreads[0], say("small batches"))
     yield numbers.identity(numbers.layer_longer <= 1e-12 < numbers.training_longer, say("sequences"))
     yield numbers.correction(numbers.inference <= 1e-12, say("inference"))
-
-
-NAMES = (say("layer norm"), say("batch norm"))
-
-
-def draw_losses(numbers: Numbers, losses: Tensor) -> Chart:
-    """The loss of both by batch size."""
-    names = [str(batch) for batch in numbers.batches]
-    bars = [
-        Bars(names, by_batch.mean(-1), name, colour, spread=by_batch.std(-1))
-        for by_batch, name, colour in zip(losses, NAMES, ("attention", "pooled"), strict=True)
-    ]
-    return Chart([Panel(bars, x=say("sequences in a batch"), y=say("loss"))], caption=say("measurement"), height=220)
 
 
 def draw(cell: Cell) -> Chart:

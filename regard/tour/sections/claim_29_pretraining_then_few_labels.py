@@ -14,8 +14,8 @@ from regard.data.grammar import corpus
 from regard.data.grammar.lexicon import NOUNS
 from regard.data.words import split
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, points
-from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, by_seed, points
+from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
 
@@ -98,7 +98,10 @@ def run(seeds: Sequence[int] = range(3), pretrain_steps: int = 300, tune_steps: 
         tested=len(test.words),
         seeds=len(seeds),
     )
-    return numbers, draw_accuracies(accuracies)
+    kinds = ((say("pretrained"), "attention"), (say("from scratch"), "pooled"))
+    marks = [mark for shares, kind in zip(accuracies, kinds, strict=True) for mark in by_seed(LABELS, shares.T, *kind)]
+    panel = Panel(marks, x=say("labelled sentences"), y=say("accuracy"), y_limits=(0, 1))
+    return numbers, Chart([panel], caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -106,18 +109,6 @@ def judge(numbers: Numbers) -> Criteria:
     rows = [points(gap, spread) for gap, spread in zip(numbers.gaps, numbers.spreads, strict=True)]
     difference = points(numbers.gap, numbers.spread)
     yield numbers.criterion(numbers.gap > numbers.spread, say("ahead"), difference=difference, by_count=rows)
-
-
-def draw_accuracies(accuracies: Tensor) -> Chart:
-    """Accuracy (pretrained or not, seeds, label counts) by labels."""
-    kinds = ((say("pretrained"), "attention"), (say("from scratch"), "pooled"))
-    marks: list[Mark] = []
-    for by_seed, (label, colour) in zip(accuracies, kinds, strict=True):
-        marks.append(Band(LABELS, by_seed.amin(0), by_seed.amax(0), colour=colour))
-        marks.append(Line(LABELS, by_seed.mean(0), label, colour, dots=True))
-    return Chart(
-        [Panel(marks, x=say("labelled sentences"), y=say("accuracy"), y_limits=(0, 1))], caption=say("measurement")
-    )
 
 
 @torch.no_grad()

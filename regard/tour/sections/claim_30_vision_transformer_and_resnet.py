@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from regard import ResNet, ViT
 from regard.data.fetching import fetch
-from regard.data.images import digits, read_images
+from regard.data.images import DigitImages, ImageSet, find_images, store_images, stored_part
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, points
-from regard.view.chart import Band, Chart, Heat, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, by_seed, points
+from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
 
@@ -36,10 +36,11 @@ KINDS: tuple[Callable[[int], Model], ...] = (vit, resnet)
 
 def load(source: str, seed: int, most: int) -> tuple[Labelled, Labelled]:
     """So many images to learn from, and others to be tested with; the seed decides which."""
-    pictures = (digits() if source == "digits" else read_images(fetch(source))).train
-    order = torch.randperm(len(pictures.labels), generator=torch.Generator().manual_seed(seed))
+    images = ImageSet(DigitImages()) if source == "digits" else find_images(fetch(source))
+    pictures = stored_part(store_images(images, images.shape(None)), "train")
+    order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(seed)).numpy()
     parts = (order[:most], order[most:][:2_000])
-    train, test = ((pictures.pixels[rows].float() / 127.5 - 1, pictures.labels[rows]) for rows in parts)
+    train, test = ((pictures.pixels(rows).float() / 127.5 - 1, pictures.labels(rows)) for rows in parts)
     return train, test
 
 
@@ -88,7 +89,10 @@ def run(
         parameters=[make(8).parameter_count for make in kinds],
         seeds=len(seeds),
     )
-    return numbers, draw_accuracies(counts, accuracies[0])
+    names = zip(accuracies[0], ("ViT", "ResNet"), ("attention", "truth"), strict=True)
+    marks = [mark for shares, name, colour in names for mark in by_seed(counts, shares.T, name, colour)]
+    panel = Panel(marks, x=say("images to learn from"), y=say("accuracy"), y_limits=(0, 1))
+    return numbers, Chart([panel], caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -97,17 +101,6 @@ def judge(numbers: Numbers) -> Criteria:
     difference = points(numbers.gap, numbers.spread)
     yield numbers.criterion(numbers.gap < -numbers.spread, say("behind"), difference=difference, by_count=rows)
     yield numbers.untestable(say("millions of images"))
-
-
-def draw_accuracies(counts: Sequence[int], accuracies: Tensor) -> Chart:
-    """Accuracy (ViT or ResNet, seeds, counts) by images."""
-    marks: list[Mark] = []
-    for by_seed, name, colour in zip(accuracies, ("ViT", "ResNet"), ("attention", "truth"), strict=True):
-        marks.append(Band(counts, by_seed.amin(0), by_seed.amax(0), colour=colour))
-        marks.append(Line(counts, by_seed.mean(0), name, colour, dots=True))
-    return Chart(
-        [Panel(marks, x=say("images to learn from"), y=say("accuracy"), y_limits=(0, 1))], caption=say("measurement")
-    )
 
 
 @torch.no_grad()

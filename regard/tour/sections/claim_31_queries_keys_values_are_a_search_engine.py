@@ -98,9 +98,8 @@ def measure(encoders: Mapping[str, Embed]) -> Measured:
         for language, entries in LIBRARIES.items()
         for kind in ("other_words", "same_words")
     ]
-    ranked = torch.stack([ranks for ranks, _ in searches], 1).unflatten(
-        1, (2, 2)
-    )  # (ways, languages, kinds, questions)
+    ranks = torch.stack([ranks for ranks, _ in searches], 1)
+    ranked = ranks.unflatten(1, (2, 2))  # (ways, languages, kinds, questions)
     gain = (ranked[0] - ranked[1]).flatten(1)  # (languages, questions of both kinds)
     numbers = Numbers(
         documents=len(ENGLISH),
@@ -117,7 +116,16 @@ def measure(encoders: Mapping[str, Embed]) -> Measured:
         errors=gain.std(1) / gain.shape[1] ** 0.5,
         weight=torch.stack([weights.diagonal().mean() for _, weights in searches]).mean(),
     )
-    return numbers, draw_ranks(ranked, searches[2][1])
+    # Mean of 1/rank by language and kind; and the weights of the Chinese questions in other words.
+    names = [say(f"{language}, {kind} words") for language in ("English", "Chinese") for kind in ("other", "same")]
+    attention, words = ranked.mean(-1).flatten(1)
+    bars = [Bars(names, attention, say("attention"), "attention"), Bars(names, words, "BM25", "truth")]
+    heat = Heat(searches[2][1], largest=1.0, rows=[entry.other_words for entry in CHINESE])
+    panels = [
+        Panel(bars, y=say("mean of 1/rank"), y_limits=(0.0, 1.05)),
+        Panel([heat], x=say("document (key)"), title=say("Chinese, other words"), share=1.4),
+    ]
+    return numbers, Chart(panels, columns=1, height=210, caption=say("measurement"))
 
 
 def run() -> Measured:
@@ -144,23 +152,6 @@ def judge(numbers: Numbers) -> Criteria:
         values: dict[str, Any] = {name: show(getattr(numbers, f"{name}_{code}")) for name in names}
         values |= {"language": language, "gain": numbers.gains[index], "error": numbers.errors[index]}
         yield numbers.criterion(values["gain"] > -2 * values["error"], say("no worse than BM25"), **values)
-
-
-def draw_ranks(ranked: Tensor, weights: Tensor) -> Chart:
-    """Mean of 1/rank by language and kind; and the weights of the Chinese questions in other words."""
-    names = [say(f"{language}, {kind} words") for language in ("English", "Chinese") for kind in ("other", "same")]
-    attention, words = ranked.mean(-1).flatten(1)
-    bars = [Bars(names, attention, say("attention"), "attention"), Bars(names, words, "BM25", "truth")]
-    heat = Heat(weights, largest=1.0, rows=[entry.other_words for entry in CHINESE])
-    return Chart(
-        [
-            Panel(bars, y=say("mean of 1/rank"), y_limits=(0.0, 1.05)),
-            Panel([heat], x=say("document (key)"), title=say("Chinese, other words"), share=1.4),
-        ],
-        columns=1,
-        height=210,
-        caption=say("measurement"),
-    )
 
 
 def draw(cell: Cell) -> Chart:

@@ -1,6 +1,7 @@
 """Claim 32: without attention every word of the input counts the same."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -50,9 +51,8 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
 
     kinds: the translator without attention, and one to compare it with
     """
-    pairs = [pair for pair in held_out_pairs(4 * WORDS) if len(pair.source.split()) >= 8 and "'" not in pair.target][
-        :WORDS
-    ]
+    long = (pair for pair in held_out_pairs(4 * WORDS) if len(pair.source.split()) >= 8 and "'" not in pair.target)
+    pairs = list(islice(long, WORDS))
     measured, parts = torch.zeros(len(training.seeds), 2, 2), torch.zeros(len(training.seeds), 2, PARTS)
     for row, seed in enumerate(training.seeds):
         for column, kind in enumerate(kinds):
@@ -67,27 +67,23 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
         spread=parts[:, 0].std(0),
         sentences=len(pairs),
     )
-    return numbers, draw_parts(parts)
+    names = ((say("without attention"), "pooled"), (say("with attention"), "attention"))
+    places = [(part + 0.5) / PARTS for part in range(PARTS)]
+    lines = [
+        Line(places, shares, name, colour, dots=True)
+        for kind, (name, colour) in enumerate(names)
+        for shares in parts[:, kind]
+    ]
+    equal = Line([0, 1], [1, 1], say("equal weight"), "ink", style="dashed")
+    axis = say("place in the sentence: 0 = first word, 1 = last")
+    panel = Panel([*lines, equal], x=axis, y=say("influence ÷ equal share"))
+    return numbers, Chart([panel], caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
     """Equal weight would be a ratio of 1, and no focus a factor of 1."""
     yield numbers.criterion(max(numbers.ratios) < 1.5, say("every word the same"))
     yield numbers.criterion(max(numbers.focus) < 1.1, say("no focus"))
-
-
-def draw_parts(parts: Tensor) -> Chart:
-    """Influence along the sentence, for each seed. parts: (seeds, kinds, PARTS)."""
-    names = ((say("without attention"), "pooled"), (say("with attention"), "attention"))
-    x = [(part + 0.5) / PARTS for part in range(PARTS)]
-    lines = [
-        Line(x, parts[seed, kind], name, colour, dots=True)
-        for kind, (name, colour) in enumerate(names)
-        for seed in range(len(parts))
-    ]
-    equal = Line([0, 1], [1, 1], say("equal weight"), "ink", style="dashed")
-    axis = say("place in the sentence: 0 = first word, 1 = last")
-    return Chart([Panel([*lines, equal], x=axis, y=say("influence ÷ equal share"))], caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

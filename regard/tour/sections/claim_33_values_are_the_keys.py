@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.tour.translators import SHORT, Training, held_out_pairs, quality, stages, translator
@@ -27,7 +26,10 @@ def run(training: Training = SHORT, kinds: Sequence[str] = KINDS) -> Measured:
         worst=shared.min(),
         seeds=len(training.seeds),
     )
-    return numbers, draw_scores(scores)
+    names = [say("seed {seed}", seed=seed) for seed in range(scores.shape[1])]
+    labels = (say("VALUE = KEY"), say("a matrix for the values"))
+    bars = [Bars(names, row, label) for row, label in zip(scores, labels, strict=True)]
+    return numbers, Chart([Panel(bars, y="BLEU")], caption=say("measurement"), height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -46,14 +48,6 @@ def draw(cell: Cell) -> Chart:
         Bars(numbers, cell.folded[0], say("the matrix behind the mean")),
     ]
     return Chart([heat, Panel(bars, x=say("number of the result"), share=1.5)], caption=say("cell"))
-
-
-def draw_scores(scores: Tensor) -> Chart:
-    """BLEU of every seed."""
-    names = [say("seed {seed}", seed=seed) for seed in range(scores.shape[1])]
-    labels = (say("VALUE = KEY"), say("a matrix for the values"))
-    bars = [Bars(names, row, label) for row, label in zip(scores, labels, strict=True)]
-    return Chart([Panel(bars, y="BLEU")], caption=say("measurement"), height=220)
 
 
 SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)

@@ -1,7 +1,5 @@
 """Claim 34: attention is trained with the network, by ordinary backpropagation."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -83,7 +81,8 @@ def measure(seeds: int = SEEDS, count: int = 16, steps: int = 40, broken: bool =
         loss_after=sum(curve[-1] for curve in curves) / seeds,
         seeds=seeds,
     )
-    return numbers, draw_curves(curves)
+    lines = [Line(range(steps), curve, say("a translator with attention"), "attention") for curve in curves]
+    return numbers, Chart([Panel(lines, x=say("step"), y=say("loss"))], caption=say("measurement"), height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -100,13 +99,6 @@ def draw(cell: Cell) -> Chart:
         Bars(names, list(cell.by_differences.values()), say("finite differences")),
     ]
     return Chart([Panel(bars, y=say("slope of the loss"))], caption=say("cell"))
-
-
-def draw_curves(curves: Sequence[Sequence[float]]) -> Chart:
-    """How the translators learn."""
-    label = say("a translator with attention")
-    lines = [Line(range(len(curve)), curve, label, "attention") for curve in curves]
-    return Chart([Panel(lines, x=say("step"), y=say("loss"))], caption=say("measurement"), height=220)
 
 
 SECTION = Section(

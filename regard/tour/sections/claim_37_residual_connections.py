@@ -1,6 +1,6 @@
 """Claim 37: attention and MLP have residual connections around them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -9,23 +9,27 @@ from torch.nn import functional
 
 from regard import FeedForward, MultiHead
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Band, Chart, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, by_seed
+from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
 
 SIZE, HEADS, LENGTH, SYMBOLS = 16, 2, 8, 8
 DEPTHS = (1, 3, 6)
+KINDS = ((say("with the connections"), "attention"), (say("without"), "pooled"))
+
+
+Norm = Callable[[int], nn.Module]
 
 
 class Layer(nn.Module):
     """The notes' block, with `residual` times what came in added to what attention and the MLP make of it."""
 
-    def __init__(self, residual: float) -> None:
+    def __init__(self, residual: float, norm: Norm) -> None:
         super().__init__()
         self.residual = residual
         self.attention, self.mlp = MultiHead(SIZE, HEADS), FeedForward(SIZE, 4 * SIZE, "relu")
-        self.norms = nn.ModuleList(nn.LayerNorm(SIZE) for _ in range(2))
+        self.norms = nn.ModuleList(norm(SIZE) for _ in range(2))
 
     def forward(self, rows: Tensor) -> Tensor:
         for part, norm in zip((self.attention, self.mlp), self.norms, strict=True):
@@ -34,22 +38,25 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Symbols (batch, LENGTH) → logits (batch, LENGTH, SYMBOLS)."""
+    """Blocks, of which every place has to name the symbol before it: symbols (batch, n) → logits (batch, n, SYMBOLS).
 
-    def __init__(self, depth: int, residual: float) -> None:
+    longest: the largest n · norm: of the blocks
+    """
+
+    def __init__(self, depth: int, residual: float = 1.0, longest: int = LENGTH, norm: Norm = nn.LayerNorm) -> None:
         super().__init__()
-        self.symbols, self.positions = nn.Embedding(SYMBOLS, SIZE), nn.Parameter(torch.randn(LENGTH, SIZE))
-        self.layers = nn.Sequential(*(Layer(residual) for _ in range(depth)))
+        self.symbols, self.positions = nn.Embedding(SYMBOLS, SIZE), nn.Parameter(torch.randn(longest, SIZE))
+        self.layers = nn.Sequential(*(Layer(residual, norm) for _ in range(depth)))
         self.answer = nn.Linear(SIZE, SYMBOLS)
 
     def embed(self, symbols: Tensor) -> Tensor:
         """What the first layer gets."""
-        rows: Tensor = self.symbols(symbols) + self.positions
+        rows: Tensor = self.symbols(symbols) + self.positions[: symbols.shape[1]]
         return rows
 
-    def loss(self, rows: Tensor, symbols: Tensor) -> Tensor:
-        """Every place has to name the symbol before it."""
-        logits = self.answer(rows)[:, 1:]
+    def loss(self, symbols: Tensor, output: Tensor | None = None) -> Tensor:
+        """By what the last layer has put out, unless that is given."""
+        logits = self.answer(self.layers(self.embed(symbols)) if output is None else output)[:, 1:]
         return functional.cross_entropy(logits.flatten(0, 1), symbols[:, :-1].flatten())
 
 
@@ -58,7 +65,7 @@ def gradient_left(depth: int, residual: float) -> float:
     stack, symbols = Stack(depth, residual), torch.randint(SYMBOLS, (32, LENGTH))
     rows = stack.embed(symbols)
     output = stack.layers(rows)
-    inner, outer = torch.autograd.grad(stack.loss(output, symbols), [rows, output])
+    inner, outer = torch.autograd.grad(stack.loss(symbols, output), [rows, output])
     return float(inner.norm() / outer.norm())
 
 
@@ -67,11 +74,9 @@ def trained_loss(depth: int, residual: float, steps: int) -> float:
     stack = Stack(depth, residual)
     optimizer = torch.optim.Adam(stack.parameters(), lr=4e-3, fused=True)
     for _ in range(steps):
-        symbols = torch.randint(SYMBOLS, (32, LENGTH))
-        descend(optimizer, stack.loss(stack.layers(stack.embed(symbols)), symbols))
+        descend(optimizer, stack.loss(torch.randint(SYMBOLS, (32, LENGTH))))
     with torch.no_grad():
-        symbols = torch.randint(SYMBOLS, (256, LENGTH))
-        return float(stack.loss(stack.layers(stack.embed(symbols)), symbols))
+        return float(stack.loss(torch.randint(SYMBOLS, (256, LENGTH))))
 
 
 def run(
@@ -98,27 +103,16 @@ def run(
         gradients_without=gradients[1].mean(-1),
         seeds=len(seeds),
     )
-    return numbers, draw_depths(depths, measured)
+    panels: list[Panel] = []
+    for values, title in zip(measured, (say("gradient at the input"), say("loss")), strict=True):
+        marks = [mark for part, kind in zip(values, KINDS, strict=True) for mark in by_seed(depths, part, *kind)]
+        panels.append(Panel(marks, x=say("blocks"), title=title, y_log=not panels))
+    return numbers, Chart(panels, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
     """A deep stack must learn better with the connections than without."""
     yield numbers.criterion(numbers.gain > numbers.spread, say("deep stacks"))
-
-
-KINDS = ((say("with the connections"), "attention"), (say("without"), "pooled"))
-
-
-def draw_depths(depths: Sequence[int], measured: Tensor) -> Chart:
-    """Gradient and loss by depth."""
-    panels: list[Panel] = []
-    for values, title in zip(measured, (say("gradient at the input"), say("loss")), strict=True):
-        marks: list[Mark] = []
-        for by_depth, (label, colour) in zip(values, KINDS, strict=True):
-            marks.append(Band(depths, by_depth.amin(-1), by_depth.amax(-1), colour=colour))
-            marks.append(Line(depths, by_depth.mean(-1), label, colour, dots=True))
-        panels.append(Panel(marks, x=say("blocks"), title=title, y_log=not panels))
-    return Chart(panels, caption=say("measurement"))
 
 
 def draw(cell: Cell) -> Chart:

@@ -5,7 +5,6 @@ from functools import partial
 from itertools import product
 
 import torch
-from torch import Tensor
 
 from regard import MultiHead
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
@@ -56,7 +55,17 @@ def run(
         differ=shapes_differ(heads, query_sizes),
         seeds=len(seeds),
     )
-    return numbers, draw_surface(heads, query_sizes, losses.mean(-1))
+    surface = losses.mean(-1)
+    colours = ("truth", "pooled", "other", "attention", "samples", "ink")
+    lines = [
+        Line(query_sizes, by_size, f"H = {number}", colour, dots=True)
+        for number, by_size, colour in zip(heads, surface, colours, strict=False)
+    ]
+    diagonal = [(row, len(query_sizes) - 1 - row) for row in range(min(surface.shape))]  # H · D_Q is the same
+    names = [f"H = {number}" for number in heads]
+    heat = Heat(surface - surface.min(), names, list(map(str, query_sizes)), marked=diagonal)
+    panels = [Panel([heat], x="D_Q", title=say("loss above the best")), Panel(lines, x="D_Q", y=say("loss"), share=1.4)]
+    return numbers, Chart(panels, caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -65,21 +74,6 @@ def judge(numbers: Numbers) -> Criteria:
     yield numbers.criterion(abs(numbers.head_gain) > numbers.head_spread, say("heads"))
     yield numbers.criterion(numbers.split_gain > numbers.split_noise, say("split"))
     yield numbers.identity(numbers.differ == 0, say("any of both"))
-
-
-def draw_surface(heads: Sequence[int], query_sizes: Sequence[int], losses: Tensor) -> Chart:
-    """Losses (heads, query sizes) as a surface, and by query size."""
-    colours = ("truth", "pooled", "other", "attention", "samples", "ink")
-    lines = [
-        Line(query_sizes, by_size, f"H = {number}", colour, dots=True)
-        for number, by_size, colour in zip(heads, losses, colours, strict=False)
-    ]
-    equal = [(row, len(query_sizes) - 1 - row) for row in range(min(losses.shape))]
-    surface = Heat(losses - losses.min(), [f"H = {h}" for h in heads], [str(q) for q in query_sizes], marked=equal)
-    return Chart(
-        [Panel([surface], x="D_Q", title=say("loss above the best")), Panel(lines, x="D_Q", y=say("loss"), share=1.4)],
-        caption=say("measurement"),
-    )
 
 
 def draw(cell: Cell) -> Chart:

@@ -89,7 +89,9 @@ def measure(
         sentences=len(pairs),
         seeds=len(training.seeds),
     )
-    return numbers, draw_drops(table)
+    names = [say("attention"), say("gradient"), say("chance"), say("the most")]
+    bars = Bars(names, mean[:4], spread=spread[:4], colour="attention")
+    return numbers, Chart([Panel([bars], y=say("drop"))], caption=say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -104,13 +106,6 @@ def draw(cell: Cell) -> Chart:
     dots = Dots(cell.weights.detach().flatten(), cell.drops.flatten(), say("a word"), "attention", 2)
     panel = Panel([dots], x=say("weight"), y=say("cost of deleting it"))
     return Chart([panel], caption=say("cell"))
-
-
-def draw_drops(table: Tensor) -> Chart:
-    """The drop by who chose the word."""
-    names = [say("attention"), say("gradient"), say("chance"), say("the most")]
-    bars = Bars(names, table[:, :4].mean(0), spread=table[:, :4].std(0), colour="attention")
-    return Chart([Panel([bars], y=say("drop"))], caption=say("measurement"))
 
 
 SECTION = Section(

@@ -1,4 +1,4 @@
-"""What the tasks share: classes and balanced subsets of examples, rows that can be used, notes for the user."""
+"""What the tasks share: classes of examples, rows that can be used, notes for the user."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
-
-import numpy
-from numpy.typing import NDArray
 
 from regard.data.fetching import megabytes
 from regard.data.store import Store
@@ -18,22 +15,8 @@ from regard.models.texts import CutWarning
 from regard.training.task import TaskError
 
 Row = TypeVar("Row")
-Rows = NDArray[Any]
 SHOWN = 20  # classes of a line
 LONG = 2.0  # seconds: of a preparation that took longer the user is told
-
-
-def balanced_rows(labels: Rows, hashes: Rows, count: int) -> Rows:
-    """`count` rows in ascending order, with equally many of each class if possible; all if count is 0.
-
-    labels: the numbers of the rows' classes. hashes: those of a class that have the smallest ones are chosen.
-    """
-    if not count or count >= len(labels):
-        return numpy.arange(len(labels))
-    order = numpy.lexsort((hashes, labels))  # by class, and by hash within a class
-    first = numpy.searchsorted(labels[order], labels[order])  # where the class of each begins
-    turns = numpy.arange(len(labels)) - first
-    return numpy.sort(order[numpy.lexsort((labels[order], turns))[:count]])
 
 
 def check_trained(names: Sequence[str], counts: Sequence[int], data: str) -> None:

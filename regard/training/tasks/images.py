@@ -26,7 +26,7 @@ from regard.data.images import (
     store_images,
     stored_part,
 )
-from regard.data.split import PARTS, divide
+from regard.data.split import PARTS, balanced_rows, divide
 from regard.data.store import Store
 from regard.models.classifier import ImageClassifier
 from regard.models.model import Model
@@ -180,7 +180,7 @@ def _split(store: Store, options: ImagesOptions) -> dict[str, StoredImages]:
         name: dataclasses.replace(images, rows=numpy.flatnonzero(numbers == PARTS.index(name))) for name in PARTS
     }
     rows = parts["train"].rows
-    rows = rows[examples.balanced_rows(store.column("train.labels").take(rows), hashes[rows], options.examples)]
+    rows = rows[balanced_rows(store.column("train.labels").take(rows), hashes[rows], options.examples)]
     parts["train"] = dataclasses.replace(images, rows=rows)
     examples.check_trained(images.names, parts["train"].class_counts(), where)
     if has_test:
