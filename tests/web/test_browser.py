@@ -36,6 +36,7 @@ def page(browser, server):
 
 
 def go(page, server, place):
+    server.enter(page)
     page.goto("about:blank")
     page.goto(f"{server.address}/laboratory#/{place}")
 
@@ -464,7 +465,7 @@ def test_a_server_that_is_gone_or_another_one_is_an_error_that_says_what_to_do(b
     with serving(port=first.port) as second:
         assert second.port == first.port
         page.get_by_label("queries 0, 0").fill("4")
-        page.get_by_role("alert").get_by_text("load the page again").wait_for()
+        page.get_by_role("alert").get_by_text("its server was started anew").wait_for()
     page.close()
 
 

@@ -1,0 +1,60 @@
+"""A program of its own: reads a tokenizer.json from stdin, and encodes and decodes texts on which bad patterns and
+tables fail or take forever, within limits of time and memory. It exits with 0 if all went well.
+
+It imports nothing of regard, and is done in a second; `tokenizer_files` runs it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+SECONDS, MEMORY = 20, 4 << 30  # of the processor; bytes
+LENGTH = 2_000  # characters of a text
+LITERALS = 48  # characters of the file's own patterns that are tried
+GROWTH = 64  # a text may become so many times as long
+KINDS = " \n\t\r aA1!_'-.é中▁\u0301\u200d🙂\0"  # a character of each kind that patterns tell apart
+
+
+def limit() -> None:
+    """Have the system end this process, rather than let it take the machine."""
+    try:
+        import resource
+    except ImportError:  # Windows, where the parent's patience is the only limit
+        return
+    for kind, value in ((resource.RLIMIT_CPU, SECONDS), (resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
+        with suppress(ValueError, OSError):  # a system that has no such limit
+            resource.setrlimit(kind, (value, value))
+
+
+def texts(content: str) -> Iterator[str]:
+    """Runs of one character and of two, which end in another one; and a text of nearly every character there is."""
+    patterns = "".join(re.findall(r'"(?:Regex|String)": ?"((?:\\.|[^"\\])*)"', content[:1_000_000]))
+    characters = list(dict.fromkeys(KINDS + patterns))[: len(KINDS) + LITERALS]
+    for number, character in enumerate(characters):
+        for run in (character, character + characters[number - 1]):
+            yield run * (LENGTH // len(run)) + ("\0" if number % 2 else "~")
+    for start in range(0, 0x20000, LENGTH):
+        yield "".join(chr(code) for code in range(start, start + LENGTH) if not 0xD800 <= code < 0xE000)
+
+
+def main() -> None:
+    """Try what stdin holds."""
+    content = sys.stdin.buffer.read().decode()
+    limit()
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    for text in texts(content):
+        encoding = tokenizer.encode(text)
+        decoded = tokenizer.decode(encoding.ids, skip_special_tokens=False)
+        if max(len(encoding.ids) / 4, len(decoded)) > GROWTH * len(text):  # a character has up to four bytes
+            sys.exit(f"a text becomes more than {GROWTH} times as long")
+
+
+if __name__ == "__main__":
+    main()
