@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -47,6 +48,8 @@ PARTS = {  # of a file, with the list in which a Sequence holds more, and the ty
     "decoder": ("decoders", "BPEDecoder ByteFallback ByteLevel CTC Fuse Metaspace Replace Strip WordPiece"),
     "model": ("", "BPE Unigram WordLevel WordPiece"),
 }
+# Expressions that match no empty text: signs and classes one after the other, none of which may be left out.
+NOT_EMPTY = re.compile(r"(?:\\[dDwWsSrnt]|\[[^\[\]]+\]|\{[1-9],?\}|\+|[^\\\[\]{}*?|()^$+])+")
 _tried: set[str] = set()  # SHA-256 of files
 
 
@@ -157,13 +160,17 @@ def _check_charsmap(text: Any) -> None:
 
 
 def _growth(part: dict[str, Any]) -> int:
-    """How many times as long a part could make a text, if its pattern matches no empty ones."""
+    """How many times as long a part could make a text."""
     if part.get("type") == "TemplateProcessing":
         single = part.get("single")
         return sum("Sequence" in piece for piece in single) if isinstance(single, list) else 1
     pattern, replacement = part.get("pattern"), part.get("content")
-    shortest = len(pattern["String"]) if isinstance(pattern, dict) and isinstance(pattern.get("String"), str) else 1
-    return max(1, -(-len(replacement) // max(shortest, 1))) if isinstance(replacement, str) else 1
+    if not isinstance(pattern, dict) or not isinstance(replacement, str):
+        return 1
+    literal, expression = str(pattern.get("String", "")), str(pattern.get("Regex", ""))
+    if literal or NOT_EMPTY.fullmatch(expression):
+        return max(1, -(-len(replacement) // max(len(literal), 1)))
+    return 1 + len(replacement)  # between any two characters
 
 
 def _is_plain(part: dict[str, Any]) -> bool:

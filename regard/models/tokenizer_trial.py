@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-SECONDS, MEMORY = 20, 4 << 30  # of the processor; bytes
-LENGTH = 2_000  # characters of a text
+SECONDS, MEMORY = 10, 2 << 30  # of the processor; bytes
+LENGTH = 1_000  # characters of a text
 LITERALS = 48  # characters of the file's own patterns that are tried
 GROWTH = 64  # a text may become so many times as long
 KINDS = " \n\t\r aA1!_'-.é中▁\u0301\u200d🙂\0"  # a character of each kind that patterns tell apart

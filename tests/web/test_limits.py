@@ -391,7 +391,7 @@ def question(chance):
         ("{" + ", ".join(f"{json.dumps(field)}: {value}" for field, value in fields.items()) + "}").encode()
     )
     for _ in range(chance.choice([0, 0, 0, 1, 3])):
-        place = chance.randrange(len(body))
+        place = chance.randrange(len(body) + 1)
         body[place : place + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
     return name, bytes(body)
 
