@@ -30,14 +30,17 @@ def limit() -> None:
 
 
 def texts(content: str) -> Iterator[str]:
-    """Runs of one character and of two, which end in another one; and a text of nearly every character there is."""
+    """Runs of one character and of two, which end in others; and nearly every character there is.
+
+    Behind a run stands every character of the patterns: without one that it needs, a pattern is not even begun.
+    """
     patterns = "".join(re.findall(r'"(?:Regex|String)": ?"((?:\\.|[^"\\])*)"', content[:1_000_000]))
     characters = list(dict.fromkeys(KINDS + patterns))[: len(KINDS) + LITERALS]
     for number, character in enumerate(characters):
         for run in (character, character + characters[number - 1]):
-            yield run * (LENGTH // len(run)) + ("\0" if number % 2 else "~")
+            yield run * (LENGTH // len(run)) + "~" + "".join(characters)
     for start in range(0, 0x20000, LENGTH):
-        yield "".join(chr(code) for code in range(start, start + LENGTH) if not 0xD800 <= code < 0xE000)
+        yield "".join(chr(code) for code in range(start, start + LENGTH) if not 0xD800 <= code < 0xE000) or "~"
 
 
 def main() -> None:
