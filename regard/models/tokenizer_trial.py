@@ -10,12 +10,15 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import permutations
 
 SECONDS, MEMORY = 10, 2 << 30  # of the processor; bytes
 LENGTH = 1_000  # characters of a text
-LITERALS = 48  # characters of the file's own patterns that are tried
+CHARACTERS = 96  # that are tried, those of the file's own patterns among them
+PAIRED = 48  # characters of its patterns of which each two are tried together
+DOUBLINGS = 32  # of the two; a pattern that can take each in two ways is at its end after twenty
 GROWTH = 64  # a text may become so many times as long
-KINDS = " \n\t\r aA1!_'-.é中▁\u0301\u200d🙂\0"  # a character of each kind that patterns tell apart
+KINDS = " \n\t\raA1!_'-.é中▁\u0301\u200d🙂\0"  # a character of each kind that patterns tell apart
 
 
 def limit() -> None:
@@ -34,11 +37,13 @@ def texts(content: str) -> Iterator[str]:
 
     Behind a run stands every character of the patterns: without one that it needs, a pattern is not even begun.
     """
-    patterns = "".join(re.findall(r'"(?:Regex|String)": ?"((?:\\.|[^"\\])*)"', content[:1_000_000]))
-    characters = list(dict.fromkeys(KINDS + patterns))[: len(KINDS) + LITERALS]
-    for number, character in enumerate(characters):
-        for run in (character, character + characters[number - 1]):
-            yield run * (LENGTH // len(run)) + "~" + "".join(characters)
+    literals = "".join(re.findall(r'"(?:Regex|String)": ?"((?:\\.|[^"\\])*)"', content))
+    characters = list(dict.fromkeys(KINDS + literals))[:CHARACTERS]
+    end = "~" + "".join(characters)
+    for character in characters:
+        yield character * LENGTH + end
+    for one, other in permutations(dict.fromkeys(literals[:PAIRED]), 2):
+        yield (one + other) * DOUBLINGS + end
     for start in range(0, 0x20000, LENGTH):
         yield "".join(chr(code) for code in range(start, start + LENGTH) if not 0xD800 <= code < 0xE000) or "~"
 
