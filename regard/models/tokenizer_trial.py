@@ -15,7 +15,7 @@ from itertools import permutations
 SECONDS, MEMORY = 10, 2 << 30  # of the processor; bytes
 LENGTH = 1_000  # characters of a text
 CHARACTERS = 96  # that are tried, those of the file's own patterns among them
-PAIRED = 48  # characters of its patterns of which each two are tried together
+PAIRED = 32  # characters of its patterns of which each two are tried together
 DOUBLINGS = 32  # of the two; a pattern that can take each in two ways is at its end after twenty
 GROWTH = 64  # a text may become so many times as long
 KINDS = " \n\t\raA1!_'-.é中▁\u0301\u200d🙂\0"  # a character of each kind that patterns tell apart
@@ -42,7 +42,7 @@ def texts(content: str) -> Iterator[str]:
     end = "~" + "".join(characters)
     for character in characters:
         yield character * LENGTH + end
-    for one, other in permutations(dict.fromkeys(literals[:PAIRED]), 2):
+    for one, other in permutations([*dict.fromkeys(literals)][:PAIRED], 2):
         yield (one + other) * DOUBLINGS + end
     for start in range(0, 0x20000, LENGTH):
         yield "".join(chr(code) for code in range(start, start + LENGTH) if not 0xD800 <= code < 0xE000) or "~"
