@@ -12,7 +12,7 @@ TOUR := regard-tour
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help tour test weights browser check fix bench docs pictures experiments verdicts promises architectures tables faults \
-	constraints clean
+	constraints hashes release clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,9 +84,26 @@ constraints: ## choose the newest versions anew (torch stays at its pin) and wri
 	@{ grep '^#' constraints.txt; $(VENV)-fresh/bin/python -m pip freeze --all --exclude-editable \
 		| sed '/^pip==/d; s/^\(torch==[0-9.]*\)+.*/\1/'; } > $(VENV)-fresh/constraints.txt
 	@mv $(VENV)-fresh/constraints.txt constraints.txt && rm -rf $(VENV)-fresh
+	@$(MAKE) --no-print-directory hashes
+
+# The build backend and what it needs are all in Python, so one file of each is for every machine.
+hashes: $(VENV)/.torch ## what builds a release, at the versions of constraints.txt, with the SHA-256 of each file; into hashes.txt
+	@$(BIN)/python $(PIP) install --dry-run --ignore-installed --only-binary :all: --constraint constraints.txt \
+		--report $(VENV)/report.json $(BUILD)
+	@{ grep '^#' hashes.txt; $(BIN)/python -c 'import json, sys; \
+		packages = [(package["metadata"], package["download_info"]["archive_info"]) for package in json.load(sys.stdin)["install"]]; \
+		print("\n".join(sorted("{name}=={version} --hash=sha256:".format(**metadata) + archive["hashes"]["sha256"] \
+			for metadata, archive in packages)))' < $(VENV)/report.json; } > $(VENV)/hashes.txt
+	@mv $(VENV)/hashes.txt hashes.txt
+
+release: ## build the wheel and the sources into dist, by the files of hashes.txt and no others
+	@rm -rf dist $(VENV)-release && $(PYTHON) -m venv $(VENV)-release
+	@$(VENV)-release/bin/python $(PIP) install --require-hashes --only-binary :all: --requirement hashes.txt
+	@$(VENV)-release/bin/hatchling build && rm -rf $(VENV)-release
+	@cd dist && sha256sum * > SHA256SUMS
 
 clean: ## remove .venv, caches and the tour's pictures
-	@rm -rf $(VENV) $(VENV)-fresh $(TOUR) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(VENV)-fresh $(VENV)-release $(TOUR) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find regard tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Each stamp stands for one set of packages: `make tour` takes what the tour needs, `make test` adds the developers' tools.

@@ -41,13 +41,13 @@ def median_seconds(*works: Work, rounds: int = 9) -> tuple[float, ...]:
 def peak_memory(work: Work) -> float:
     """The most megabytes that the process holds while it works, beyond what it held before."""
     _return_free_memory()
-    before = peak = _resident_memory()
+    before = peak = resident_memory()
     done = threading.Event()
 
     def watch() -> None:
         nonlocal peak
         while not done.is_set():
-            peak = max(peak, _resident_memory())
+            peak = max(peak, resident_memory())
             time.sleep(0.0005)
 
     watcher = threading.Thread(target=watch)
@@ -57,7 +57,7 @@ def peak_memory(work: Work) -> float:
     finally:
         done.set()
         watcher.join()
-    return max(peak, _resident_memory()) - before
+    return max(peak, resident_memory()) - before
 
 
 def _return_free_memory() -> None:
@@ -66,7 +66,7 @@ def _return_free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _resident_memory() -> float:
+def resident_memory() -> float:
     """Megabytes of memory that the process holds now; where the system does not say, the most that it ever held."""
     memory_statistics = Path("/proc/self/statm")
     if memory_statistics.exists():

@@ -81,3 +81,15 @@ def test_scores_become_weights_in_one_place():
             computes = called.rpartition(".")[2].lower() in ("softmax", "log_softmax")
             made = called in ("Softmax", "normalizers.Softmax")  # the normaliser
             assert made or not computes, f"{path}:{node.lineno} calls {called}"
+
+
+def test_what_builds_a_release_is_known_by_its_digest():
+    """Each tool by the SHA-256 of its file, at the version that all is tested with; each action by its commit."""
+    lines = [line for line in (ROOT / "hashes.txt").read_text().splitlines() if not line.startswith("#")]
+    tools = dict(re.fullmatch(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}", line).groups() for line in lines)
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    assert tools.keys() >= {"hatchling"}
+    assert {name: pinned.get(name, version) for name, version in tools.items()} == tools
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (\S+)", workflow.read_text()):
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action), action

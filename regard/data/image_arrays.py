@@ -39,6 +39,7 @@ from regard.data.store import content_digest
 
 Array = NDArray[Any]
 MAX_CLASSES = 1 << 16
+IN_MEMORY = 1 << 28  # bytes of an array that is not read a block at a time
 ARRAYS = {  # of an .npz file: what each has to be, with the kinds of its dtype and its numbers of dimensions
     "images": ("uint8 as (n, height, width) or (n, height, width, channels)", "u", (3, 4)),
     "labels": ("integers as (n,)", "iu", (1,)),
@@ -148,28 +149,36 @@ class NpzImages(ArrayImages):
 @contextmanager
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
     """One array of an archive, once its header is as expected and agrees with the archive's: its data are next."""
-    from numpy.lib import format as npy
-
     expected, kinds, dimensions = ARRAYS[name]
-    headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-    with archive.open(f"{name}.npy") as member:
-        version = npy.read_magic(member)
-        if version not in headers:
-            raise ImageError(f"{path}: {name}: expected version 1 or 2 of .npy, got {version}")
-        shape, is_fortran, dtype = headers[version](member)
+    with open_array(archive, name) as ((shape, is_fortran, dtype), member):
         if dtype.kind not in kinds or len(shape) not in dimensions or (name == "images" and dtype.itemsize != 1):
             raise ImageError(f"{path}: {name}: expected {expected}, got {dtype.name} as {shape}")
         check_bytes(path, shape, dtype.itemsize, limit=_limit(path))
-        size, held = math.prod(shape) * dtype.itemsize, archive.getinfo(f"{name}.npy").file_size - member.tell()
-        if size != held:
-            raise ImageError(f"{path}: {name}: its header claims {size} bytes, the archive {held}: make the file anew")
         yield (shape, is_fortran, dtype), member
 
 
 def _whole(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
     with _member(path, archive, name) as ((shape, is_fortran, dtype), member):
+        check_bytes(path, shape, dtype.itemsize, limit=max(IN_MEMORY, RATIO * path.stat().st_size))
         content = _read_at_most(member, math.prod(shape) * dtype.itemsize)
     return numpy.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+@contextmanager
+def open_array(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
+    """An array of an .npz file whose header claims as many bytes as the archive says that it holds: they are next."""
+    from numpy.lib import format as npy
+
+    headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    with archive.open(f"{name}.npy") as member:
+        version = npy.read_magic(member)
+        if version not in headers:
+            raise ValueError(f"{name}: expected version 1 or 2 of .npy, got {version}")
+        shape, is_fortran, dtype = headers[version](member)
+        size, held = math.prod(shape) * dtype.itemsize, archive.getinfo(f"{name}.npy").file_size - member.tell()
+        if size != held:
+            raise ValueError(f"{name}: its header claims {size} bytes, the archive {held}: make the file anew")
+        yield (shape, is_fortran, dtype), member
 
 
 # ----------------------------------------------------------------------------------------------------------------- idx

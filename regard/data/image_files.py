@@ -136,6 +136,8 @@ def _opened(path: Path) -> Iterator[Image]:
     from PIL import Image, UnidentifiedImageError
 
     with reading(path, "a picture"):
+        if not path.is_file() and path.exists():
+            raise ImageError(f"{path}: expected a regular file, got a folder, a pipe or a device")
         try:
             with Image.open(path, formats=FORMATS) as image:
                 if math.prod(image.size) > MAX_PIXELS:
@@ -312,11 +314,12 @@ class FolderImages(ImagePart):
         """The name of a file, its SHA-256, and what its header claims, or why it cannot be read."""
         path = self.path / item[1]
         try:
-            return item[1], digest(path), peek(path)
+            header = peek(path)  # refuses a pipe, whose digest would be waited for
+            return item[1], digest(path), header
         except OSError as error:
             return item[1], str(error.errno), ImageError(f"{path}: {error.strerror or error}")
         except ImageError as error:
-            return item[1], digest(path), error
+            return item[1], digest(path) if path.is_file() else "", error
 
     def _decode(self, item: tuple[int, str], shape: tuple[int, int, int]) -> tuple[int, str, Pixels | ImageError]:
         """The class of a file, its name, and its pixels, or why there are none."""

@@ -35,6 +35,7 @@ from regard.errors import RegardError
 STDIN = Path("-")
 # What files begin with.
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
+UNPACKED, UNPACKED_RATIO = 1 << 28, 64  # bytes that a packed table may have, or so many times its own: bombs have more
 OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
 BLANKS = r"\s+"  # as pandas takes it for a separator
@@ -164,21 +165,44 @@ def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     if raw.startswith(OLD_WORKBOOK) or (raw.startswith(b"PK") and b"xl/workbook.xml" in raw):
         raise TableError(f"{place}: is a workbook of Excel; save it as CSV")
     kind = next((name for mark, name in COMPRESSIONS.items() if raw.startswith(mark)), "")
-    unpackers = {"gzip": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}
+    if not kind:
+        return raw, kind
+    limit = max(UNPACKED, UNPACKED_RATIO * len(raw))
     try:
-        if kind == "zip":
-            archive = zipfile.ZipFile(io.BytesIO(raw))
-            names = [name for name in archive.namelist() if not name.endswith("/")]
-            if len(names) != 1:
-                raise ValueError(f"expected one file in it, got {len(names)}")
-            return archive.read(names[0]), kind
-        if kind == "zstd":
-            import pyarrow
-
-            return pyarrow.CompressedInputStream(pyarrow.BufferReader(raw), "zstd").read(), kind
-        return unpackers[kind](raw) if kind else raw, kind
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError) as error:
+        with _unpacker(raw, kind) as file:
+            content: bytes = file.read(limit + 1)
+        if len(content) > limit:
+            raise ValueError(f"it unpacks to more than {limit:,} bytes")
+        return content, kind
+    # RuntimeError: an archive that needs a password
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        zlib.error,
+        lzma.LZMAError,
+        zipfile.BadZipFile,
+        ImportError,
+    ) as error:
         raise TableError(f"{place}: cannot be decompressed as {kind}: {error}") from error
+
+
+def _unpacker(raw: bytes, kind: str) -> Any:
+    """A file that unpacks bytes as they are read."""
+    file = io.BytesIO(raw)
+    if kind == "zip":
+        archive = zipfile.ZipFile(file)
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(names) != 1:
+            raise ValueError(f"expected one file in it, got {len(names)}")
+        return archive.open(names[0])
+    if kind == "zstd":
+        import pyarrow
+
+        return pyarrow.CompressedInputStream(pyarrow.BufferReader(raw), "zstd")
+    opener: Any = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}[kind]
+    return opener(file)
 
 
 def _decode(raw: bytes, encoding: str | None, place: str) -> tuple[str, str]:

@@ -35,6 +35,8 @@ FORMAT = 1
 WORDS = 1 << 18  # of one generation of a WordCache: 45 MB
 LONG = 40  # characters: longer words seldom come again
 SPACE, LINE_END = re.compile(r" (?=\S)"), re.compile(r"(?<=\S)\n(?=\S)")
+CUTS = "|".join(f"▁?(?:{part})" for part in PATTERN.split("|")).replace(r"[^\w\s]", r"[^\w\s▁]") + "|▁"  # words
+CHARACTER = r"[\s\S]"
 # GPT-2's pattern, for ASCII: contractions, letters, digits, other signs, white space.
 PRETOKENS = re.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\t-\r A-Za-z0-9]+|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
@@ -96,12 +98,11 @@ def _untrained(kind: str, vocab_size: int, sentences: bool) -> tuple[Tokenizer, 
     if kind == "word":
         # A space belongs to the word behind it, so that the tokens joined are the text again.
         scheme = "always" if sentences else "never"
-        cuts = Regex("|".join(f"▁?(?:{part})" for part in PATTERN.split("|")).replace(r"[^\w\s]", r"[^\w\s▁]") + "|▁")
         spaces = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([spaces, pre_tokenizers.Split(cuts, "isolated")])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([spaces, pre_tokenizers.Split(Regex(CUTS), "isolated")])
         tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
     else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(CHARACTER), "isolated")
         tokenizer.decoder = decoders.Fuse()
     return tokenizer, trainers.WordLevelTrainer(vocab_size=vocab_size, **options)
 

@@ -17,7 +17,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,9 +25,7 @@ from torch import Tensor
 from regard import files
 from regard.models.model import Model
 from regard.models.tensors import TENSORS, FolderError, Rule, Tensors, fill, read_json, write_tensors
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from regard.models.tokenizer_files import read_tokenizer
 
 FORMAT = 2  # of folders; 1 had other names of arguments and tensors
 # The module of each model that a config may name, and a call that uses it, for its card.
@@ -211,14 +209,3 @@ def build(name: str, arguments: Mapping[str, Any], file: Path) -> Model:
     except (TypeError, ValueError, RuntimeError) as error:  # the last: shapes beyond what PyTorch can count
         raise FolderError(f"{file}: {str(error).splitlines()[0]}") from error
     return model.eval()
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer.json."""
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises nothing more particular
-        raise FolderError(f"{path}: not a readable tokenizer: {error}") from error
-    return tokenizer

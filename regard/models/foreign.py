@@ -20,9 +20,11 @@ import numpy
 import torch
 from torch import Tensor
 
+from regard.data.image_arrays import open_array
+from regard.files import ContentError, read_file
 from regard.models.folders import build
 from regard.models.model import Model
-from regard.models.tensors import FolderError, assign
+from regard.models.tensors import LARGEST_TEXT, FolderError, assign, check_regular
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,6 +36,7 @@ UNKNOWN, BOS, EOS = 0, 1, 2
 def load_llama2c(folder: Path) -> Model:
     """The model in model.bin, with the tokenizer in tokenizer.bin if it is there."""
     path = folder / "model.bin"
+    check_regular(path)
     arguments = _header(path)
     model = build("LanguageModel", arguments, path)
     assign(model, _llama_state(arguments, path))
@@ -149,10 +152,10 @@ def _llama_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
 
 def _pieces(path: Path, vocab_size: int) -> list[tuple[str, float]]:
     """Every piece with its score. Spaces are written ▁ while pieces are joined."""
-    content = path.read_bytes()
     pieces, offset = [], 4  # after the length of the longest
     special = {UNKNOWN: "<unk>", BOS: "<s>", EOS: "</s>"}
     try:
+        content = read_file(path, LARGEST_TEXT)
         for number in range(vocab_size):
             score, length = struct.unpack_from("<fi", content, offset)
             offset += 8
@@ -161,7 +164,7 @@ def _pieces(path: Path, vocab_size: int) -> list[tuple[str, float]]:
                 raise FolderError(f"{path}: ends too early, at piece {number} of {vocab_size}")
             offset += length
             pieces.append((special.get(number, text.replace(" ", "▁")), score))
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError, ContentError) as error:
         raise FolderError(f"{path}: not a tokenizer of llama2.c with {vocab_size} pieces: {error}") from error
     return pieces
 
@@ -213,21 +216,27 @@ def load_g2p(folder: Path) -> Model:
 
 def _read_arrays(path: Path) -> dict[str, Tensor]:
     """All arrays, which may not be pickled objects: reading those could run code."""
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
-        if size > LARGEST:
-            raise FolderError(f"{path}: expected at most {LARGEST:,} bytes of arrays, got {size:,}")
-        with numpy.load(path, allow_pickle=False) as file:
-            arrays = {name: torch.from_numpy(file[name].astype(numpy.float32)) for name in ARRAYS}
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, FolderError):
-            raise
+            if size > LARGEST:
+                raise ValueError(f"expected at most {LARGEST:,} bytes of arrays, got {size:,}")
+            arrays = {name: _read_array(archive, name) for name in ARRAYS}
+    except Exception as error:  # of many kinds, where an archive is broken
         raise FolderError(f"{path}: not readable as a checkpoint of g2p: {error}") from error
     for name, array in arrays.items():
         if array.dim() != (1 if "_b" in name else 2) or not bool(array.isfinite().all()):
             raise FolderError(f"{path}: {name}: expected finite numbers in rows, got shape {tuple(array.shape)}")
     return arrays
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> Tensor:
+    with open_array(archive, name) as ((shape, is_fortran, dtype), member):
+        if dtype.kind != "f":
+            raise ValueError(f"{name}: expected floating-point numbers, got {dtype.name}")
+        numbers = numpy.frombuffer(member.read(), dtype).astype(numpy.float32)
+    return torch.from_numpy(numbers.reshape(shape, order="F" if is_fortran else "C"))
 
 
 def _g2p_state(arrays: dict[str, Tensor], hidden_size: int) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.files import ContentError, parse_json, read_file
 
 LARGEST_TEXT = 1 << 26  # bytes of a config, an index or a manifest
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -145,6 +145,7 @@ class Tensors:
 
 def open_tensors(path: Path) -> Any:
     """A safetensors file; its header is checked, its numbers are not read yet."""
+    check_regular(path)
     try:
         return safe_open(path, "pt")
     except (SafetensorError, OSError) as error:
@@ -172,17 +173,19 @@ def assign(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 # --------------------------------------------------------------------------------------------------------- plain files
 
 
+def check_regular(path: Path) -> None:
+    """FolderError where a path is a folder, or a pipe or a device, which could be read forever."""
+    if path.exists() and not path.is_file():
+        raise FolderError(f"{path}: expected a regular file, got a folder, a pipe or a device")
+
+
 def read_json(path: Path, kind: type = dict) -> Any:
     """A JSON object, or a list, from a file of a reasonable size."""
     try:
-        if path.stat().st_size > LARGEST_TEXT:
-            raise FolderError(f"{path}: expected at most {LARGEST_TEXT} bytes, got {path.stat().st_size}")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_file(path, LARGEST_TEXT))
     except OSError as error:
         raise FolderError(f"{path}: {'no such file' if not path.exists() else error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, FolderError):
-            raise
+    except ContentError as error:
         raise FolderError(f"{path}: not readable as JSON: {error}") from error
     if not isinstance(content, kind):
         raise FolderError(f"{path}: expected a JSON {kind.__name__}, got {type(content).__name__}")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from regard.models.tokenizer_files import panics_raised
+
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
@@ -59,7 +61,8 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str], max_length: int | Non
     if max_length is not None:
         tokenizer = copy.deepcopy(tokenizer)
         tokenizer.enable_truncation(max_length)
-    encodings: list[Encoding] = tokenizer.encode_batch(list(texts))
+    with panics_raised():
+        encodings: list[Encoding] = tokenizer.encode_batch(list(texts))
     return encodings
 
 

@@ -1,6 +1,8 @@
 // The tour's page: theme, contents, search, copying and saving; and where it is served, controls and sections that arrive.
 const root = document.documentElement;
-const server = document.querySelector('meta[name="regard-token"]')?.content;
+const server = document.querySelector('meta[name="regard-live"]') !== null;
+// The key has opened this page, and opens no other: it need not stand in the history.
+if (server && location.search.includes("key=")) history.replaceState(null, "", location.pathname + location.hash);
 const make = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -98,7 +100,7 @@ function furnish(place) {
 // ----------------------------------------------------------------------------------------------- what the server computes
 async function ask(name, fields) {
   const answer = await fetch(`/api/${name}`, {
-    method: "POST", headers: { "content-type": "application/json", "x-regard-token": server }, body: JSON.stringify(fields),
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(fields),
   });
   const body = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
   if (!answer.ok) throw new Error(body.error);

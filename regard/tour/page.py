@@ -72,13 +72,13 @@ def page(
     language: Language,
     *,
     notes: Notes | None = None,
-    token: str | None = None,
+    is_live: bool = False,
     laboratory: bool = False,
 ) -> str:
     """The whole page in one language.
 
     results: of some or all of the sections; a section without one is being run.
-    token: what the page has to send to its server; None: there is no server, and the page cannot compute.
+    is_live: a server answers it; else the page cannot compute.
     laboratory: the laboratory's page, with the same frame.
     """
     chapters = {
@@ -93,7 +93,7 @@ def page(
         tally=report.tally(results),
         versions=", ".join(f"{name} {number}" for name, number in report.versions().items()),
         seconds=sum(result.seconds for result in results),
-        token=token,
+        is_live=is_live,
         laboratory=laboratory,
     )
 

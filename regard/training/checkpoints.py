@@ -142,7 +142,9 @@ def _verify(folder: Path) -> Checkpoint:
         if Path(name).name != name or not path.is_file() or files.digest(path) != expected:
             raise FolderError(f"{path}: is not the file that was saved")
     state = read_json(folder / STATE)
-    return Checkpoint(folder, int(state["step"]), state)
+    if type(state.get("step")) is not int or state["step"] < 0:
+        raise FolderError(f"{folder / STATE}: expected the number of a step, got {state.get('step')!r}")
+    return Checkpoint(folder, state["step"], state)
 
 
 @contextmanager

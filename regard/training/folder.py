@@ -182,10 +182,10 @@ def _line(record: Mapping[str, Any]) -> str:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """All records of a run's log: not the last line, if the process was killed in it, nor lines that are damaged."""
     path, records = folder / LOG, []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
     for line in lines:
-        with suppress(ValueError, RecursionError):  # not JSON
-            record = json.loads(line)
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
+        with suppress(files.ContentError):
+            record = files.parse_json(line)
+            if isinstance(record, dict) and type(record.get("step")) is int and record["step"] >= 0:
                 records.append(record)
     return records

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
+from regard.files import ContentError, parse_yaml, read_file
 
 
 class OptionError(RegardError, ValueError):
@@ -302,14 +303,15 @@ def _check_applicable(options: Options, given: Mapping[str, Any], defaults: Opti
         raise OptionError("language: applies to the embedded grammar only, and data are given")
 
 
+LARGEST_YAML = 1 << 17  # bytes: reading takes a second for each megabyte or so
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Options from a file."""
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
+        content = parse_yaml(read_file(path, LARGEST_YAML))
+    except ContentError as error:
+        raise OptionError(f"{path}: not readable as YAML: {error}") from error
     except OSError as error:
         raise OptionError(f"{path}: {error.strerror or error}") from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -190,7 +191,14 @@ def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, fol
     if missing:
         raise RunError(f"{folder}: its checkpoints are of another version of regard ({missing[0]!r} is missing there)")
     state = State(**{field.name: checkpoint.state[field.name] for field in dataclasses.fields(State)})
-    state.finished &= checkpoint.state["end_conditions"] == end_conditions(options)  # unless more steps are wanted now
+    for name, default in dataclasses.asdict(State()).items():
+        value, kinds = getattr(state, name), {float: (int, float), NoneType: (NoneType, int, float)}
+        if type(value) not in kinds.get(type(default), (type(default),)):
+            raise RunError(
+                f"{checkpoint.folder / checkpoints.STATE}: {name}: expected a {type(default).__name__}, got {value!r}; "
+                f"remove {checkpoint.folder}, and --resume goes on from the checkpoint before"
+            )
+    state.finished &= checkpoint.state.get("end_conditions") == end_conditions(options)  # unless more steps are wanted
     state.finished |= options.minutes is None and state.step >= options.steps
     if state.best is not None and manifest_digest(folder) != state.best_manifest:
         state.best = None  # the folder holds a model of a later step, which will be computed again

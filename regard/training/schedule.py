@@ -13,6 +13,7 @@ import torch
 
 from regard import files
 from regard.models.model import Model
+from regard.models.tensors import read_json
 from regard.training.options import Options
 from regard.training.processes import local_shards
 
@@ -70,10 +71,10 @@ def read_plan(folder: Path, options: Options, step: int) -> Plan:
     if options.minutes is None:
         return Plan(None, [(0, options.steps)])
     try:
-        content = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        content = read_json(folder / PLAN)
         minutes = float(content["minutes"])
         revisions = [(int(after), int(steps)) for after, steps in content["revisions"]]
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: it is planned anew
+    except (ValueError, KeyError, TypeError, OverflowError):  # none yet, or damaged: it is planned anew
         return Plan(options.minutes)
     if minutes != options.minutes:  # what was planned for later holds no longer
         return Plan(options.minutes, [revision for revision in revisions if revision[0] < step])

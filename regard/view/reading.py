@@ -28,6 +28,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, read_json
 from regard.models.texts import encode, plain
+from regard.models.tokenizer_files import check_tokenizer, panics_raised, read_tokenizer
 from regard.models.translator import Translator
 from regard.view.attention import AlignmentDisplay, AttentionDisplay
 from regard.view.capture import capture
@@ -87,6 +88,7 @@ def read(
     return AttentionDisplay(captured, reading.tokens, reading.key_tokens, title=reading.title)
 
 
+@panics_raised()
 def prepare(model: nn.Module, text: str, target: str | None = None, tokenizer: Any = None) -> Reading:
     """The ids and names of a text for a model, as for `read`; nothing is captured."""
     if not text.strip():
@@ -337,6 +339,8 @@ def _load_by_transformers(folder: Path) -> nn.Module:
 
     if not any(folder.glob("*.safetensors")):
         Tensors.of(folder)  # says what is there instead
+    for path in folder.glob("*.json"):
+        read_json(path, object)  # before it is read by others, who would wait for a pipe, or count with any number
     with _transformers(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
         config._attn_implementation = None  # a config may name kernels to be downloaded
@@ -355,10 +359,13 @@ def _load_by_transformers(folder: Path) -> nn.Module:
     if absent:
         raise FolderError(f"{folder}: {absent[0]} (of {len(absent)}) is missing in the files, or has another shape")
     if (folder / "tokenizer.json").exists():
-        model.tokenizer = folders.read_tokenizer(folder / "tokenizer.json")
+        model.tokenizer = read_tokenizer(folder / "tokenizer.json")
     else:
         with _transformers(folder):
             model.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **OFFLINE)
+            backend = getattr(model.tokenizer, "backend_tokenizer", None)  # made of files of other formats
+            if backend is not None:
+                check_tokenizer(backend.to_str().encode())
     module: nn.Module = model.eval()
     return module
 

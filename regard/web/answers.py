@@ -33,7 +33,7 @@ from regard.view.intervene import intervene
 from regard.view.prediction import logits_of
 from regard.view.reading import Reading, prepare, read, token_names, tokenizer_of
 from regard.web.guard import Params
-from regard.web.model_store import Kept, ModelStore
+from regard.web.model_store import CUTS, Kept, ModelStore
 
 SHORTEST = 13  # tokens for which `find_heads` repeats some
 TEXT_LENGTH, PICTURE_LENGTH = 20_000, 7_000_000  # characters of a text; of a picture in base64
@@ -156,6 +156,8 @@ def _reading(store: ModelStore, kept: Kept) -> Reading:
 def _logits(store: ModelStore, kept: Kept, cut: frozenset[tuple[int, int]]) -> Tensor:
     """Of the next token, (vocabulary,), without the heads that are cut."""
     if cut not in kept.logits:
+        if len(kept.logits) >= CUTS:
+            kept.logits.clear()
         reading = _reading(store, kept)
         with torch.inference_mode(), evaluation(reading.model), intervene(reading.model) as edit:
             for layer, head in cut:

@@ -3,7 +3,6 @@ small ones that come with regard, too; and the last displays of what they attend
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -23,14 +22,15 @@ from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
 from regard.models.translator import Translator
-from regard.training.folder import LOG, RESULTS, has_run, read_options
+from regard.training.folder import RESULTS, has_run, read_log, read_options
 from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
 from regard.view.page import Scores
 from regard.view.reading import load, prepare
 
 SMALLEST = 16  # tokens of a vocabulary: what has fewer values at each position predicts no tokens
-DISPLAYS = 8  # that are kept: a few steps back
+DISPLAYS, BYTES = 8, 1 << 30  # that are kept: a few steps back, or fewer large ones
+CUTS = 32  # for which a display keeps logits
 # They come with regard, so that no part of the page is empty; `python -m experiments.embedded` makes them.
 HOME = Path(str(files("regard.web"))) / "models"
 SMALL = {f"small {name}": HOME / name for name in ("language", "translator", "vit", "resnet")}
@@ -51,6 +51,11 @@ class Kept:
     target: str | None
     display: AttentionDisplay
     logits: dict[frozenset[tuple[int, int]], Tensor] = field(default_factory=dict)  # by the heads that were cut
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weights."""
+        return sum(layer.weights.nbytes for layer in self.display.maps)
 
 
 class ModelStore:
@@ -113,7 +118,9 @@ class ModelStore:
         with self.lock:
             self.display_count += 1
             self.displays[self.display_count] = kept
-            while len(self.displays) > DISPLAYS:
+            while len(self.displays) > 1 and (
+                len(self.displays) > DISPLAYS or sum(one.size for one in self.displays.values()) > BYTES
+            ):
                 self.displays.popitem(last=False)
             return self.display_count
 
@@ -168,27 +175,30 @@ class Trainer:
         self.name = ""
         self.queue: list[tuple[str, list[str]]] = []
         self.error = ""
+        self.lock = threading.RLock()
 
     def start(self, kind: str) -> dict[str, Any]:
         """Train what this tab needs, unless something is being trained; the status."""
-        if self.process is None and not self.queue:
-            self.error = ""
-            self.queue = [(name, arguments) for name, arguments in RECIPES[kind].items() if not is_trained(name)]
-            self._next()
-        return self.status()
+        with self.lock:
+            if self.process is None and not self.queue:
+                self.error = ""
+                self.queue = [(name, arguments) for name, arguments in RECIPES[kind].items() if not is_trained(name)]
+                self._next()
+            return self.status()
 
     def status(self) -> dict[str, Any]:
         """How far the run is, or how it ended."""
-        if self.process is not None and self.process.poll() is not None:
-            code, self.process = self.process.returncode, None
-            if code:
-                self.queue = []
-                log = trained_folder(self.name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                self.error = (log.strip().splitlines() or ["training ended without a message"])[-1]
-            self._next()
-        if self.process is None:
-            return {"running": False, "error": self.error}
-        return {"running": True, "name": self.name, "left": len(self.queue), **_progress(trained_folder(self.name))}
+        with self.lock:
+            if self.process is not None and self.process.poll() is not None:
+                code, self.process = self.process.returncode, None
+                if code:
+                    self.queue = []
+                    log = trained_folder(self.name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                    self.error = (log.strip().splitlines() or ["training ended without a message"])[-1]
+                self._next()
+            if self.process is None:
+                return {"running": False, "error": self.error}
+            return {"running": True, "name": self.name, "left": len(self.queue), **_progress(trained_folder(self.name))}
 
     def stop(self) -> None:
         """Let the run save and end; it can be resumed."""
@@ -215,9 +225,8 @@ class Trainer:
 def _progress(folder: Path) -> dict[str, Any]:
     """Steps done and to do, and the loss, from the run's log."""
     try:
-        lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
-        steps = [record for line in lines[-3:] if "loss" in (record := json.loads(line))]
+        last = next(record for record in reversed(read_log(folder)) if isinstance(record.get("loss"), float))
         _, options = read_options(folder)
-        return {"step": steps[-1]["step"], "steps": options.steps, "loss": steps[-1]["loss"]}
-    except (OSError, ValueError, IndexError):  # the run has only begun, or its last line is half written
+        return {"step": last["step"], "steps": options.steps, "loss": last["loss"]}
+    except (OSError, ValueError, StopIteration):  # the run has only begun
         return {"step": 0, "steps": 0, "loss": None}

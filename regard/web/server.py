@@ -3,12 +3,10 @@ answers in JSON, one at a time."""
 
 from __future__ import annotations
 
-import secrets
 import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from torch import nn
@@ -25,9 +23,10 @@ from regard.tour import default_language
 from regard.tour.section import Language
 from regard.view.page import SCRIPTS
 from regard.web.answers import ANSWERS
-from regard.web.guard import BodyTooLargeError, Guard, Params
+from regard.web.guard import Guard, Params, RefusedError, refuse
 from regard.web.model_store import RECIPES, ModelStore, Trainer
 from regard.web.tour import Tour
+from regard.web.work import Protocol, Work
 
 LABORATORY = ("app", "charts", "curve", "formula", "image", "laboratory_words", "offer", "texts", "writing")
 # What the page is made of, by the room that has it: pages of one file are made of that of the view, too.
@@ -37,15 +36,24 @@ FILES = {
     "regard.tour": ("page.js", "page.css"),
 }
 TYPES = {".js": "text/javascript", ".css": "text/css"}
+QUICK = ("tour", "train", "training")  # they only look what is there, or start a process
+# Of uvicorn. At the end, answers that are being computed have some seconds.
+SETTINGS: Any = {
+    "http": Protocol,
+    "ws": "none",
+    "lifespan": "off",
+    "server_header": False,
+    "timeout_graceful_shutdown": 5,
+}
+MESSAGE = 500  # characters of an error that may quote what was sent
 
 
-def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, port: int) -> Guard:
+def application(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> Guard:
     """The ASGI application behind its guard.
 
-    store: the models. trainer: trains others. tour: the sections. token: what the page has to send with each request.
-    port: of the server.
+    store: the models. trainer: trains others. tour: the sections. port: of the server.
     """
-    lock = threading.Lock()  # models and numba compute one thing at a time
+    work = Work()  # models and numba compute one thing at a time
     answers: dict[str, Callable[[Params], Any]] = {
         **{name: partial(answer, store) for name, answer in ANSWERS.items()},
         "train": lambda params: trainer.start(params.choice("kind", list(RECIPES))),
@@ -54,20 +62,20 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
         "tour": tour.bodies,
     }
 
-    def compute(name: str, params: Params) -> Any:
-        with nullcontext() if name == "tour" else lock:  # that one only looks what is there
-            return answers[name](params)
-
     async def answer(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in answers:
             return JSONResponse({"error": "there is no such question"}, 404)
         try:
-            content = await run_in_threadpool(compute, name, Params(await request.body()))
-        except BodyTooLargeError as error:
-            return JSONResponse({"error": str(error)}, 413)
+            body = await request.body()
+            if name in QUICK:
+                content = await run_in_threadpool(lambda: answers[name](Params(body)))
+            else:
+                content = await work.run(lambda: answers[name](Params(body)), partial(_disconnection, request))
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
         except (ValueError, IndexError) as error:
-            return JSONResponse({"error": " ".join(str(error).split())}, 400)
+            return JSONResponse({"error": " ".join(str(error).split())[:MESSAGE]}, 400)
         if isinstance(content, bytes):
             return Response(content, media_type="application/octet-stream")
         return JSONResponse(content)
@@ -75,28 +83,37 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, token: str, por
     def page(request: Request) -> Response:
         chosen = request.query_params.get("language") or request.cookies.get("language") or default_language()
         language: Language = "zh" if chosen == "zh" else "en"
-        text = tour.page(language, token, laboratory=request.url.path == "/laboratory")
-        response = Response(text, media_type="text/html")
+        response = Response(tour.page(language, laboratory=request.url.path == "/laboratory"), media_type="text/html")
         response.set_cookie("language", language, samesite="strict")
         return response
+
+    contents = _static_files()
+
+    async def static_file(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in contents:
+            return JSONResponse({"error": "there is no such page"}, 404)
+        return Response(contents[name], media_type=TYPES[Path(name).suffix])
 
     routes = [
         Route("/", page),
         Route("/laboratory", page),
-        Route("/static/{name}", _static_file),
+        Route("/static/{name}", static_file),
         Route("/api/{name}", answer, methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes), token, port)
+    return Guard(Starlette(routes=routes, exception_handlers={RefusedError: refuse}), port)
 
 
-def _static_file(request: Request) -> Response:
-    name = request.path_params["name"]
-    place = next((place for place, names in FILES.items() if name in names), None)
-    if place is None:
-        return JSONResponse({"error": "there is no such page"}, 404)
-    package, *folders = place.split("/")
-    text = files(package).joinpath(*folders, name).read_text(encoding="utf-8")
-    return Response(text, media_type=TYPES[Path(name).suffix])
+async def _disconnection(request: Request) -> None:
+    """Over once the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _static_files() -> dict[str, bytes]:
+    """What the page is made of, by name; in memory, so that no request has to wait for it."""
+    places = [(place.split("/"), name) for place, names in FILES.items() for name in names]
+    return {name: files(package).joinpath(*folders, name).read_bytes() for (package, *folders), name in places}
 
 
 def free_socket(port: int) -> socket.socket:
@@ -115,21 +132,22 @@ def free_socket(port: int) -> socket.socket:
     raise OSError(f"no port from {port} to {port + 99} is free")
 
 
-def _server(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> tuple[socket.socket, Any]:
-    """A listening socket, and uvicorn's server for it."""
+def _server(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> tuple[socket.socket, Guard, Any]:
+    """A listening socket, the application, and uvicorn's server for it."""
     import uvicorn
 
     listener = free_socket(port)
-    app = application(store, trainer, tour, secrets.token_urlsafe(24), listener.getsockname()[1])
-    return listener, uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False))
+    guard = application(store, trainer, tour, listener.getsockname()[1])
+    return listener, guard, uvicorn.Server(uvicorn.Config(guard, log_level="warning", **SETTINGS))
 
 
 def serve(folders: Sequence[Path], port: int) -> None:
     """Serve until Ctrl-C. folders: of the models to explore. port: or the next free one."""
     trainer, tour = Trainer(), Tour()
-    listener, server = _server(ModelStore(folders), trainer, tour, port)
-    print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
-    print("regard: open that page; Ctrl-C ends", file=sys.stderr)
+    listener, guard, server = _server(ModelStore(folders), trainer, tour, port)
+    print(guard.address(), flush=True)
+    print("regard: open that page, in one browser; Ctrl-C ends", file=sys.stderr)
+    guard.used = lambda: print(f"regard: for another browser: {guard.address()}", file=sys.stderr)
     tour.start()
     try:
         server.run(sockets=[listener])
@@ -139,14 +157,18 @@ def serve(folders: Sequence[Path], port: int) -> None:
 
 
 class Explorer:
-    """A page that is being served. `url` is its address; `close` ends it, as leaving a `with` block does."""
+    """A page that is being served; `close` ends it, as leaving a `with` block does."""
 
     def __init__(self, store: ModelStore, port: int) -> None:
         self._trainer = Trainer()
-        self._listener, self._server = _server(store, self._trainer, Tour(), port)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/laboratory#/model"
+        self._listener, self._guard, self._server = _server(store, self._trainer, Tour(), port)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The address of the page, for one browser; afterwards it is another one."""
+        return self._guard.address("laboratory") + "#/model"
 
     def close(self) -> None:
         """End the server; the page then says that it is gone."""
@@ -179,7 +201,7 @@ def explore(model: nn.Module, tokenizer: Any = None, *, port: int = 8_417) -> Ex
     >>> with regard.explore(model, tokenizer, port=8_417) as page:  # doctest: +ELLIPSIS
     ...     print(page.url)
     http://127.0.0.1:84...
-    http://127.0.0.1:84.../laboratory#/model
+    http://127.0.0.1:84.../laboratory?key=...#/model
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")

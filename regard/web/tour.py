@@ -41,21 +41,19 @@ class Tour:
                 if self._stopped.is_set():
                     return
 
-    def page(self, language: Language, token: str, *, laboratory: bool = False) -> str:
+    def page(self, language: Language, *, laboratory: bool = False) -> str:
         """The page with what is there."""
         results = [self.results[section.number] for section in self.sections if section.number in self.results]
-        return page.page(self.sections, results, language, token=token, laboratory=laboratory)
+        return page.page(self.sections, results, language, is_live=True, laboratory=laboratory)
 
     def bodies(self, params: Params) -> dict[str, Any]:
         """Of the sections that the page waits for, those that are done: {number: HTML}."""
         language, wanted = _language(params), params.fields.get("numbers")
-        numbers = wanted if isinstance(wanted, list) else []
-        ready = {section.number: section for section in self.sections if section.number in self.results}
+        numbers = {number for number in wanted if type(number) is int} if isinstance(wanted, list) else set()
+        ready = [section for section in self.sections if section.number in numbers & self.results.keys()]
         return {
             "bodies": {
-                number: page.fragment(ready[number], self.results[number], language)
-                for number in numbers
-                if isinstance(number, int) and number in ready
+                section.number: page.fragment(section, self.results[section.number], language) for section in ready
             }
         }
 

@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import lzma
+import os
 import random
 import struct
 import tracemalloc
@@ -14,6 +16,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from regard.data import image_arrays, tables
 from regard.data.columns import text_column, understand
 from regard.data.image_files import FORMATS, ImageError, read_image
 from regard.data.labelled import labelled_rows, read_labelled
@@ -197,3 +200,34 @@ def test_a_claimed_size_takes_no_memory(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 7, 1_000_003, 61))
     check_refused(read_idx, path, "claims 7×1000003×61 bytes, it holds 0", 4_000_000)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gzip", "xz"])
+def test_a_packed_table_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch, pack):
+    monkeypatch.setattr(tables, "UNPACKED", 1_000_000)
+    path = tmp_path / "table.csv"
+    path.write_bytes(pack(b"x,y\n" + b"1,2\n" * 5_000_000))
+    check_refused(read_table, path, "unpacks to more than", 16_000_000)
+    path.write_bytes(pack(b"x,y\n" + b"1,2\n" * 100_000))
+    assert len(read_table(path)) == 100_000
+
+
+def test_labels_that_unpack_to_gigabytes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_arrays, "IN_MEMORY", 1_000_000)
+    path = tmp_path / "set.npz"
+    shapes = {"images": (3_000_000, 1, 1), "labels": (3_000_000,)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, shape in shapes.items():
+            header = io.BytesIO()
+            numpy.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            archive.writestr(f"{name}.npy", header.getvalue() + bytes(3_000_000))
+    check_refused(read_images, path, "claims 3000000×1 bytes, expected 1000000 at most", 1_000_000)
+
+
+def test_a_pipe_among_pictures_is_refused(tmp_path):
+    for name in ("cats", "dogs"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (7, 5)).save(tmp_path / name / "one.png")
+    os.mkfifo(tmp_path / "cats" / "two.png")
+    with pytest.raises(ImageError, match=r"two\.png: expected a regular file"):
+        read_images(tmp_path)

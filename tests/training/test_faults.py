@@ -1,5 +1,7 @@
 """What happens to a run from outside: killed, stopped, a full disk, no permission, damaged files. Nothing is lost."""
 
+import json
+import os
 import random
 import resource
 import shutil
@@ -12,7 +14,10 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard import files
+from regard.errors import RegardError
 from regard.training.checkpoints import CheckpointError
+from regard.training.folder import read_log
 from tests.training import tiny
 
 TASK = "translate"
@@ -291,3 +296,43 @@ def test_when_every_checkpoint_is_damaged_the_message_names_their_folder(untouch
     shutil.rmtree(out / "checkpoints")
     regard.train(TASK, data, out=out, resume=True)
     assert tiny.outcome(out) == tiny.outcome(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step", None), ("step", "12"), ("step", -1), ("step", 1e300), ("tokens", "many"), ("best", []), ("finished", 1)],
+)
+def test_a_state_that_makes_no_sense_is_one_line(untouched, tmp_path, name, value):
+    """Though its digest is right: the one before is taken, or the line says what to remove."""
+    data, expected = untouched
+    out = tmp_path / "run"
+    shutil.copytree(expected, out)
+    newest = max(out.glob("checkpoints/step-*"))
+    state, manifest = (json.loads((newest / file).read_text()) for file in ("state.json", "manifest.json"))
+    (newest / "state.json").write_text(json.dumps(state | {name: value}))
+    manifest["sha256"]["state.json"] = files.digest(newest / "state.json")
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    if name == "step":
+        assert regard.train(TASK, data, out=out, resume=True).results["steps"] == 12
+        return
+    with pytest.raises(RegardError, match=rf"state\.json: {name}: expected .* remove") as caught:
+        regard.train(TASK, data, out=out, resume=True)
+    assert "\n" not in str(caught.value)
+    shutil.rmtree(newest)
+    assert regard.train(TASK, data, out=out, resume=True).results["steps"] == 12
+
+
+LINES = ["[]", "3", '"loss"', '{"step": true}', '{"step": 1e9}', '{"step": -3, "loss": []}', "[" * 5_000, "1" * 5_000]
+LINES += ['{"step": "3", "loss": 1.0}', '{"loss": NaN}', "\ud800", f'{{"step": {"9" * 400}}}']
+
+
+def test_lines_of_a_log_that_make_no_sense_are_left_out(untouched, tmp_path):
+    _, expected = untouched
+    whole = (expected / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    mixed = [line for pair in zip(LINES, whole, strict=False) for line in pair] + whole[len(LINES) :]
+    content = "\n".join([*mixed, '{"step": 12, "lo']).encode(errors="surrogatepass")
+    (tmp_path / "log.jsonl").write_bytes(content + b"\xff")
+    assert read_log(tmp_path) == read_log(expected)
+    (tmp_path / "log.jsonl").unlink()
+    os.mkfifo(tmp_path / "log.jsonl")
+    assert read_log(tmp_path) == []

@@ -28,6 +28,7 @@ def main(out: Path, model: Path) -> None:
         browser = launched(playwright)
         for name, (place, drawn, part) in PLACES.items():
             page = browser.new_page(viewport={"width": 1280, "height": 820}, device_scale_factor=1.5)
+            server.enter(page)
             page.goto(f"{server.address}/laboratory?language=en#/{place.format(model=model.name)}")
             page.locator(drawn).first.wait_for(timeout=60_000)
             page.wait_for_timeout(2_500)

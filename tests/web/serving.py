@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import secrets
 import threading
 import time
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import uvicorn
 import regard
 from regard.data.tokens import train_tokenizer
 from regard.web.model_store import ModelStore, Trainer
-from regard.web.server import application, free_socket
+from regard.web.server import SETTINGS, application, free_socket
 from regard.web.tour import Tour
 
 TEXTS = ["the cat is on the mat", "a dog sees <b>the</b> cat", "tom & jerry", "le chat est sur le tapis"]
@@ -42,16 +41,21 @@ def folders(home):
 
 
 class Served:
-    """The address of a server, and requests to it."""
+    """The address of a server, and requests to it, with the cookie of a browser that has opened the page."""
 
-    def __init__(self, port, token):
-        self.port, self.token = port, token
-        self.address = f"http://127.0.0.1:{port}"
+    def __init__(self, guard):
+        self.guard, self.port = guard, guard.port
+        self.address = f"http://127.0.0.1:{guard.port}"
+        self.cookie = f"{guard.cookie}={guard.session}"
+
+    def enter(self, page):
+        """Give the cookie to the browser of a page."""
+        page.context.add_cookies([{"name": self.guard.cookie, "value": self.guard.session, "url": self.address}])
 
     def send(self, method, path, body=b"", **headers):
         """The status, the headers and the body of the answer. Headers are given with _ for -; None leaves one out."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        sent = {"host": f"127.0.0.1:{self.port}", "x_regard_token": self.token, **headers}
+        sent = {"host": f"127.0.0.1:{self.port}", "cookie": self.cookie, **headers}
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in sent.items():
             if value is not None:
@@ -73,16 +77,15 @@ class Served:
 @contextmanager
 def serving(models=(), port=8_600, tour=None):
     """Within this block a server runs in this process."""
-    listener, token, trainer = free_socket(port), secrets.token_urlsafe(8), Trainer()
-    number = listener.getsockname()[1]
-    app = application(ModelStore(models), trainer, tour or Tour(), token, number)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", server_header=False))
+    listener, trainer = free_socket(port), Trainer()
+    guard = application(ModelStore(models), trainer, tour or Tour(), listener.getsockname()[1])
+    server = uvicorn.Server(uvicorn.Config(guard, log_level="critical", **SETTINGS))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield Served(number, token)
+        yield Served(guard)
     finally:
         server.should_exit = True
         thread.join(10)

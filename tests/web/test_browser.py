@@ -32,10 +32,12 @@ def page(browser, server):
     """A page whose errors and requests are checked at the end."""
     allowed = (server.address, "data:", "blob:", "file:")
     with minded(browser, allowed, viewport={"width": 1200, "height": 800}) as opened:
+        server.enter(opened)
         yield opened
 
 
 def go(page, server, place):
+    server.enter(page)
     page.goto("about:blank")
     page.goto(f"{server.address}/laboratory#/{place}")
 
@@ -464,7 +466,7 @@ def test_a_server_that_is_gone_or_another_one_is_an_error_that_says_what_to_do(b
     with serving(port=first.port) as second:
         assert second.port == first.port
         page.get_by_label("queries 0, 0").fill("4")
-        page.get_by_role("alert").get_by_text("load the page again").wait_for()
+        page.get_by_role("alert").get_by_text("its server was started anew").wait_for()
     page.close()
 
 
@@ -526,8 +528,12 @@ def test_any_module_is_explored_from_python(browser, capsys):
     model = regard.LanguageModel(tokenizer.get_vocab_size(), 24, 2, 3)
     with regard.explore(model, tokenizer, port=8_660) as explorer:
         assert capsys.readouterr().out == f"{explorer.url}\n"
-        page = browser.new_page()
+        page, key = browser.new_page(), explorer.url.partition("key=")[2]
         page.goto(explorer.url)
+        drawn_view(page)
+        assert "key=" not in page.url  # nor in the history
+        assert key not in explorer.url  # there is a new one, for another browser
+        page.reload()
         drawn_view(page)
         assert page.locator("#model").inner_text().startswith("LanguageModel")
         page.locator("#text").fill("a dog sees the cat")

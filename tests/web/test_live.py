@@ -25,6 +25,7 @@ def server(tour):
 @pytest.fixture
 def page(browser, server):
     with minded(browser, (server.address, "data:", "blob:"), viewport={"width": 1200, "height": 800}) as opened:
+        server.enter(opened)
         opened.goto(f"{server.address}/?language=en")
         yield opened
 

@@ -1,0 +1,125 @@
+"""What takes time, one thing at a time in a thread of its own, while few requests wait and pages and files do not; and
+connections that send nothing, which are closed.
+
+A client that is gone waits for nothing: its request leaves the queue, and where it is being answered, the next
+operation of PyTorch ends that. So does one that comes too late, or after too much memory was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from torch.overrides import TorchFunctionMode
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.measure import resident_memory
+from regard.models.tokenizer_files import panics_raised
+from regard.web.guard import RefusedError
+
+WAITING = 64  # requests that wait or are being answered
+SECONDS = 120.0  # for an answer
+MEGABYTES = 6_000.0  # that an answer may take: weights are up to 2 GB, see view/reading.py, and are copied once
+INTERVAL = 0.05  # seconds between looks at the memory
+HEADER_SECONDS = 10.0  # for a request to begin and its headers to come
+CONNECTIONS = 256  # open at a time
+
+
+class LimitError(ValueError):
+    """An answer that would take too long, or too much memory."""
+
+
+class Limits(TorchFunctionMode):
+    """Within this block an operation of PyTorch raises LimitError once the time is over, the memory is taken, or
+    `stop` is set."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self.stop, self.end = stop, time.monotonic() + SECONDS
+        self.look, self.memory = time.monotonic() + INTERVAL, resident_memory() + MEGABYTES
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.check()
+        return func(*args, **(kwargs or {}))
+
+    def check(self) -> None:
+        """LimitError where the work has to end."""
+        now = time.monotonic()
+        if self.stop.is_set():
+            raise LimitError("nobody waits for this answer any longer")
+        if now > self.end:
+            raise LimitError(f"this takes longer than {SECONDS:g} s: try a shorter text, or smaller values")
+        if now > self.look:
+            self.look = now + INTERVAL
+            if resident_memory() > self.memory:
+                raise LimitError(f"this takes more than {MEGABYTES:,g} MB: try a shorter text, or smaller values")
+
+
+class Work:
+    """Functions that are called one after the other."""
+
+    def __init__(self) -> None:
+        self.count = 0  # of those that wait or run
+        self._turn = asyncio.Lock()
+
+    async def run(self, function: Callable[[], Any], gone: Callable[[], Awaitable[object]]) -> Any:
+        """What the function returns, when its turn has come; it is left out, or ended, once `gone` is over."""
+        if self.count >= WAITING:
+            raise RefusedError(429, "too many questions wait for their answers: try again in a moment")
+        self.count += 1
+        stop, begun = threading.Event(), threading.Event()
+        task = asyncio.ensure_future(self._in_turn(function, stop, begun))
+        task.add_done_callback(self._ended)
+        leaving = asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise RefusedError(408, "nobody waits for this answer any longer")
+            return task.result()
+        finally:
+            leaving.cancel()
+            stop.set()
+            if not begun.is_set():
+                task.cancel()  # what has begun keeps the turn until its thread is done
+
+    async def _in_turn(self, function: Callable[[], Any], stop: threading.Event, begun: threading.Event) -> Any:
+        def limited() -> Any:
+            with Limits(stop), panics_raised():
+                return function()
+
+        async with self._turn:
+            begun.set()
+            return await run_in_threadpool(limited)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self.count -= 1
+        if not task.cancelled():
+            task.exception()  # seen, though nobody may wait for it
+
+
+class Protocol(H11Protocol):
+    """HTTP by uvicorn. A connection whose next request does not come is closed, and so are those beyond CONNECTIONS."""
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
+            return
+        self.waited_for: Any = None  # the request before the one that is waited for
+        self.loop.call_later(HEADER_SECONDS, self._watch)
+
+    def _watch(self) -> None:
+        """Close the connection if it has sent no whole headers since the last time."""
+        waits = self.cycle is None or self.cycle.response_complete
+        if self.transport.is_closing():
+            return
+        if waits and self.waited_for is self.cycle:
+            self.transport.abort()
+            return
+        self.waited_for = self.cycle if waits else self
+        self.loop.call_later(HEADER_SECONDS, self._watch)
