@@ -5,6 +5,7 @@ import contextlib
 import doctest
 import importlib.metadata
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
