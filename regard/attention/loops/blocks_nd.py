@@ -106,6 +106,15 @@ class Work(NamedTuple):
     single: Array  # (BLOCK,) float32
 
 
+class Fits(NamedTuple):
+    """What the derivatives are taken of: a local average (basis 1) or line (basis 1 + features)."""
+
+    duals: Array  # (n, basis)
+    fits: Array  # (n, basis, outputs)
+    slopes: Array  # (n, features + categorical, outputs), to be added to
+    features: Array  # (features that narrow the window,) their places among all
+
+
 # ---------------------------------------------------------------------------------------------------------------- sums
 
 
@@ -151,7 +160,7 @@ def exponents_in(
     if kernel.kind == GAUSSIAN:
         squares_of(points, query, kernel.starts[0], kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
     else:
-        laplace_exponents(kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, out)
+        laplace_exponents(kernel, points, query, offset, rate * inverse, count, room, out)
     if offset > HIGHEST:  # then a sample that is near has the factor 0
         for j in range(count):
             out[j] = min(out[j], HIGHEST)
