@@ -216,8 +216,9 @@ class _Join(Mask):
     """Several masks as one: what all of them allow, with the sum of their biases (&), or what at least one does (|)."""
 
     def __init__(self, symbol: str, *masks: Mask) -> None:
-        self.symbol = symbol
-        self.parts = tuple(part for mask in masks for part in (mask.parts if _is_join(mask, symbol) else (mask,)))
+        self.symbol, self.parts = symbol, tuple[Mask, ...]()
+        for mask in masks:
+            self.parts += mask.parts if _is_join(mask, symbol) else (mask,)
         sources = [part.sources for part in self.parts]
         self.sources = None if None in sources else tuple(tensor for part in sources for tensor in part or ())
 

@@ -6,8 +6,6 @@ GPT or Llama 1.5 to 2 times as fast (benchmarks/ablation.py). It runs where no g
 same to rounding.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -56,4 +54,4 @@ def _load_loops(rows: Tensor, weight: Tensor) -> Any:
         return None
     if not (rows.is_cpu and weight.is_cpu and has_values(rows)) or torch.is_autocast_enabled("cpu"):
         return None
-    return load_kernels("decode", "models")
+    return load_kernels("steps", "models")

@@ -4,14 +4,17 @@ No index is checked: a caller keeps [start, start + LANES) within a one-dimensio
 gets the types of its arguments, and returns its signature and what generates its code.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.extending import intrinsic, models, register_model
+from numba import extending, types
+
+from regard.attention.loops import Loop
 
 LANES = 4
 CONTRACT = ("contract",)  # a product and a sum may be rounded once
+intrinsic: Callable[[Loop], Loop] = extending.intrinsic  # its own types do not know the first argument
 VECTOR, INDEX = ir.VectorType(ir.DoubleType(), LANES), ir.IntType(32)
 
 
@@ -19,8 +22,8 @@ class Vector(types.Type):
     """LANES numbers of float64, in a register."""
 
 
-@register_model(Vector)
-class VectorModel(models.PrimitiveModel):
+@extending.register_model(Vector)
+class VectorModel(extending.models.PrimitiveModel):
     """A vector is what LLVM calls one."""
 
     def __init__(self, manager: Any, kind: Any) -> None:

@@ -1,7 +1,5 @@
 """Hugging Face folders: read without `transformers`, and written for it. Architectures are tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +17,9 @@ from regard.models.model import Model
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill
 
 FUNCTIONS = encoders.FUNCTIONS | generators.FUNCTIONS | pictures.FUNCTIONS
+TABLES = sorted(read_tables().items())
 # By the model_type of a config.json. A model is exported as the first of them that can express it.
-ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS[name]) for name, table in sorted(read_tables().items())}
+ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS.get(name, {})) for name, table in TABLES}
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
 # Heads stand beside the bare model, and so without its prefix.
 HEADS = ("cls.", "classifier.", "pre_classifier.", "lm_head.", "vocab_", "final_logits_bias")

@@ -1,7 +1,5 @@
 """BERT and its smaller relatives (MiniLM), RoBERTa and DistilBERT, and what sentence-transformers adds to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +43,7 @@ def _read_roberta(config: Config, shapes: Shapes) -> dict[str, Any]:
     if mlm_head and config["hidden_act"] != "gelu":
         raise UnsupportedError(f"hidden_act {config['hidden_act']!r} is not supported with a head for masked tokens")
     classes = import_classes(config, shapes, "classifier.out_proj.weight")
-    return {
-        **classes,
-        "mlm_head": mlm_head,
-        "pooler": bool(classes["classes"]) or "pooler.dense.weight" in shapes,
-    }
+    return {**classes, "mlm_head": mlm_head, "pooler": bool(classes["classes"]) or "pooler.dense.weight" in shapes}
 
 
 def _read_distilbert(config: Config, shapes: Shapes) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """ViT and ResNet for image classification, and preprocessor_config.json: how image files become what a model reads."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
