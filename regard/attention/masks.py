@@ -216,7 +216,8 @@ class _Join(Mask):
     """Several masks as one: what all of them allow, with the sum of their biases (&), or what at least one does (|)."""
 
     def __init__(self, symbol: str, *masks: Mask) -> None:
-        self.symbol, self.parts = symbol, tuple[Mask, ...]()
+        self.symbol = symbol
+        self.parts: tuple[Mask, ...] = ()
         for mask in masks:
             self.parts += mask.parts if _is_join(mask, symbol) else (mask,)
         sources = [part.sources for part in self.parts]

@@ -265,13 +265,11 @@ class Call:
         totals, arrays = numpy.zeros(len(out)), self.blocks.single if self.single else self.blocks.arrays
         slopes = out if self.slopes else numpy.zeros((0, 0, 0))
         fits = self.loops.Fits(queries.duals, queries.fits, slopes, self.blocks.embedding.features)
+        task = self.loops.Task(self.wanted, self.kernel, self.monomials, self.tables, fits, self.tolerance)
         inputs = self._inputs(queries)
 
         def loop(start: int, stop: int) -> None:
-            self.loops.sums_nd(
-                self.wanted, self.kernel, self.monomials, self.tables, fits, inputs, arrays, self.tolerance,
-                self._work(), totals, out, start, stop,
-            )  # fmt: skip
+            self.loops.sums_nd(task, inputs, arrays, self._work(), totals, out, start, stop)
 
         parallel_for(loop, len(inputs.tiles) - 1, len(out) * self.blocks.m)
         return totals

@@ -124,8 +124,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         # GPT-2's initialisation: small numbers, and the smaller the more layers add up.
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2 and "mixer.score" not in name and "mixer.net" not in name:
-                deep = name.endswith("out_proj.weight")
-                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if deep else 0.02)
+                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if name.endswith("out_proj.weight") else 0.02)
 
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""

@@ -115,6 +115,17 @@ class Fits(NamedTuple):
     features: Array  # (features that narrow the window,) their places among all
 
 
+class Task(NamedTuple):
+    """What is asked of the loops."""
+
+    wanted: int  # one of the four above
+    kernel: Kernel
+    monomials: Monomials
+    tables: Tables
+    fits: Fits
+    tolerance: float  # what may be left out, relative to the sums
+
+
 # ---------------------------------------------------------------------------------------------------------------- sums
 
 
@@ -160,7 +171,7 @@ def exponents_in(
     if kernel.kind == GAUSSIAN:
         squares_of(points, query, kernel.starts[0], kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
     else:
-        laplace_exponents(kernel, points, query, offset, rate * inverse, count, room, out)
+        laplace_exponents(kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, out)
     if offset > HIGHEST:  # then a sample that is near has the factor 0
         for j in range(count):
             out[j] = min(out[j], HIGHEST)
@@ -261,10 +272,9 @@ def add_single(kernel: Kernel, block: Block, queries: Queries, chosen: Array, wo
 
 
 @compiled("contract")
-def add_rows(
-    kernel: Kernel, monomials: Monomials, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array
-) -> None:
+def add_rows(task: Task, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array) -> None:
     """Add to sums (n, rows, c)."""
+    kernel, monomials = task.kernel, task.monomials
     rows, weights, basis, values = work.rows, work.rows[0], work.basis, block.values
     points, count, parents, features = block.points, block.size, monomials.parents, monomials.features
     for i in chosen:

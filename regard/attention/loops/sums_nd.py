@@ -22,6 +22,7 @@ from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/sums_nd.py 
     Monomials,
     Queries,
     Tables,
+    Task,
     Work,
     add_averages,
     add_rows,
@@ -149,23 +150,12 @@ def choose(
 
 @compiled("contract")
 def sums_nd(
-    wanted: int,
-    kernel: Kernel,
-    monomials: Monomials,
-    tables: Tables,
-    fits: Fits,
-    queries: Queries,
-    blocks: Blocks,
-    tolerance: float,
-    work: Work,
-    totals: Array,
-    sums: Array,
-    start: int,
-    stop: int,
+    task: Task, queries: Queries, blocks: Blocks, work: Work, totals: Array, sums: Array, start: int, stop: int
 ) -> None:
-    """Add to totals (n,) and to sums (n, rows, c) or fits.slopes, for the tiles [start, stop)."""
+    """Add to totals (n,) and to sums (n, rows, c) or the slopes of fits, for the tiles [start, stop)."""
+    wanted, kernel, tolerance = task.wanted, task.kernel, task.tolerance
     box, rest = numpy.empty((2, queries.points.shape[1])), numpy.empty(len(blocks.counts) + 1)
-    chosen, order = numpy.empty(TILE, numpy.int64), monomials.order
+    chosen, order = numpy.empty(TILE, numpy.int64), task.monomials.order
     for tile in range(start, stop):
         first, last = queries.tiles[tile], queries.tiles[tile + 1]
         visits = plan(kernel, blocks, order, box, surround(queries, first, last, box), rest)
@@ -175,15 +165,15 @@ def sums_nd(
                 break
             count = choose(kernel, blocks, visits[k], order, queries, first, spare, chosen)
             if count > 0:
-                block = block_of(wanted, blocks, visits[k], tables, queries.codes[first], work)
+                block = block_of(wanted, blocks, visits[k], task.tables, queries.codes[first], work)
                 if wanted == SLOPES:
-                    add_slopes(kernel, monomials, fits, block, queries, chosen[:count], work, totals)
+                    add_slopes(task, block, queries, chosen[:count], work, totals)
                 elif wanted == SINGLE:
                     add_single(kernel, block, queries, chosen[:count], work, sums)
                 elif wanted == AVERAGES:
                     add_averages(kernel, block, queries, chosen[:count], work.room, sums)
                 else:
-                    add_rows(kernel, monomials, block, queries, chosen[:count], work, sums)
+                    add_rows(task, block, queries, chosen[:count], work, sums)
                 for i in range(first, last):
                     if wanted != SLOPES:
                         totals[i] = sums[i, 0, 0]
@@ -295,17 +285,9 @@ def dot_square(one: Array, x: Array, t: float, count: int) -> float:
 
 
 @compiled("contract")
-def add_slopes(
-    kernel: Kernel,
-    monomials: Monomials,
-    fits: Fits,
-    block: Block,
-    queries: Queries,
-    chosen: Array,
-    work: Work,
-    totals: Array,
-) -> None:
-    """Add to fits.slopes, and to totals the sums of weights."""
+def add_slopes(task: Task, block: Block, queries: Queries, chosen: Array, work: Work, totals: Array) -> None:
+    """Add to the slopes of fits, and to totals the sums of weights."""
+    kernel, fits = task.kernel, task.fits
     points, count, starts, factors, room = block.points, block.size, kernel.starts, work.factors[0], work.room
     weights, slopes, residuals, products = work.slopes[0], work.slopes[1], work.slopes[2], work.slopes[3]
     first = fits.slopes.shape[1] - (len(work.factors) - 1)  # of the categorical features
@@ -319,7 +301,7 @@ def add_slopes(
         if kernel.kind != GAUSSIAN and not kernel.product:
             radial_slopes(kernel, points, query, inverse, count, factors, room, slopes)
         if fits.duals.shape[1] > 1:
-            basis_of(monomials.coordinates, points, query, queries.basis[i], count, work.basis)
+            basis_of(task.monomials.coordinates, points, query, queries.basis[i], count, work.basis)
         for output in range(out.shape[1]):
             residuals_of(fits.duals[i], fits.fits[i], output, block, work.basis, count, room[0], residuals)
             omit(block, low, high, 0.0, residuals)

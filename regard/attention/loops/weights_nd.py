@@ -155,17 +155,25 @@ def squares_of(
 
 @compiled("contract")
 def laplace_exponents(
-    kernel: Kernel, points: Array, query: Array, offset: float, factor: float, count: int, room: Array, out: Array
+    product: bool,
+    starts: Array,
+    points: Array,
+    query: Array,
+    offset: float,
+    inverse: float,
+    rate: float,
+    count: int,
+    room: Array,
+    out: Array,
 ) -> None:
-    """out = offset − factor · distance, or the sum of each feature's distance."""
-    starts = kernel.starts
+    """out = offset − rate · distance, or the sum of each feature's distance."""
     for j in range(count):
         out[j] = offset
-    for a in range(len(starts) - 1 if kernel.product else 1):
-        first, last = starts[a], starts[a + 1] if kernel.product else starts[-1]
-        squares_of(points, query, first, last, 0.0, 1.0, count, room)
+    for a in range(len(starts) - 1 if product else 1):
+        first, last = starts[a], starts[a + 1] if product else starts[-1]
+        squares_of(points, query, first, last, 0.0, inverse * inverse, count, room)
         for j in range(count):
-            out[j] -= factor * numpy.sqrt(room[j])
+            out[j] -= rate * numpy.sqrt(room[j])
 
 
 # ------------------------------------------------------------------------------------------------------ compact kernels

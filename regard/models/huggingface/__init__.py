@@ -9,14 +9,13 @@ from torch import Tensor
 
 from regard.arguments import check_size
 from regard.models.folders import MARK, build, read_tokenizer, write_folder
-from regard.models.huggingface import encoders, generators, pictures
+from regard.models.huggingface import encoders, generators
 from regard.models.huggingface.architecture import Architecture, read_tables
-from regard.models.huggingface.encoders import read_sentence_files, sentence_files
-from regard.models.huggingface.pictures import IMAGES, image_file, read_image_file
+from regard.models.huggingface.encoders import IMAGES, image_file, read_image_file, read_sentence_files, sentence_files
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill
 
-FUNCTIONS = encoders.FUNCTIONS | generators.FUNCTIONS | pictures.FUNCTIONS
+FUNCTIONS = encoders.FUNCTIONS | generators.FUNCTIONS
 TABLES = sorted(read_tables().items())
 # By the model_type of a config.json. A model is exported as the first of them that can express it.
 ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS.get(name, {})) for name, table in TABLES}
