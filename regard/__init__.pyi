@@ -39,7 +39,7 @@ from .attention.scores import (
 )
 from .attention.separable import Separable as Separable
 from .attention.summary import summarize as summarize
-from .kernel.classifier import KernelClassifier as KernelClassifier
+from .kernel.regressor import KernelClassifier as KernelClassifier
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,
@@ -53,10 +53,10 @@ from .models.multihead import (
     Attention as Attention,
     MultiHead as MultiHead,
 )
-from .models.resnet import ResNet as ResNet
 from .models.seq2seq import Seq2Seq as Seq2Seq
 from .models.tensors import FolderError as FolderError
 from .models.transformer import Transformer as Transformer
+from .models.vision import ResNet as ResNet
 from .models.vision import ViT as ViT
 from .training.run import train as train
 from .view.attention import AlignmentDisplay as AlignmentDisplay

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -17,29 +17,22 @@ from regard.attention.routes import with_weights, without_weights
 from regard.attention.tiling import full_precision
 
 
+class Options(TypedDict, total=False):
+    """What `attend` takes by name."""
+
+    score: nn.Module | None
+    mask: Mask | None
+    normalizer: nn.Module | None
+    dropout: float
+
+
 @overload
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: nn.Module | None = ...,
-    mask: Mask | None = ...,
-    normalizer: nn.Module | None = ...,
-    dropout: float = ...,
-    need_weights: Literal[False] = ...,
+    query: Tensor, key: Tensor, value: Tensor, *, need_weights: Literal[False] = ..., **options: Unpack[Options]
 ) -> Tensor: ...
 @overload
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: nn.Module | None = ...,
-    mask: Mask | None = ...,
-    normalizer: nn.Module | None = ...,
-    dropout: float = ...,
-    need_weights: Literal[True],
+    query: Tensor, key: Tensor, value: Tensor, *, need_weights: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 def attend(
     query: Tensor,

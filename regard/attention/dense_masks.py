@@ -10,7 +10,7 @@ the vector, and its gradient is summed along diagonals.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ def keep(tensor: Tensor) -> Mask:
     >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
     tensor([[0.3333, 0.0000, 0.3333, 0.3333]])
     """
-    return _Dense("keep", _check_boolean("keep", tensor))
+    return _Dense("keep", tensor)
 
 
 def drop(tensor: Tensor) -> Mask:
@@ -45,7 +45,7 @@ def drop(tensor: Tensor) -> Mask:
     >>> regard.weights(torch.zeros(1, 2), torch.zeros(4, 2), mask=mask)
     tensor([[0., 1., 0., 0.]])
     """
-    return _Dense("drop", _check_boolean("drop", tensor))
+    return _Dense("drop", tensor)
 
 
 def bias(tensor: Tensor) -> Mask:
@@ -56,39 +56,27 @@ def bias(tensor: Tensor) -> Mask:
     >>> regard.weights(torch.zeros(1, 2), torch.zeros(3, 2), mask=mask)
     tensor([[0.2689, 0.7311, 0.0000]])
     """
-    tensor = _check_dense("bias", tensor)
-    if not tensor.is_floating_point():
-        raise TypeError(
-            f"bias: expected a floating-point tensor, got dtype {tensor.dtype}; for booleans use keep or drop"
-        )
     return _Dense("bias", tensor)
-
-
-def _check_dense(name: str, tensor: object) -> Tensor:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
-    check_not_nested(name, tensor, "(…, n or 1, m or 1)")
-    if tensor.dim() < 2:
-        raise ValueError(
-            f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "
-            "a mask over keys alone is t[..., None, :]"
-        )
-    return tensor
-
-
-def _check_boolean(name: str, tensor: object) -> Tensor:
-    tensor = _check_dense(name, tensor)
-    if tensor.dtype != torch.bool:
-        raise TypeError(f"{name}: expected a boolean tensor, got dtype {tensor.dtype}")
-    return tensor
 
 
 class _Dense(Mask):
     """keep, drop or bias of a tensor (…, n or 1, m or 1)."""
 
     def __init__(self, name: str, tensor: Tensor) -> None:
-        self.name, self.tensor = name, tensor
-        self.sources = (tensor,)
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor (…, n or 1, m or 1), got {type(tensor).__name__}")
+        check_not_nested(name, tensor, "(…, n or 1, m or 1)")
+        if tensor.dim() < 2:
+            raise ValueError(
+                f"{name}: expected at least two dimensions (…, n or 1, m or 1), got shape {shape_text(tensor)}; "
+                "a mask over keys alone is t[..., None, :]"
+            )
+        if name == "bias" and not tensor.is_floating_point():
+            came = f"dtype {tensor.dtype}; for booleans use keep or drop"
+            raise TypeError(f"{name}: expected a floating-point tensor, got {came}")
+        if name != "bias" and tensor.dtype != torch.bool:
+            raise TypeError(f"{name}: expected a boolean tensor, got dtype {tensor.dtype}")
+        self.name, self.tensor, self.sources = name, tensor, (tensor,)
 
     def __repr__(self) -> str:
         return f"{self.name}({shape_text(self.tensor)})"
@@ -198,7 +186,7 @@ def alibi(slopes: Tensor | Sequence[float] | float, offset: int | None = None, a
         raise TypeError(f"alibi: expected slopes that are numbers, got dtype {tensor.dtype}")
     if tensor.dim() > 1:
         raise ValueError(f"alibi: expected one slope or slopes (heads,), got shape {shape_text(tensor)}")
-    return _Alibi("alibi", tensor, Offset("alibi", offset, align))
+    return _Relative("alibi", tensor, Offset("alibi", offset, align), _alibi_vector)
 
 
 def relative(table: Tensor, bucket: Buckets, offset: int | None = None, align: Align | None = None) -> Mask:
@@ -226,7 +214,7 @@ def relative(table: Tensor, bucket: Buckets, offset: int | None = None, align: A
         raise TypeError(
             f"relative: expected bucket to be a function of relative positions, got {type(bucket).__name__}"
         )
-    return _Table("relative", table, Offset("relative", offset, align), bucket)
+    return _Relative("relative", table, Offset("relative", offset, align), partial(_table_vector, bucket))
 
 
 def t5_buckets(buckets: int = 32, distance: int = 128, bidirectional: bool = True) -> Buckets:
@@ -264,25 +252,25 @@ class _T5Buckets:
 
 
 class _Relative(Mask):
-    """A bias made of one vector over the relative positions, per head."""
+    """A bias made of one vector over the relative positions, per head.
+
+    vector: makes it of the source, (relative positions,) → (heads or 1, relative positions).
+    """
 
     has_bias = True
 
-    def __init__(self, name: str, source: Tensor, offset: Offset) -> None:
-        self.name, self.source, self.offset, self.sources = name, source, offset, (source,)
+    def __init__(self, name: str, source: Tensor, offset: Offset, vector: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.name, self.source, self.offset, self.vector, self.sources = name, source, offset, vector, (source,)
 
     def __repr__(self) -> str:
         return f"{self.name}({shape_text(self.source)}, {self.offset})"
-
-    def vector(self, steps: Tensor) -> Tensor:
-        """(relative positions,) → (heads or 1, relative positions)."""
-        raise NotImplementedError
 
     def bind(self, layout: Layout) -> BoundMask:
         if self.source.device != layout.device:
             raise ValueError(f"{self.name}: expected device {layout.device} like query, got {self.source.device}")
         first = 1 - layout.n - self.offset.of(layout)  # of the last query and the first key
-        vector = self.vector(torch.arange(max(layout.n + layout.m - 1, 0), device=layout.device) + first)
+        steps = torch.arange(max(layout.n + layout.m - 1, 0), device=layout.device) + first
+        vector = self.vector(self.source, steps)
         heads = layout.batch[-1] if layout.batch else 1
         if vector.shape[0] != 1 and vector.shape[0] != heads:
             raise ValueError(f"{self.name}: expected numbers for {heads} heads or for 1, got {vector.shape[0]}")
@@ -291,28 +279,22 @@ class _Relative(Mask):
         return _BoundRelative(layout.fold(vector), layout)
 
 
-class _Alibi(_Relative):
-    def vector(self, steps: Tensor) -> Tensor:
-        dtype = torch.promote_types(self.source.dtype, torch.float32)
-        return -self.source.to(dtype).reshape(-1, 1) * steps.abs().to(dtype)
+def _alibi_vector(slopes: Tensor, steps: Tensor) -> Tensor:
+    dtype = torch.promote_types(slopes.dtype, torch.float32)
+    return -slopes.to(dtype).reshape(-1, 1) * steps.abs().to(dtype)
 
 
-class _Table(_Relative):
-    def __init__(self, name: str, source: Tensor, offset: Offset, bucket: Buckets) -> None:
-        super().__init__(name, source, offset)
-        self.bucket = bucket
-
-    def vector(self, steps: Tensor) -> Tensor:
-        rows = self.bucket(steps)
-        if not isinstance(rows, Tensor) or rows.shape != steps.shape or rows.dtype not in (torch.int64, torch.int32):
-            came = f"{shape_text(rows)} of {rows.dtype}" if isinstance(rows, Tensor) else type(rows).__name__
-            raise ValueError(f"bucket: expected a LongTensor {shape_text(steps)}, one for each position, got {came}")
-        if not is_traced(rows) and rows.numel():
-            low, high = (int(end) for end in rows.aminmax())
-            if low < 0 or high >= len(self.source):
-                expected = f"numbers from 0 to {len(self.source) - 1}, the rows of the table"
-                raise ValueError(f"bucket: expected {expected}, got {low if low < 0 else high}")
-        return self.source.index_select(0, rows).T
+def _table_vector(bucket: Buckets, table: Tensor, steps: Tensor) -> Tensor:
+    rows = bucket(steps)
+    if not isinstance(rows, Tensor) or rows.shape != steps.shape or rows.dtype not in (torch.int64, torch.int32):
+        came = f"{shape_text(rows)} of {rows.dtype}" if isinstance(rows, Tensor) else type(rows).__name__
+        raise ValueError(f"bucket: expected a LongTensor {shape_text(steps)}, one for each position, got {came}")
+    if not is_traced(rows) and rows.numel():
+        low, high = (int(end) for end in rows.aminmax())
+        if low < 0 or high >= len(table):
+            expected = f"numbers from 0 to {len(table) - 1}, the rows of the table"
+            raise ValueError(f"bucket: expected {expected}, got {low if low < 0 else high}")
+    return table.index_select(0, rows).T
 
 
 class _BoundRelative(_BoundDense):

@@ -218,34 +218,30 @@ def _forward(
     return _as_kernel(solved[0]), solved[1].contiguous()
 
 
-@torch.library.custom_op("regard::dot_attention_backward", mutates_args=(), device_types="cpu")
-def _backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    lse: Tensor,
-    mask: Tensor | None,
-    sink: Tensor | None,
-    causal: bool,
-    mask_learned: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+BACKWARD = (
+    "(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor output, Tensor lse, Tensor? mask, Tensor? sink, "
+    "bool causal, bool mask_learned) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+@torch.library.custom_op("regard::dot_attention_backward", mutates_args=(), device_types="cpu", schema=BACKWARD)
+def _backward(grad: Tensor, *inputs: Any) -> Any:
     """The gradients of query, key, value, mask and sink; empty tensors where there is none."""
+    query, key, value, output, lse, mask, sink, causal, mask_learned = inputs
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
-        inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
+        leaves = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
         with torch.enable_grad():
-            solved = _by_formula(*inputs, causal)  # type: ignore[arg-type, call-arg]
-        sources = [x for x in inputs if x is not None]
+            solved = _by_formula(*leaves, causal)  # type: ignore[arg-type, call-arg]
+        sources = [x for x in leaves if x is not None]
         gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
-        by_inputs = [query.new_empty(0) if x is None else next(gradients).contiguous() for x in inputs]
-        return *map(_as_kernel, by_inputs[:3]), *by_inputs[3:]  # type: ignore[return-value]
+        by_leaf = [query.new_empty(0) if x is None else next(gradients).contiguous() for x in leaves]
+        return *map(_as_kernel, by_leaf[:3]), *by_leaf[3:]
     by_sink = query.new_empty(0) if sink is None else sink_gradient(grad, output, lse, sink).sum_to_size(sink.shape)
     by_mask = torch.zeros_like(mask) if mask is not None and mask_learned else None
     parts = backward(grad, query, key, value, output, lse, mask, causal, 1.0, by_mask)
     by_mask = query.new_empty(0) if by_mask is None else by_mask  # no two results may be the same tensor
-    return *map(_as_kernel, parts), by_mask, by_sink  # type: ignore[return-value]
+    return *map(_as_kernel, parts), by_mask, by_sink
 
 
 def _as_kernel(rows: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property, reduce
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -71,10 +71,10 @@ class Mask:
         return None
 
     def __and__(self, other: object) -> Mask:
-        return _And.of(self, check_mask("&", other))
+        return _Join("&", self, check_mask("&", other))
 
     def __or__(self, other: object) -> Mask:
-        joined = _Or.of(self, check_mask("|", other))
+        joined = _Join("|", self, check_mask("|", other))
         if joined.has_bias:
             raise TypeError("mask: | joins masks that allow or forbid; a bias has no meaning there, use &")
         return joined
@@ -213,26 +213,36 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
 
 
 class _Join(Mask):
-    """Several masks as one; `joined` is what they are when they are bound."""
+    """Several masks as one: what all of them allow, with the sum of their biases (&), or what at least one does (|)."""
 
-    joined: type[_BoundJoin]
-
-    def __init__(self, parts: tuple[Mask, ...]) -> None:
-        self.parts = parts
-        sources = [part.sources for part in parts]
+    def __init__(self, symbol: str, *masks: Mask) -> None:
+        self.symbol = symbol
+        self.parts: tuple[Mask, ...] = ()
+        for mask in masks:
+            self.parts += mask.parts if _is_join(mask, symbol) else (mask,)
+        sources = [part.sources for part in self.parts]
         self.sources = None if None in sources else tuple(tensor for part in sources for tensor in part or ())
 
-    @classmethod
-    def of(cls, *masks: Mask) -> Mask:
-        """Joins of the same kind are one."""
-        return cls(tuple(part for mask in masks for part in (mask.parts if isinstance(mask, cls) else (mask,))))
+    def __repr__(self) -> str:
+        text = f" {self.symbol} ".join(map(repr, self.parts))
+        return text if self.symbol == "&" else f"({text})"
 
     @property
     def has_bias(self) -> bool:
         return any(part.has_bias for part in self.parts)
 
+    @property
+    def sequences(self) -> tuple[list[int], list[int]] | None:
+        of_parts = (part.sequences for part in self.parts if self.symbol == "&")
+        return next((ends for ends in of_parts if ends is not None), None)
+
     def bind(self, layout: Layout) -> BoundMask:
-        return self.joined([part.bound(layout) for part in self.parts])
+        joined = _BoundAnd if self.symbol == "&" else _BoundOr
+        return joined([part.bound(layout) for part in self.parts])
+
+
+def _is_join(mask: Mask, symbol: str) -> TypeGuard[_Join]:
+    return isinstance(mask, _Join) and mask.symbol == symbol
 
 
 class _BoundJoin(BoundMask):
@@ -309,19 +319,6 @@ class _BoundAnd(_BoundJoin):
                 part.add_gradient(tile, grad, of_part)
 
 
-class _And(_Join):
-    """What every one of the parts allows, with the sum of their biases."""
-
-    joined = _BoundAnd
-
-    def __repr__(self) -> str:
-        return " & ".join(map(repr, self.parts))
-
-    @property
-    def sequences(self) -> tuple[list[int], list[int]] | None:
-        return next((part.sequences for part in self.parts if part.sequences is not None), None)
-
-
 class _BoundOr(_BoundJoin):
     def visible_keys(self, tile: Tile) -> slice:
         ranges = [part.visible_keys(tile) for part in self.parts]
@@ -340,15 +337,6 @@ class _BoundOr(_BoundJoin):
         return joined
 
 
-class _Or(_Join):
-    """What at least one of the parts allows."""
-
-    joined = _BoundOr
-
-    def __repr__(self) -> str:
-        return f"({' | '.join(map(repr, self.parts))})"
-
-
 class _Not(Mask):
     """What a mask forbids."""
 
@@ -356,7 +344,7 @@ class _Not(Mask):
         self.mask, self.sources = mask, mask.sources
 
     def __repr__(self) -> str:
-        return f"~({self.mask!r})" if isinstance(self.mask, _And) else f"~{self.mask!r}"
+        return f"~({self.mask!r})" if _is_join(self.mask, "&") else f"~{self.mask!r}"
 
     def __invert__(self) -> Mask:
         return self.mask

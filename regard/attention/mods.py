@@ -165,8 +165,8 @@ class _BoundVisible(RangeMask):
             missing = -allowed.shape[2] % grain  # of the last group: filled with its last row, which changes nothing
             allowed = torch.cat([allowed, allowed[:, :, -1:].expand(-1, -1, missing, -1)], 2) if missing else allowed
             groups = allowed.unflatten(2, (-1, grain))  # (B or 1, R or 1, groups, grain, m)
-            seen, full = groups.amax((1, 3)), groups.amin((1, 3))
-            (first, last), (all_first, all_last) = _first_and_last(seen), _first_and_last(full)
+            some, full = groups.amax((1, 3)), groups.amin((1, 3))
+            (first, last), (all_first, all_last) = _first_and_last(some), _first_and_last(full)
             gap = full.sum(-1) != all_last - all_first + 1
             ends.append(torch.stack([first, last, all_first.masked_fill(gap, m), all_last.masked_fill(gap, -1)], -1))
         return grain, torch.cat(ends, 1)
@@ -180,10 +180,10 @@ class _BoundVisible(RangeMask):
         return allowed.stride(0) != 0, allowed.stride(1) != 0
 
 
-def _first_and_last(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the keys that are seen, (…, m) → (…); m and −1 where none is."""
-    keys, m = torch.arange(seen.shape[-1], device=seen.device), seen.shape[-1]
-    return torch.where(seen, keys, m).amin(-1), torch.where(seen, keys, -1).amax(-1)
+def _first_and_last(allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the keys that are allowed, (…, m) → (…); m and −1 where none is."""
+    keys, m = torch.arange(allowed.shape[-1], device=allowed.device), allowed.shape[-1]
+    return torch.where(allowed, keys, m).amin(-1), torch.where(allowed, keys, -1).amax(-1)
 
 
 # --------------------------------------------------------------------------------------------------------------- scores
@@ -216,10 +216,10 @@ class Modified(Score):
         return modified.to(scores.dtype)
 
     def captured(self, layout: Layout) -> list[Tensor]:
-        own = {id(tensor) for tensor in (*self.parameters(), *self.buffers())}
+        known = {id(tensor) for tensor in (*self.parameters(), *self.buffers())}
         score = torch.zeros((), device=layout.device)
         tensors = self.score.captured(layout) + _captured(self.score_mod, layout, score)
-        return list({id(tensor): tensor for tensor in tensors if id(tensor) not in own}.values())
+        return list({id(tensor): tensor for tensor in tensors if id(tensor) not in known}.values())
 
 
 class Custom(Score):

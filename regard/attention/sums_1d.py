@@ -22,10 +22,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from regard.attention.gaussian_1d import NEAR, GaussianSums, in_given_width
-from regard.attention.sorting import Array, Points, Queries, cell_starts, sort_numbers, sorted_queries
+from regard.attention.sorting import Array, Indices, Points, Queries, cell_starts, sort_numbers, sorted_queries
 from regard.attention.threads import load_kernels, parallel_for
-from regard.attention.windows_1d import KINDS, WindowKernel, Windows1D
 
 Form = Literal["kernel", "squared", "slope"]
 
@@ -48,6 +46,14 @@ class Polynomial(NamedTuple):
     coefficients: Array  # in powers of |v|
     by_margin: Array  # in powers of 1 − |v|
     lowest: int  # power of |v|
+
+
+class Cells(NamedTuple):
+    """Neighbouring samples grouped for the Gaussian (loops/sums_1d_gaussian.py)."""
+
+    starts: Indices
+    centres: Array
+    moments: Array
 
 
 class Samples1D:
@@ -100,7 +106,7 @@ class Samples1D:
         return sums
 
     def window(self, kernel: str, width: float, queries: Array, share: float = 0.9) -> tuple[Array, Array, Array]:
-        """(effective, low, high), (n,) each, for queries in any order: windows_1d.py."""
+        """(effective, low, high), (n,) each, for queries in any order: `Windows1D`."""
         if self._windows is None or self._windows[:2] != (kernel, width):
             polynomial = _kernel_polynomial(kernel if kernel in POLYNOMIALS else "boxcar", "kernel")
             width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
@@ -132,19 +138,42 @@ class _Sums:
     """Sums over sorted samples x (m,) with columns (m, c)."""
 
     def __init__(self, x: Array, columns: Array) -> None:
-        self.x, self.columns, self._gaussian = x, columns, GaussianSums(x, columns)
+        self.x, self.columns = x, columns
+        self._cells: tuple[float, int, Cells] | None = None  # of the width and the number of terms that were used last
 
     def sums(self, kernel: str, width: float, queries: Array | Queries, order: int, form: Form) -> Array:
         """For queries in any order, or for sorted ones that come with their neighbours."""
         if kernel == "gaussian":
-            return self._gaussian.sums(width, queries, order, form)
+            return self._gaussian_sums(width, queries, order, form)
         queries = queries if isinstance(queries, Queries) else sorted_queries(self.x, queries)
         points = Points(self.x, self.columns, width, NEAR)
         if kernel == "laplace":
             return _laplace(points, queries, order, form)
-        if kernel == "constant":
-            return _constant(points, queries, order) * (form != "slope")
-        return _polynomial(kernel, form, points, queries, order)
+        if kernel != "constant":
+            return _polynomial(kernel, form, points, queries, order)
+        # A boxcar that reaches from every query to every sample
+        wide = 2 * max(width, float(numpy.ptp(numpy.concatenate([self.x, queries.at]))))
+        sums = _polynomial("boxcar", "kernel", points._replace(width=wide), queries, order)
+        return sums * in_given_width(width / wide, order) * (form != "slope")
+
+    def _gaussian_sums(self, width: float, queries: Array | Queries, order: int, form: Form) -> Array:
+        """Sums of the square or of the slope are made of those of the Gaussian of another width or order."""
+        narrower = math.sqrt(2) if form == "squared" else 1.0
+        first, last = (2, order + 2) if form == "slope" else (0, order)  # −|v| K′ = v² K
+        rows = last + last % 2 + 1  # to the next even order: those tell whether digits were lost
+        points, terms = Points(self.x, self.columns, width / narrower, NEAR * narrower), TERMS + 2 * (rows - 1)
+        if self._cells is None or self._cells[:2] != (points.width, terms):
+            starts, c = cell_starts(points.x, points.width), points.columns.shape[1]
+            cells = Cells(starts, numpy.empty(len(starts) - 1), numpy.empty((len(starts) - 1, c, terms)))
+            loop = partial(load_kernels("sums_1d_gaussian").cell_moments, points, cells)
+            parallel_for(loop, len(cells.centres), points.columns.size * terms)
+            self._cells = points.width, terms, cells
+        if isinstance(queries, Queries):
+            sums = _sums_of_sorted(queries, points, self._cells[2], rows)
+        else:
+            sums = _sums_at(queries, points, self._cells[2], rows)
+        sums = sums[:, first : last + 1]
+        return sums * in_given_width(narrower, order) if form == "squared" else sums
 
 
 def relative_to(kernel: str, nearest: Array, form: Form = "kernel") -> Array:
@@ -203,20 +232,124 @@ def _laplace(points: Points, queries: Queries, order: int, form: Form) -> Array:
     return sums
 
 
-def _constant(points: Points, queries: Queries, order: int) -> Array:
-    """Every sample counts the same: moments from both ends up to a query, about the mean first; nothing cancels."""
-    x, columns, width, _ = points
-    centre = x.mean()
-    powers = ((x - centre) / width)[:, None] ** numpy.arange(order + 1)
-    moments = numpy.pad(powers[:, :, None] * columns[:, None], ((1, 1), (0, 0), (0, 0)))  # (m + 2, order + 1, c)
-    sums: Array = moments.cumsum(0)[queries.lefts + 1] + moments[::-1].cumsum(0)[len(x) - queries.rights]
-    tau = ((queries.at - centre) / width)[:, None]
-    for a in range(order):  # z becomes v = z − τ
-        for k in range(order, a, -1):
-            sums[:, k] -= tau * sums[:, k - 1]
-    in_place = numpy.empty_like(sums)
-    in_place[queries.rows] = sums
-    return in_place
+# --------------------------------------------------------------------------------------------------------- the Gaussian
+# By moments of cells, for groups of queries. Many queries in any order are grouped by a grid; what remains of them, or
+# few, or those that come with their neighbours, are sorted, so that groups lie where queries are.
+
+TERMS = 20  # of a cell's moments, and two more for each order: far samples, of little weight, count for high powers
+NEAR = 4.0  # widths: a Gaussian of samples so near is taken as it is
+CHUNK = 1 << 14  # queries that are put in order of their groups together
+PER_GROUP = 128  # queries, from which on groups are made of all that there could be
+
+
+def in_given_width(narrower: float, order: int) -> Array:
+    """What takes v^k from v in a narrower width to v in the one that was given, (order + 1, 1)."""
+    powers: Array = narrower ** -numpy.arange(order + 1.0)[:, None]
+    return powers
+
+
+def _sums_at(queries: Array, points: Points, cells: Cells, rows: int) -> Array:
+    """From moments about the groups of a grid; queries far from samples, and others that remain, are sorted."""
+    sums = numpy.empty((len(queries), rows, points.columns.shape[1]))
+    remaining = _gaussian_grid(queries, points, cells, sums)
+    if remaining is None:
+        return _sums_of_sorted(sorted_queries(points.x, queries), points, cells, rows)
+    if len(remaining):
+        sums[remaining] = _sums_of_sorted(sorted_queries(points.x, queries[remaining]), points, cells, rows)
+    return sums
+
+
+def _gaussian_grid(queries: Array, points: Points, cells: Cells, sums: Array) -> Indices | None:
+    """Fill in the sums for queries in any order; which of them remain, or None where they are too few for a grid."""
+    least, greatest = (float(queries.min()), float(queries.max())) if len(queries) else (0.0, numpy.inf)
+    if not (greatest - least) / points.width < len(queries) // PER_GROUP:
+        return None
+    loops, groups, (_, c, terms) = load_kernels("sums_1d_grid"), 1, cells.moments.shape
+    groups += int((greatest - least) / points.width)
+    totals, sizes = numpy.empty((groups, c, terms)), numpy.empty((groups, 1 + sums.shape[1] // 2))
+    near, remain = numpy.empty(groups, dtype=numpy.bool_), numpy.empty(len(queries), dtype=numpy.bool_)
+    of_groups = partial(loops.grid_moments, least, points, cells, totals, sizes, near)
+    parallel_for(of_groups, groups, 20 * terms * terms * c * groups)
+    of_queries = partial(loops.grid_sums, queries, least, points, totals, sizes, near, remain, sums, CHUNK)
+    parallel_for(of_queries, -(-len(queries) // CHUNK), terms * sums.size)
+    return numpy.flatnonzero(remain)
+
+
+def _sums_of_sorted(queries: Queries, points: Points, cells: Cells, rows: int) -> Array:
+    loops, n, c, terms = load_kernels("sums_1d_gaussian"), len(queries.at), *cells.moments.shape[1:]
+    groups = cell_starts(queries.at, points.width)
+    sums, counts = numpy.empty((n, rows, c)), numpy.empty(n, dtype=numpy.int64)
+    of_groups = partial(loops.gaussian_sums, queries, groups, points, cells, counts, sums)
+    # A query's series, and for each group some twenty cells to translate
+    parallel_for(of_groups, len(groups) - 1, terms * (sums.size + 20 * terms * c * len(groups)))
+    remaining = numpy.flatnonzero(counts)
+    if len(remaining):
+        of_others = partial(loops.remaining_sums, queries, remaining, counts, points, sums)
+        parallel_for(of_others, len(remaining), 1000 * len(remaining))  # each visits a hundred samples or so
+    return sums
+
+
+# -------------------------------------------------------------------------------------------------------------- windows
+# How many samples count for a query, and between which most of the weight lies. With the weights
+# p_j = w_j K(|v_j|) / Σ w K of sorted samples x (m,), the effective number of samples is exp(−Σ p_j log p_j), and the
+# window's ends are the first samples up to which p adds up to (1 − share) / 2 and to the rest. The cost of a query
+# grows with the cells in reach, of which there are as many as widths need, or √m.
+
+KINDS = {"gaussian": 0, "laplace": 1}  # all others, 2, are polynomials
+CELLS = (8, 4, 32)  # of each kind, cells to a width: an edge or a kink needs narrow ones
+
+
+class WindowKernel(NamedTuple):
+    """A kernel as the loops want it; a polynomial in powers of |v| and of 1 − |v|."""
+
+    kind: int
+    width: float
+    coefficients: Array
+    by_margin: Array
+
+
+class WindowCells(NamedTuple):
+    """Samples, and neighbouring ones as weights of Chebyshev's points (loops/windows_1d.py)."""
+
+    x: Array
+    columns: Array  # (m, 2) weights, and weights times their logs
+    most: int  # samples of a cell
+    starts: Indices
+    shares: Array  # (cells, 2, nodes)
+    nodes: Array  # in [−1, 1]
+
+
+class Place(NamedTuple):
+    """Where a query is: the index of the first sample not to its left, and in widths the distances of that and the one
+    before it, and by how much the log of their K falls short of that of the nearer."""
+
+    right: int
+    to_left: float
+    to_right: float
+    lead_left: float
+    lead_right: float
+
+
+class Windows1D:
+    """The windows of one kernel over sorted samples x (m,) of these weights (m,)."""
+
+    def __init__(self, x: Array, weights: Array, kernel: WindowKernel) -> None:
+        self._loops, self._kernel = load_kernels("windows_1d"), kernel
+        logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
+        most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
+        starts = cell_starts(x, kernel.width / CELLS[kernel.kind], most)
+        nodes = numpy.cos(numpy.pi * (numpy.arange(self._loops.NODES) + 0.5) / self._loops.NODES)
+        shares = numpy.empty((len(starts) - 1, 2, len(nodes)))
+        self._cells = WindowCells(x, numpy.stack([weights, weights * logs], 1), most, starts, shares, nodes)
+        parallel_for(partial(self._loops.share_out, self._cells), len(shares), 24 * len(x))
+
+    def __call__(self, queries: Array, share: float) -> tuple[Array, Array, Array]:
+        """(effective, low, high), (n,) each; NaN where no sample is within reach."""
+        result = numpy.empty((3, len(queries)))
+        loop = partial(self._loops.windows, queries, self._kernel, self._cells, share, result)
+        parallel_for(loop, len(queries), len(queries) << 14)
+        effective, low, high = result
+        return effective, low, high
 
 
 # ------------------------------------------------------------------------------------------------------ as attention

@@ -198,7 +198,11 @@ class Compressed:
         cells, starts = _cells(self.x, width)
         dense = (numpy.diff(starts) > NODES) | numpy.isin(cells, keys, assume_unique=True)
         chosen = numpy.flatnonzero(dense)
-        added = _moments(self.x, self.columns, width, cells[chosen], starts[chosen], starts[chosen + 1])
+        added = numpy.empty((len(chosen), self.columns.shape[1], NODES))
+        ends = numpy.stack([starts[chosen], starts[chosen + 1]])
+        loop = load_kernels("sorting").chebyshev_moments
+        of_cells = partial(loop, self.x, self.columns, width, cells[chosen], ends, added)
+        parallel_for(of_cells, len(chosen), self.columns.size * NODES)
         keys, moments = _joined([keys, cells[chosen]], [moments, added])
         sparse = numpy.repeat(~dense, numpy.diff(starts))
         return Compressed(level, self.shift, self.x[sparse], self.columns[sparse], keys, moments, self.low, self.high)
@@ -285,16 +289,8 @@ def _check(x: Array, values: Array, counts: Array) -> None:
 def _cells(x: Array, width: float) -> tuple[Array, Indices]:
     """The keys (cells,) of the grid's cells that hold samples, and where these start, with one entry for the end."""
     keys, starts = numpy.empty(len(x)), numpy.empty(len(x) + 1, dtype=numpy.int64)
-    count = load_kernels("compressed").group_by_grid(x, width, keys, starts)
+    count = load_kernels("sorting").group_by_grid(x, width, keys, starts)
     return keys[:count].copy(), starts[: count + 1].copy()
-
-
-def _moments(x: Array, columns: Array, width: float, keys: Array, starts: Indices, stops: Indices) -> Array:
-    """(cells, 1 + 2 outputs, NODES)."""
-    moments = numpy.empty((len(keys), columns.shape[1], NODES))
-    loop = partial(load_kernels("compressed").chebyshev_moments, x, columns, width, keys, starts, stops, moments)
-    parallel_for(lambda start, stop: loop(numpy.empty(NODES), start, stop), len(keys), columns.size * NODES)
-    return moments
 
 
 def _double_cells(keys: Array, moments: Array, width: float) -> tuple[Array, Array]:

@@ -1,7 +1,5 @@
 """What regressor and classifier share: the parameters, the samples, and the choice of the bandwidth."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -11,8 +11,6 @@ Over several features the formula is multiplied, so the error of a product of po
 features of one's error and the others' products: no more than that part of exp(−‖v‖² / (2 ENVELOPE)).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import NamedTuple

@@ -15,8 +15,6 @@ smaller where samples hardly vary along some direction, by whose variance a fit 
 Shapes: points (m, features), queries (n, features), both in widths · columns (m, c), the first of them weights.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator
@@ -252,14 +250,13 @@ class Grid:
         scheme, loops, cells, c = self.scheme, self.loops, self.lattice.cells, columns.shape[1]
         self.grid = self._empty(c, cells + scheme.width)
         self.masses = self._empty(c, cells // loops.COARSE + 1)
-        shape, flat = numpy.array(self.grid.shape[1:]), self.grid.reshape(c, -1)
-        arguments = (scheme.taps, samples.positions, columns[samples.order], samples.starts)
+        arguments = (scheme.taps, samples, columns[samples.order])
         tiles = numpy.arange(len(samples.starts) - 1).reshape(samples.counts)
         work = len(columns) * c * scheme.width**self.features // 4
         for x, y, z in product(range(2), repeat=3):
             chosen = tiles[x::2, y::2, z::2].ravel()
             chosen = chosen[samples.starts[chosen + 1] > samples.starts[chosen]]
-            loop = functools.partial(loops.spread, *arguments, chosen, shape, flat, self.masses)
+            loop = functools.partial(loops.spread, *arguments, chosen, self.grid, self.masses)
             parallel_for(loop, len(chosen), work * len(chosen) // tiles.size)
 
     def _empty(self, channels: int, cells: Indices) -> Array:
@@ -271,8 +268,7 @@ class Grid:
         numbers = {tuple(row): r for r, row in enumerate(rows.tolist())}
         for row, grid in self._filtered(self.grid, (), value_order):
             # Grid by grid, which stays in cache; placing windows again costs less.
-            shape, flat = numpy.array(grid.shape[1:]), grid.reshape(len(grid), -1)
-            arguments = (self.scheme.taps, self.queries.positions, shape, flat, numbers[row], sums)
+            arguments = (self.scheme.taps, self.queries.positions, grid, numbers[row], sums)
             work = len(sums) * len(grid) * self.scheme.width**self.features // 4
             parallel_for(functools.partial(self.loops.interpolate, *arguments), len(sums), work)
         return sums
@@ -312,9 +308,9 @@ class Grid:
         for a in range(self.features):
             first, cells = int(shift[a]) // loops.COARSE - reach, int(query_cells[a]) // loops.COARSE + 1
             masses = self._correlate(masses, self.first_axis + a, envelope, first, cells)
+        # Σ_j |columns| envelope, by cell, and what is too far away to be in it
         beyond = (math.exp(-(FAR**2) / (2 * ENVELOPE)) + NOISE / self.scheme.errors[0]) * totals
-        exact = numpy.empty(len(sums), dtype=bool)
-        sizes = totals / totals[0]
-        arguments = (self.queries.positions, self.features, order, sums, sizes, error, masses, beyond, exact)
+        errors, exact = error * (masses + beyond[:, None, None, None]), numpy.empty(len(sums), dtype=bool)
+        arguments = (self.queries.positions, self.features, order, sums, totals / totals[0], errors, exact)
         parallel_for(functools.partial(loops.judge, *arguments), len(sums), 8 * len(sums))
         return exact

@@ -11,8 +11,6 @@ do not span a direction) but fades: each eigenvalue λ of C, relative to the mea
 So a local line goes over into the local average, without a jump, where the samples do not tell a slope.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

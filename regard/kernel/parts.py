@@ -8,8 +8,6 @@ states.
 Any other collection of parts, as a Ray dataset, does the same by `KernelRegressor.partial_fit` on each and `merge`.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

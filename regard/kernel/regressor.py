@@ -1,13 +1,15 @@
-"""Nadaraya–Watson regression as a scikit-learn estimator: attention whose score is the log of a kernel."""
+"""Nadaraya–Watson regression, and classification, as scikit-learn estimators: attention whose score is the log of a
+kernel."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel.compressed import merge_all
@@ -333,3 +335,39 @@ def _moved(rows: Rows, index: int, at: Array) -> Rows:
     points = numpy.tile(rows.points, (len(at), 1))
     points[:, index] = numpy.repeat(at, len(rows.points))
     return Rows(points, numpy.tile(rows.labels, (len(at), 1)))
+
+
+class KernelClassifier(ClassifierMixin, KernelEstimator):
+    """A class's probability is the share of the samples' weight that it has: the average of its labels, 0 or 1.
+
+    The parameters are those of KernelRegressor. The bandwidth is chosen for all classes together, by the leave-one-out
+    error of their probabilities (Brier's score).
+
+    Examples
+    --------
+    >>> import regard
+    >>> model = regard.KernelClassifier().fit([[0.0], [0.2], [0.9], [1.1]], ["low", "low", "high", "high"])
+    >>> model.predict([[0.1], [1.0]]).tolist()
+    ['low', 'high']
+    """
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> KernelClassifier:
+        """Keep the samples and choose the bandwidth."""
+        self.check_parameters()
+        rows, y, weights = self._validate(X, y, sample_weight)
+        check_classification_targets(y)
+        self.classes_, labels = numpy.unique(y, return_inverse=True)
+        self._fit(rows, numpy.eye(len(self.classes_))[labels], weights, together=True)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """The probability of each class, (n, classes)."""
+        shares = [self.smoothers_[0].predict(queries) for queries in self._by_parts(X)]
+        probabilities = numpy.clip(numpy.concatenate(shares), 0, None)  # a local line may leave [0, 1]
+        return numpy.asarray(probabilities / probabilities.sum(1, keepdims=True))
+
+    def predict(self, X: ArrayLike) -> NDArray[numpy.generic]:
+        """The most probable class of each row."""
+        probabilities = self.predict_proba(X)
+        classes: NDArray[numpy.generic] = self.classes_[probabilities.argmax(1)]
+        return classes

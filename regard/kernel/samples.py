@@ -318,21 +318,10 @@ def spread(samples: Samples) -> Array:
     points, weights = samples.rows.points, samples.weights
     mean = numpy.average(points, axis=0, weights=weights)
     deviation: Array = numpy.sqrt(numpy.average((points - mean) ** 2, axis=0, weights=weights))
-    low, high = (_quantiles(points, weights, share) for share in (0.25, 0.75))
+    low, high = numpy.quantile(points, (0.25, 0.75), axis=0, weights=weights, method="inverted_cdf")
     robust = (high - low) / 1.349
     scale = numpy.where((robust > 0) & (robust < deviation), robust, deviation)
     return numpy.where(scale > 0, scale, 1.0)
-
-
-def _quantiles(points: Array, weights: Array, share: float) -> Array:
-    """The weighted quantile of each feature: the first point up to which this share of the weight lies."""
-    quantiles = numpy.empty(points.shape[1])
-    for d in range(points.shape[1]):
-        order = numpy.argsort(points[:, d], kind="stable")
-        total = numpy.cumsum(weights[order])
-        index = numpy.searchsorted(total, share * total[-1])
-        quantiles[d] = points[order[min(index, len(order) - 1)], d]
-    return quantiles
 
 
 # --------------------------------------------------------------------------------------------------------------- order

@@ -12,7 +12,7 @@ is out of its reach, or too far to add anything that counts. Memory is that of t
 A plain Gaussian of few features goes through a grid where that is quicker (grid_sums.py).
 
 Shapes: points (m, features) and queries (n, features) · columns (m, c), the first of them weights that are not
-negative · codes (m, categorical) and (n, categorical).
+negative, the others 0 where that is · codes (m, categorical) and (n, categorical).
 """
 
 from __future__ import annotations
@@ -59,10 +59,6 @@ class SamplesND:
     def __init__(self, points: Array, columns: Array, codes: Indices | None = None) -> None:
         self.points, self.columns = (numpy.asarray(a, dtype=numpy.float64) for a in (points, columns))
         self.codes = _as_codes(codes, len(points))
-        if (self.columns[:, 0] < 0).any() or self.columns[self.columns[:, 0] == 0].any():
-            raise ValueError(
-                "columns: expected weights ≥ 0 in column 0, and weighted values in others, so 0 at weight 0"
-            )
         self._centre = (self.points.max(0) + self.points.min(0)) / 2 if len(points) else numpy.zeros(points.shape[1])
         self._last: dict[int, Blocks] = {}  # by the size of blocks, for the widths that were used last
 
@@ -83,7 +79,6 @@ class SamplesND:
         other columns are 0. tolerance: what may be left out of the sums, relative to them. single: in float32, for a
         Gaussian's weights and one value.
         """
-        self._check(kernel, targets)
         value_order = order if value_order is None else value_order
         rows, c = math.comb(kernel.features + order, order), self.columns.shape[1]
         single = single and kernel.name == "gaussian" and order == 0 and c == 2 and not kernel.tables
@@ -118,7 +113,6 @@ class SamplesND:
         x_ij = (1,) or (1, v_ij), as duals (n, basis) and fits (n, basis, outputs) say. For a categorical feature, ∂K is
         that of its table, by `table_slopes`. The factor per query is that of `sums`.
         """
-        self._check(kernel, targets)
         blocks, queries = self._prepare(kernel, targets, SMALL)
         queries.duals, queries.fits = duals[queries.order], fits[queries.order]
         # K · log width's slope is of second order in v, and a line's residual times its dual of second order again
@@ -132,22 +126,6 @@ class SamplesND:
         if size not in self._last or self._last[size].embedding.key != embedding.key:
             self._last[size] = Blocks(embedding, self, size)
         return self._last[size], Queries(embedding, kernel, targets)
-
-    def _check(self, kernel: KernelND, targets: Targets) -> None:
-        """Refuse what does not fit together: the loops would not notice."""
-        shape, features = targets.points.shape, self.points.shape[1]
-        if len(shape) != 2 or not shape[1] == kernel.features == features:
-            raise ValueError(
-                f"queries: expected as many features as the kernel and the samples have ({kernel.features} and "
-                f"{features}), got shape {shape}"
-            )
-        codes = _as_codes(targets.codes, len(targets.points))
-        for name, these, axis in (("codes", codes, 0), ("codes of the samples", self.codes, 1)):
-            if these.shape[1] != len(kernel.tables):
-                raise ValueError(f"{name}: expected {len(kernel.tables)} columns, one per table, got {these.shape[1]}")
-            for k, table in enumerate(kernel.tables):
-                if len(these) and not 0 <= these[:, k].min() <= these[:, k].max() < table.shape[axis]:
-                    raise ValueError(f"{name}: expected 0 … {table.shape[axis] - 1} in column {k}, got others")
 
 
 def _as_codes(codes: Indices | None, rows: int) -> Indices:
@@ -287,13 +265,11 @@ class Call:
         totals, arrays = numpy.zeros(len(out)), self.blocks.single if self.single else self.blocks.arrays
         slopes = out if self.slopes else numpy.zeros((0, 0, 0))
         fits = self.loops.Fits(queries.duals, queries.fits, slopes, self.blocks.embedding.features)
+        task = self.loops.Task(self.wanted, self.kernel, self.monomials, self.tables, fits, self.tolerance)
         inputs = self._inputs(queries)
 
         def loop(start: int, stop: int) -> None:
-            self.loops.sums_nd(
-                self.wanted, self.kernel, self.monomials, self.tables, fits, inputs, arrays, self.tolerance,
-                self._work(), totals, out, start, stop,
-            )  # fmt: skip
+            self.loops.sums_nd(task, inputs, arrays, self._work(), totals, out, start, stop)
 
         parallel_for(loop, len(inputs.tiles) - 1, len(out) * self.blocks.m)
         return totals

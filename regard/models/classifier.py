@@ -3,18 +3,17 @@
 p_c = softmax_c(logits)
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.arguments import check_count, check_positive, check_size, shape_text
 from regard.attention import masked_softmax
+from regard.attention.dropout import dropout as apply_dropout
 from regard.data.image_files import read_image
 from regard.models.model import Model, evaluated
 from regard.models.texts import encode_with_warning, group_by_length
@@ -49,11 +48,21 @@ class Classifier(Model):
 
 
 class TextClassifier(Classifier):
-    """Classes of texts: subclasses give `class_logits`."""
+    """Classes of texts: subclasses give `pooled`, and `classifier`, a layer, or None without classes."""
 
-    def class_logits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """ids (batch, n) → logits (batch, classes)."""
-        raise NotImplementedError(f"{type(self).__name__} must define class_logits")
+    classifier: nn.Linear | None
+    dropout: float
+
+    def pooled(self, ids: Tensor, lengths: Tensor | Sequence[int] | None, **options: Any) -> Tensor:
+        """One vector for each text, ids (batch, n) → (batch, size)."""
+        raise NotImplementedError(f"{type(self).__name__} must define pooled")
+
+    def class_logits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, **options: Any) -> Tensor:
+        """Logits (batch, classes) of the class of each text, ids (batch, n); options as those of `forward`."""
+        if self.classifier is None:
+            raise ValueError(f"this {type(self).__name__} has no head for classes: make it with classes=…")
+        vectors = apply_dropout(self.pooled(ids, lengths, **options), self.dropout, self.training)
+        return self.classifier(vectors)  # type: ignore[no-any-return]
 
     @evaluated
     @torch.inference_mode()

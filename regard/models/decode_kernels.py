@@ -5,8 +5,6 @@ less. A compiled loop that reads the matrix once, in all threads where it is lar
 It runs where no gradient is wanted; the result is the same to rounding.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -68,4 +66,4 @@ def _load_loops(rows: Tensor, weight: Tensor) -> Any:
         return None
     if not (rows.is_cpu and weight.is_cpu and has_values(rows)) or torch.is_autocast_enabled("cpu"):
         return None
-    return load_kernels("decode", "models")
+    return load_kernels("steps", "models")

@@ -6,9 +6,8 @@
 Shapes: ids (batch, n) · vectors (batch, n, size).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -134,19 +133,11 @@ class Encoder(TextClassifier):
         logits: Tensor = self.mlm_head(self(ids, lengths, token_types), self.token_embedding)
         return logits
 
-    def class_logits(
-        self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None, token_types: Tensor | None = None
-    ) -> Tensor:
-        """Logits (batch, classes) of the class of each text."""
-        if self.classifier is None:
-            raise ValueError("this Encoder has no head for classes: make it with classes=…")
-        vectors = self(ids, lengths, token_types)
-        if self.pooler is not None:
-            vector = self.pooler_activation(self.pooler(vectors[:, 0]))
-        else:
-            vector = pool(self.config["pooling"], vectors, lengths)
-        logits: Tensor = self.classifier(apply_dropout(vector, self.dropout, self.training))
-        return logits
+    def pooled(self, ids: Tensor, lengths: Tensor | Sequence[int] | None, **options: Any) -> Tensor:
+        vectors = self(ids, lengths, **options)
+        if self.pooler is None:
+            return pool(self.config["pooling"], vectors, lengths)
+        return self.pooler_activation(self.pooler(vectors[:, 0]))
 
     @evaluated
     @torch.no_grad()

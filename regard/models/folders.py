@@ -32,7 +32,7 @@ FORMAT = 2  # of folders; 1 had other names of arguments and tensors
 MODELS = {
     "Encoder": ("regard.models.encoder", "embed('a text')"),
     "LanguageModel": ("regard.models.language_model", "generate('a beginning')"),
-    "ResNet": ("regard.models.resnet", "classify('picture.png')"),
+    "ResNet": ("regard.models.vision", "classify('picture.png')"),
     "Seq2Seq": ("regard.models.seq2seq", "translate('a sentence')"),
     "Transformer": ("regard.models.transformer", "translate('a sentence')"),
     "ViT": ("regard.models.vision", "classify('picture.png')"),

@@ -7,8 +7,6 @@ several and returns the best. In both, the result of a sequence does not depend 
 finished sequences leave the batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

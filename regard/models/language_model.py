@@ -5,8 +5,6 @@
 Shapes: ids (batch, n) · rows (batch, n, size) · logits (batch, n, vocabulary).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -36,13 +34,7 @@ from regard.models.decode_kernels import product
 from regard.models.generation import GenerativeModel, Sampling, check_sampling, sample
 from regard.models.model import evaluation
 from regard.models.packing import PackedBatch, SequenceInfo, pack
-from regard.models.positions import (
-    LearnedPositions,
-    add_positions,
-    alibi_slopes,
-    check_positions,
-    rotary_table,
-)
+from regard.models.positions import LearnedPositions, add_positions, alibi_slopes, check_positions, rotary_table
 from regard.models.texts import encode, padded, warn_of_cuts
 
 
@@ -125,30 +117,24 @@ class LanguageModel(TextClassifier, GenerativeModel):
         self.norm = block.make_norm()
         self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
         self.classifier = nn.Linear(size, classes) if classes else None
-        self.dropout = dropout
-        self.scale = math.sqrt(size) if scale_embeddings else 1.0
+        self.dropout, self.scale = dropout, math.sqrt(size) if scale_embeddings else 1.0
         self.head_size = size // heads if head_size is None else head_size
         if positions == "rotary" and self.head_size % 2:
             raise ValueError(f"head_size: expected an even number for rotary positions, got {self.head_size}")
         # GPT-2's initialisation: small numbers, and the smaller the more layers add up.
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2 and "mixer.score" not in name and "mixer.net" not in name:
-                deep = name.endswith("out_proj.weight")
-                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if deep else 0.02)
+                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if name.endswith("out_proj.weight") else 0.02)
 
     def forward(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         """ids (batch, n) → logits (batch, n, vocabulary)."""
         rows, packed = self._read(ids, lengths)
         return packed.unpack(self.predict(rows))
 
-    def class_logits(self, ids: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """Logits (batch, classes) of the class of each text, from the mean of the vectors of its tokens."""
-        if self.classifier is None:
-            raise ValueError("this LanguageModel has no head for classes: make it with classes=…")
+    def pooled(self, ids: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:  # type: ignore[override]
+        """The mean of the vectors of its tokens."""
         rows, packed = self._read(ids, lengths)
-        vectors = pool("mean", packed.unpack(self.norm(rows)), lengths)
-        logits: Tensor = self.classifier(apply_dropout(vectors, self.dropout, self.training))
-        return logits
+        return pool("mean", packed.unpack(self.norm(rows)), lengths)
 
     def extend(
         self,

@@ -37,9 +37,7 @@ def evaluation(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def evaluated(
-    method: Callable[Concatenate[Any, Parameters], Result],
-) -> Callable[Concatenate[Any, Parameters], Result]:
+def evaluated(method: Callable[Concatenate[Any, Parameters], Result]) -> Callable[Concatenate[Any, Parameters], Result]:
     """A method that runs in evaluation mode."""
 
     @functools.wraps(method)

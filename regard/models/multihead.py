@@ -3,8 +3,6 @@
 Legend: batch · n queries · m keys · heads · kv heads (groups of heads may share their keys) · head size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 

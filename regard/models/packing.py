@@ -8,8 +8,6 @@ How long that would be is not known while a call is traced: such a batch stays p
 padding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ rotating the vectors:     rotary (queries and keys rotate with their positions, 
 added to the scores:      ALiBi (the farther, the lower)
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import NamedTuple

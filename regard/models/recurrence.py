@@ -11,8 +11,6 @@ matrix and each step: a training step takes 1.5 to 1.8 times as long with it (be
 Shapes: batch · n steps · m keys · hidden. The result is that of the loop in seq2seq.py, to rounding.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -30,13 +28,7 @@ REACH = 42.0  # up to where e^{2 query} and e^{2 key} are normal numbers; far be
 
 
 def attentive_gru(
-    net: RNN,
-    score: nn.Module | None,
-    tokens: Tensor,
-    hidden: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Mask | None,
+    net: RNN, score: nn.Module | None, tokens: Tensor, hidden: Tensor, keys: Tensor, values: Tensor, mask: Mask | None
 ) -> tuple[Tensor, Tensor] | None:
     """States and contexts (batch, n, hidden) each, for tokens (batch, n, size), a state (batch, hidden) and the rest.
 
@@ -46,7 +38,7 @@ def attentive_gru(
         return None
     if not tokens.is_cpu or tokens.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return None
-    if not has_values(tokens, keys) or load_kernels("recurrent", "models") is None or not keys.numel():
+    if not has_values(tokens, keys) or load_kernels("steps", "models") is None or not keys.numel():
         return None
     if not float(keys.detach().abs().amax()) < REACH:
         return None
@@ -128,7 +120,7 @@ class _AttentiveGRU(torch.autograd.Function):
             grad_state = grad_state + grad_states[:, step]
             before = states[step - 1] if step else hidden
             parts = (grad_state, saved[step], before, grad_gates[step], grad_products[step, :, units:])
-            load_kernels("recurrent", "models").gru_backward(*(part.numpy() for part in parts))
+            load_kernels("steps", "models").gru_backward(*(part.numpy() for part in parts))
             torch.addmm(grad_contexts[:, step], grad_gates[step], context_weight, out=grad_context[step])
             grad_weights = torch.bmm(values, grad_context[step].unsqueeze(2)).squeeze(2)  # (batch, m)
             centred = grad_weights - (weights[step] * grad_weights).sum(1, keepdim=True)

@@ -5,8 +5,6 @@
 The vectors are those of an Encoder; the texts with the largest weights are the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -18,8 +18,7 @@ from regard.attention import numbers
 from regard.attention.capture import AttentionMap
 from regard.models.classifier import ImageClassifier
 from regard.models.model import evaluation
-from regard.models.resnet import ResNet
-from regard.models.vision import ViT
+from regard.models.vision import ResNet, ViT
 from regard.view import pictures
 from regard.view.capture import capture
 from regard.view.display import LayersDisplay, print_map

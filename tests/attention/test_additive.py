@@ -3,11 +3,14 @@
 import itertools
 import math
 import os
+import pickle
+import runpy
 import subprocess
 import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -373,6 +376,26 @@ def test_loops_that_cannot_be_kept_on_disk_still_run():
     numbers = torch.arange(3.0)
     compiled()(scope["double"])(numbers.numpy())
     assert numbers.tolist() == [0, 2, 4]
+
+
+def test_loops_that_an_older_version_has_left_on_disk_are_compiled_anew(tmp_path):
+    source = tmp_path / "doubling.py"
+    source.write_text(
+        "from regard.attention.loops import compiled\n\n\n"
+        "@compiled()\ndef double(x):\n    for i in range(x.size):\n        x[i] += x[i]\n"
+    )
+
+    def doubled():
+        loop, numbers = runpy.run_path(str(source))["double"], torch.arange(3.0)
+        loop(numbers.numpy())
+        return numbers.tolist(), next(Path(loop._cache.cache_path).glob("doubling.double*.nbi"))
+
+    _, index = doubled()
+    with index.open("rb") as file:
+        version = pickle.load(file)
+    index.write_bytes(pickle.dumps(version) + b"cregard.moved_since\nPoints\n.")  # a class of a module that is gone
+    assert doubled() == ([0, 2, 4], index)
+    assert b"moved_since" not in index.read_bytes()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss is not in kilobytes")

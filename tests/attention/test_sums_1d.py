@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from regard import Kernel, attend, lengths
-from regard.attention import gaussian_1d, sums_1d
-from regard.attention.gaussian_1d import NEAR
+from regard.attention import sums_1d
 from regard.attention.kernels import KERNELS
-from regard.attention.sums_1d import Samples1D
+from regard.attention.sums_1d import NEAR, Samples1D
 from tests.attention.kernel_sums import SMOOTH, assert_same_sums, kernel_and_slope
 
 FORMS = ("kernel", "squared", "slope")
@@ -118,7 +117,7 @@ def test_what_is_just_out_of_reach_leaves_no_trace(name, form):
 @pytest.mark.parametrize("width", [0.02, 0.1, 0.9, 4.0, 1e9])
 def test_many_queries_in_any_order(width, form, monkeypatch):
     """On a grid of groups, or sorted: near samples and far from them, in clusters much narrower than a group."""
-    monkeypatch.setattr(gaussian_1d, "CHUNK", 211)
+    monkeypatch.setattr(sums_1d, "CHUNK", 211)
     random = numpy.random.default_rng(12)
     x, columns = samples(499)
     x[:97] = numpy.sort(2 + 1e-5 * random.normal(size=97))
@@ -128,7 +127,7 @@ def test_many_queries_in_any_order(width, form, monkeypatch):
     for order in (0, 3, 8):
         truth = direct_sums("gaussian", x, columns, width, queries, order, form)
         for per_group in (1, 1 << 60):
-            monkeypatch.setattr(gaussian_1d, "PER_GROUP", per_group)
+            monkeypatch.setattr(sums_1d, "PER_GROUP", per_group)
             assert_exact(Samples1D(x, columns).sums("gaussian", width, queries, order, form), *truth)
 
 

@@ -269,21 +269,6 @@ def test_width_slopes_far_away_have_the_factor_of_the_sums():
     numpy.testing.assert_allclose(slopes[0, 0, 0], 2 * share[0] * (1 - share[0]) * ratio_slope, rtol=1e-6)
 
 
-def test_errors_name_the_argument():
-    one = numpy.ones(2)
-    for columns in ([[-1.0, 0.0]], [[0.0, 1.0]]):
-        with pytest.raises(ValueError, match="columns: expected weights ≥ 0"):
-            SamplesND(numpy.zeros((1, 2)), numpy.array(columns))
-    samples = SamplesND(numpy.zeros((3, 2)), numpy.ones((3, 1)), numpy.zeros((3, 1), int))
-    kernel = KernelND("gaussian", one, one, tables=(numpy.eye(2),))
-    with pytest.raises(ValueError, match="queries: expected as many features"):
-        sums_of(samples, kernel, numpy.zeros((1, 3)), numpy.zeros((1, 1), int))
-    with pytest.raises(ValueError, match="codes: expected 0 … 1 in column 0"):
-        sums_of(samples, kernel, numpy.zeros((1, 2)), numpy.full((1, 1), 2))
-    with pytest.raises(ValueError, match="codes: expected 1 columns"):
-        sums_of(samples, kernel, numpy.zeros((1, 2)))
-
-
 def test_neighbours_in_the_order_are_near_each_other():
     points = numpy.random.default_rng(0).normal(size=(4001, 3)) * 3
     ordered = points[spatial_order(points)]

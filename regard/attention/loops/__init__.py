@@ -27,6 +27,21 @@ def compiled(*liberties: str, inline: bool = False) -> Callable[[Loop], Loop]:
         dispatcher = njit(nogil=True, error_model="numpy", fastmath=set(liberties), forceinline=inline)(function)
         with suppress(RuntimeError):  # no folder can be written to, the user's own included: compile in every process
             dispatcher.enable_caching()
+            _forgive_older(dispatcher)
         return dispatcher
 
     return decorate
+
+
+def _forgive_older(dispatcher: Any) -> None:
+    """Let numba compile anew where what an older version has left on disk names classes that are not there any more."""
+    cache = dispatcher._cache
+    load = cache.load_overload
+
+    def load_overload(*key: Any) -> Any:
+        try:
+            return load(*key)
+        except (ImportError, AttributeError):
+            return cache.flush()  # which writes an empty one, and returns None: there is nothing to load
+
+    cache.load_overload = load_overload

@@ -106,6 +106,26 @@ class Work(NamedTuple):
     single: Array  # (BLOCK,) float32
 
 
+class Fits(NamedTuple):
+    """What the derivatives are taken of: a local average (basis 1) or line (basis 1 + features)."""
+
+    duals: Array  # (n, basis)
+    fits: Array  # (n, basis, outputs)
+    slopes: Array  # (n, features + categorical, outputs), to be added to
+    features: Array  # (features that narrow the window,) their places among all
+
+
+class Task(NamedTuple):
+    """What is asked of the loops."""
+
+    wanted: int  # one of the four above
+    kernel: Kernel
+    monomials: Monomials
+    tables: Tables
+    fits: Fits
+    tolerance: float  # what may be left out, relative to the sums
+
+
 # ---------------------------------------------------------------------------------------------------------------- sums
 
 
@@ -252,10 +272,9 @@ def add_single(kernel: Kernel, block: Block, queries: Queries, chosen: Array, wo
 
 
 @compiled("contract")
-def add_rows(
-    kernel: Kernel, monomials: Monomials, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array
-) -> None:
+def add_rows(task: Task, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array) -> None:
     """Add to sums (n, rows, c)."""
+    kernel, monomials = task.kernel, task.monomials
     rows, weights, basis, values = work.rows, work.rows[0], work.basis, block.values
     points, count, parents, features = block.points, block.size, monomials.parents, monomials.features
     for i in chosen:

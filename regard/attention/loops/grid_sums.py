@@ -6,8 +6,11 @@ Points are sorted by tiles, boxes of cells at least as wide as a window. Those o
 upper neighbours: tiles of the same parity along every axis write to different cells, and each cell receives its
 samples in one order, whatever the number of threads.
 
-Shapes: positions (n, 3) in cells, tile by tile · grids (c, cells), flat · taps (terms, width), see kernel/grid_sums.py.
+Shapes: positions (n, 3) in cells, tile by tile · grids (c, cells, cells, cells) · taps (terms, width), see
+kernel/grid_sums.py.
 """
+
+from typing import Any
 
 import numpy
 
@@ -70,7 +73,7 @@ def place_window(position: float, taps: Array, window: Array) -> None:
 
 
 @compiled()
-def row_offsets(shape: Array, width: int) -> Array:
+def row_offsets(shape: tuple[int, int, int], width: int) -> Array:
     """Where the rows under a window start in a flat grid (cells, cells, cells), from where its first one does."""
     first, second = width if shape[0] > 1 else 1, width if shape[1] > 1 else 1
     offsets = numpy.zeros(-(-first * second // LANES) * LANES, numpy.int64)  # the rest have no weight
@@ -81,7 +84,7 @@ def row_offsets(shape: Array, width: int) -> Array:
 
 
 @compiled()
-def place_rows(position: Array, shape: Array, taps: Array, windows: Array, factors: Array) -> int:
+def place_rows(position: Array, shape: tuple[int, int, int], taps: Array, windows: Array, factors: Array) -> int:
     """The windows (3, width) of a point, their products (rows,) along the first two axes, and where its cells start."""
     width = windows.shape[1]
     first, second = width if shape[0] > 1 else 1, width if shape[1] > 1 else 1
@@ -96,27 +99,19 @@ def place_rows(position: Array, shape: Array, taps: Array, windows: Array, facto
 
 @compiled("contract")
 def spread(
-    taps: Array,
-    positions: Array,
-    columns: Array,
-    starts: Array,
-    chosen: Array,
-    shape: Array,
-    grid: Array,
-    masses: Array,
-    start: int,
-    stop: int,
+    taps: Array, samples: Any, columns: Array, chosen: Array, grid: Array, masses: Array, start: int, stop: int
 ) -> None:
-    """Add the samples of the tiles chosen[start:stop] to the flat grid (c, cells), and |columns| to masses (c, …)."""
+    """Add the samples of the tiles chosen[start:stop] to the grid (c, …), and |columns| to masses (c, …)."""
+    shape, flat = grid.shape[1:], grid.reshape(len(grid), -1)
     windows, offsets = numpy.ones((3, taps.shape[1])), row_offsets(shape, taps.shape[1])
-    factors = numpy.zeros(len(offsets))
+    factors, positions, starts = numpy.zeros(len(offsets)), samples.positions, samples.starts
     for t in range(start, stop):
         for i in range(starts[chosen[t]], starts[chosen[t] + 1]):
             at = place_rows(positions[i], shape, taps, windows, factors)
             x, y, z = int(positions[i, 0]), int(positions[i, 1]), int(positions[i, 2])
             for c in range(len(grid)):
                 masses[c, x // COARSE, y // COARSE, z // COARSE] += abs(columns[i, c])
-                add_rows(grid[c], at, offsets, factors, columns[i, c], windows[2])
+                add_rows(flat[c], at, offsets, factors, columns[i, c], windows[2])
 
 
 @compiled("contract")
@@ -130,16 +125,15 @@ def add_rows(cells: Array, at: int, offsets: Array, factors: Array, value: float
 
 
 @compiled("contract")
-def interpolate(
-    taps: Array, positions: Array, shape: Array, grids: Array, row: int, sums: Array, start: int, stop: int
-) -> None:
-    """sums[i, row, c] = the flat grid c at positions[i]."""
+def interpolate(taps: Array, positions: Array, grid: Array, row: int, sums: Array, start: int, stop: int) -> None:
+    """sums[i, row, c] = the grid (c, …) at positions[i]."""
+    shape, flat = grid.shape[1:], grid.reshape(len(grid), -1)
     windows, offsets = numpy.ones((3, taps.shape[1])), row_offsets(shape, taps.shape[1])
     factors = numpy.zeros(len(offsets))
     for i in range(start, stop):
         at = place_rows(positions[i], shape, taps, windows, factors)
-        for c in range(len(grids)):
-            sums[i, row, c] = sum_rows(grids[c], at, offsets, factors, windows[2])
+        for c in range(len(grid)):
+            sums[i, row, c] = sum_rows(flat[c], at, offsets, factors, windows[2])
 
 
 @compiled("contract")
@@ -220,26 +214,15 @@ def least_variance(sums: Array, features: int) -> float:
 
 @compiled()
 def judge(
-    positions: Array,
-    features: int,
-    order: int,
-    sums: Array,
-    sizes: Array,
-    error: float,
-    masses: Array,
-    beyond: Array,
-    exact: Array,
-    start: int,
-    stop: int,
+    at: Array, features: int, order: int, sums: Array, sizes: Array, errors: Array, exact: Array, start: int, stop: int
 ) -> None:
     """exact[i]: whether the error of sums[i, :, c] is small beside sums[i, 0, c], or values of the column's mean size.
 
-    masses (c, …) bound Σ_j |columns| envelope by coarse cell, beyond (c,) what is too far away to be in them; `error`
-    of these is to be less than the sums. sizes (c,): the mean |column| per weight. A fit divides by variances, so the
-    error must be smaller still where one of them is little.
+    errors (c, …): bounds by coarse cell, as parts of what is allowed. sizes (c,): the mean |column| per weight. A fit
+    divides by variances, so the error must be smaller still where one of them is little.
     """
     for i in range(start, stop):
-        x, y, z = int(positions[i, 0]) // COARSE, int(positions[i, 1]) // COARSE, int(positions[i, 2]) // COARSE
+        x, y, z = int(at[i, 0]) // COARSE, int(at[i, 1]) // COARSE, int(at[i, 2]) // COARSE
         weight = sums[i, 0, 0]
         right = weight > 0
         allowed = 1.0
@@ -247,5 +230,5 @@ def judge(
             allowed = min(1.0, max(0.0, least_variance(sums[i, :, 0], features) / AMPLE)) ** (order // 2)
         for c in range(len(sizes)):
             size = max(abs(sums[i, 0, c]), sizes[c] * weight)
-            right = right and error * (masses[c, x, y, z] + beyond[c]) <= allowed * size
+            right = right and errors[c, x, y, z] <= allowed * size
         exact[i] = right

@@ -1,12 +1,13 @@
 """Sorting numbers by where they lie: into parts, parts into bins, and what is left by insertion; and sorted numbers.
 
-Each of the three keeps equal numbers in their order. Names are those of sorting.py.
+Each of the three keeps equal numbers in their order. Names are those of sorting.py and kernel/compressed.py.
 """
 
 import numpy
 
 from regard.attention.loops import Array, compiled
 
+WHOLE = 2.0**52  # from here on, every float64 is a whole number
 FEW = 16  # numbers that are sorted by insertion alone
 
 
@@ -101,6 +102,47 @@ def group_cells(x: Array, width: float, most: int, starts: Array) -> int:
             count += 1
     starts[count] = len(x)
     return count
+
+
+@compiled()
+def group_by_grid(x: Array, width: float, keys: Array, starts: Array) -> int:
+    """Group sorted numbers by the cells [key, key + width), key a multiple of the width; returns how many cells.
+
+    Numbers so large that they are all multiples of the width are cells of their own. `keys` has room for a cell per
+    number, `starts` for one more.
+    """
+    count = 0
+    for j in range(len(x)):
+        key = x[j]
+        if abs(key) < WHOLE * width:
+            key = numpy.floor(key / width) * width
+        if count == 0 or key != keys[count - 1]:
+            keys[count], starts[count] = key, j
+            count += 1
+    starts[count] = len(x)
+    return count
+
+
+@compiled("contract")
+def chebyshev_moments(
+    x: Array, columns: Array, width: float, keys: Array, ends: Array, moments: Array, start: int, stop: int
+) -> None:
+    """moments[cell, c, p] = Σ_j columns[j, c] T_p(z_j) over the samples from ends[0, cell] up to ends[1, cell].
+
+    z is −1 at the cell's left end and 1 at its right, T_p are Chebyshev's polynomials.
+    """
+    terms = moments.shape[2]
+    powers = numpy.empty(terms)
+    for cell in range(start, stop):
+        moments[cell] = 0.0
+        for j in range(ends[0, cell], ends[1, cell]):
+            z = (x[j] - keys[cell]) * (2 / width) - 1
+            powers[0], powers[1] = 1.0, z
+            for p in range(2, terms):
+                powers[p] = 2 * z * powers[p - 1] - powers[p - 2]
+            for c in range(columns.shape[1]):
+                for p in range(terms):
+                    moments[cell, c, p] += columns[j, c] * powers[p]
 
 
 @compiled()

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy
 
-from regard.attention.gaussian_1d import Cells
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.sorting import before, clear
 from regard.attention.sorting import Points, Queries
+from regard.attention.sums_1d import Cells
 
 FAR = 4.0  # a group whose nearest sample is more widths away is interpolated: the series would need more terms
 NODES = 12  # points of an interpolation

@@ -1,11 +1,10 @@
 """Sums under the Gaussian kernel for many queries in any order: their groups are the cells of a grid, a width each.
 
-Shapes and names are those of gaussian_1d.py, the series those of sums_1d_gaussian.py.
+Shapes and names are those of sums_1d.py, the series those of sums_1d_gaussian.py.
 """
 
 import numpy
 
-from regard.attention.gaussian_1d import Cells
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.sorting import before
 from regard.attention.loops.sums_1d_gaussian import (
@@ -20,6 +19,7 @@ from regard.attention.loops.sums_1d_gaussian import (
     series,
 )
 from regard.attention.sorting import Points
+from regard.attention.sums_1d import Cells
 
 
 @compiled("contract")

@@ -18,20 +18,32 @@ from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/sums_nd.py 
     TILE,
     Block,
     Blocks,
+    Fits,
     Monomials,
     Queries,
     Tables,
+    Task,
     Work,
     add_averages,
     add_rows,
     add_single,
+    basis_of,
+    dot,
     exponents_in,
     gather,
     multiply,
     omit,
+    weigh,
 )
-from regard.attention.loops.slopes_nd import Fits, add_slopes
-from regard.attention.loops.weights_nd import COMPACT, GAUSSIAN, LAPLACE, Kernel  # noqa: F401
+from regard.attention.loops.weights_nd import (
+    COMPACT,
+    GAUSSIAN,
+    LAPLACE,
+    Kernel,
+    multiply_compact,
+    multiply_slope,
+    squares_of,
+)
 
 EDGE = 1 + 1e-9  # a compact kernel's reach, with room for rounding
 
@@ -138,23 +150,12 @@ def choose(
 
 @compiled("contract")
 def sums_nd(
-    wanted: int,
-    kernel: Kernel,
-    monomials: Monomials,
-    tables: Tables,
-    fits: Fits,
-    queries: Queries,
-    blocks: Blocks,
-    tolerance: float,
-    work: Work,
-    totals: Array,
-    sums: Array,
-    start: int,
-    stop: int,
+    task: Task, queries: Queries, blocks: Blocks, work: Work, totals: Array, sums: Array, start: int, stop: int
 ) -> None:
-    """Add to totals (n,) and to sums (n, rows, c) or fits.slopes, for the tiles [start, stop)."""
+    """Add to totals (n,) and to sums (n, rows, c) or the slopes of fits, for the tiles [start, stop)."""
+    wanted, kernel, tolerance = task.wanted, task.kernel, task.tolerance
     box, rest = numpy.empty((2, queries.points.shape[1])), numpy.empty(len(blocks.counts) + 1)
-    chosen, order = numpy.empty(TILE, numpy.int64), monomials.order
+    chosen, order = numpy.empty(TILE, numpy.int64), task.monomials.order
     for tile in range(start, stop):
         first, last = queries.tiles[tile], queries.tiles[tile + 1]
         visits = plan(kernel, blocks, order, box, surround(queries, first, last, box), rest)
@@ -164,15 +165,15 @@ def sums_nd(
                 break
             count = choose(kernel, blocks, visits[k], order, queries, first, spare, chosen)
             if count > 0:
-                block = block_of(wanted, blocks, visits[k], tables, queries.codes[first], work)
+                block = block_of(wanted, blocks, visits[k], task.tables, queries.codes[first], work)
                 if wanted == SLOPES:
-                    add_slopes(kernel, monomials, fits, block, queries, chosen[:count], work, totals)
+                    add_slopes(task, block, queries, chosen[:count], work, totals)
                 elif wanted == SINGLE:
                     add_single(kernel, block, queries, chosen[:count], work, sums)
                 elif wanted == AVERAGES:
                     add_averages(kernel, block, queries, chosen[:count], work.room, sums)
                 else:
-                    add_rows(kernel, monomials, block, queries, chosen[:count], work, sums)
+                    add_rows(task, block, queries, chosen[:count], work, sums)
                 for i in range(first, last):
                     if wanted != SLOPES:
                         totals[i] = sums[i, 0, 0]
@@ -200,3 +201,120 @@ def nearest_weights(
                 if factors[0, j] > 0.0 and block.weights[j] > 0.0:
                     best = min(best, -exponents[j] * numpy.log(2.0) - numpy.log(factors[0, j]))
         nearest[i] = best
+
+
+# ------------------------------------------------------------------------------------ derivatives by logs of the widths
+# What a block of samples adds to them, for the queries of a tile:
+#     slopes[i, a, o] += Σ_j ∂K_ij/∂θ_a · weights[j] · (dual_i · x_ij) · (values[j, o] − fit_io · x_ij)
+
+
+@compiled("contract")
+def radial_slopes(
+    kernel: Kernel, points: Array, query: Array, inverse: float, count: int, factors: Array, room: Array, out: Array
+) -> None:
+    """out, which is factors · K(u), becomes −factors · K′(u) / u: times u_a², that is ∂K/∂ log width of a feature."""
+    squares = room[0]
+    squares_of(points, query, kernel.starts[0], kernel.starts[-1], 0.0, inverse * inverse, count, squares)
+    if kernel.kind == LAPLACE:
+        for j in range(count):
+            out[j] = out[j] / numpy.sqrt(squares[j]) if squares[j] > 0.0 else 0.0
+    elif kernel.kind == COMPACT:
+        for j in range(count):
+            out[j] = factors[j] / squares[j] if squares[j] > 0.0 else 0.0
+        multiply_slope(kernel, squares, count, room[1], room[2], out)
+
+
+@compiled("contract")
+def product_slopes(
+    kernel: Kernel,
+    points: Array,
+    query: Array,
+    inverse: float,
+    a: int,
+    count: int,
+    factors: Array,
+    weights: Array,
+    room: Array,
+    out: Array,
+) -> None:
+    """out = ∂/∂ log width of feature a of weights = factors · K, K a product over features."""
+    squares, starts, factor = room[0], kernel.starts, inverse * inverse
+    squares_of(points, query, starts[a], starts[a + 1], 0.0, factor, count, squares)
+    if kernel.kind == LAPLACE:
+        for j in range(count):
+            out[j] = weights[j] * numpy.sqrt(squares[j])
+        return
+    for j in range(count):
+        out[j] = factors[j]
+    multiply_slope(kernel, squares, count, room[1], room[2], out)
+    for b in range(len(starts) - 1):
+        if b != a:
+            squares_of(points, query, starts[b], starts[b + 1], 0.0, factor, count, squares)
+            multiply_compact(kernel, squares, count, room[1], room[2], out)
+
+
+@compiled("contract")
+def residuals_of(
+    dual: Array, fit: Array, output: int, block: Block, basis: Array, count: int, room: Array, out: Array
+) -> None:
+    """out = weights (dual · x) (values[1 + output] − fit · x), x = (1, basis)."""
+    weights, values, by, height = block.weights, block.values[1 + output], dual[0], fit[0, output]
+    if len(dual) == 1:
+        for j in range(count):
+            out[j] = weights[j] * by * (values[j] - height)
+        return
+    for j in range(count):
+        room[j] = by
+        out[j] = values[j] - height
+    for a in range(len(dual) - 1):
+        row, by, height = basis[a], dual[1 + a], fit[1 + a, output]
+        for j in range(count):
+            room[j] += by * row[j]
+            out[j] -= height * row[j]
+    for j in range(count):
+        out[j] *= room[j] * weights[j]
+
+
+@compiled("contract", "reassoc")
+def dot_square(one: Array, x: Array, t: float, count: int) -> float:
+    """Σ one · (x − t)²."""
+    total = 0.0
+    for j in range(count):
+        total += one[j] * (x[j] - t) ** 2
+    return total
+
+
+@compiled("contract")
+def add_slopes(task: Task, block: Block, queries: Queries, chosen: Array, work: Work, totals: Array) -> None:
+    """Add to the slopes of fits, and to totals the sums of weights."""
+    kernel, fits = task.kernel, task.fits
+    points, count, starts, factors, room = block.points, block.size, kernel.starts, work.factors[0], work.room
+    weights, slopes, residuals, products = work.slopes[0], work.slopes[1], work.slopes[2], work.slopes[3]
+    first = fits.slopes.shape[1] - (len(work.factors) - 1)  # of the categorical features
+    for i in chosen:
+        query, inverse, out = queries.points[i], queries.inverses[i], fits.slopes[i]
+        low, high = queries.left_out[i, 0], queries.left_out[i, 1]
+        weigh(kernel, points, query, inverse, queries.nearest[i], count, room, weights)
+        omit(block, low, high, 0.0, weights)
+        multiply(weights, factors, count, slopes)
+        totals[i] += dot(slopes, block.weights, count)
+        if kernel.kind != GAUSSIAN and not kernel.product:
+            radial_slopes(kernel, points, query, inverse, count, factors, room, slopes)
+        if fits.duals.shape[1] > 1:
+            basis_of(task.monomials.coordinates, points, query, queries.basis[i], count, work.basis)
+        for output in range(out.shape[1]):
+            residuals_of(fits.duals[i], fits.fits[i], output, block, work.basis, count, room[0], residuals)
+            omit(block, low, high, 0.0, residuals)
+            for k in range(len(work.factors) - 1):
+                multiply(residuals, work.factors[1 + k], count, products)
+                out[first + k, output] += dot(weights, products, count)
+            if not kernel.product:
+                multiply(slopes, residuals, count, products)
+            for a in range(len(starts) - 1):
+                if kernel.product:
+                    product_slopes(kernel, points, query, inverse, a, count, factors, slopes, room, products)
+                    out[fits.features[a], output] += dot(products, residuals, count)
+                else:
+                    for k in range(starts[a], starts[a + 1]):
+                        total = dot_square(products, points[k], query[k], count)
+                        out[fits.features[a], output] += inverse * inverse * total

@@ -4,14 +4,14 @@ Sorted samples are grouped into narrow cells. Inside one, a kernel is as good as
 Chebyshev's points, Σ_j w_j f(x_j) = Σ_node share[node] f(node), for K and for K log K alike, whatever the query; so
 samples themselves are visited only in cells where the kernel has an edge or a kink, and where a quantile is.
 
-Shapes and names are those of windows_1d.py.
+Shapes and names are those of sums_1d.py.
 """
 
 import numpy
 
 from regard.attention.loops import Array, compiled
 from regard.attention.loops.sorting import before, clear
-from regard.attention.windows_1d import KINDS, Place, WindowCells, WindowKernel
+from regard.attention.sums_1d import KINDS, Place, WindowCells, WindowKernel
 
 NODES = 12
 FEW = 24  # a cell of fewer samples is visited

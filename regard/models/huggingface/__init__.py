@@ -1,7 +1,5 @@
 """Hugging Face folders: read without `transformers`, and written for it. Architectures are tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,17 +9,17 @@ from torch import Tensor
 
 from regard.arguments import check_size
 from regard.models.folders import MARK, build, write_folder
-from regard.models.huggingface import encoders, generators, pictures
+from regard.models.huggingface import encoders, generators
 from regard.models.huggingface.architecture import Architecture, read_tables
-from regard.models.huggingface.encoders import read_sentence_files, sentence_files
-from regard.models.huggingface.pictures import IMAGES, image_file, read_image_file
+from regard.models.huggingface.encoders import IMAGES, image_file, read_image_file, read_sentence_files, sentence_files
 from regard.models.model import Model
 from regard.models.tensors import FolderError, Tensors, UnsupportedError, fill
 from regard.models.tokenizer_files import read_tokenizer
 
-FUNCTIONS = encoders.FUNCTIONS | generators.FUNCTIONS | pictures.FUNCTIONS
+FUNCTIONS = encoders.FUNCTIONS | generators.FUNCTIONS
+TABLES = sorted(read_tables().items())
 # By the model_type of a config.json. A model is exported as the first of them that can express it.
-ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS[name]) for name, table in sorted(read_tables().items())}
+ARCHITECTURES = {name: Architecture(**table, **FUNCTIONS.get(name, {})) for name, table in TABLES}
 ELSEWHERE = "`regard look` and `regard explore` read it by transformers: pip install 'regard[hf]'"
 # Heads stand beside the bare model, and so without its prefix.
 HEADS = ("cls.", "classifier.", "pre_classifier.", "lm_head.", "vocab_", "final_logits_bias")

@@ -1,8 +1,6 @@
 """What an architecture of Hugging Face is: tables between its config.json, its tensors, and a model of ours, which are
 in architectures.toml."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +158,8 @@ def _resolve(arguments: Config) -> dict[str, Any]:
     if "ffn_size" in arguments:
         values["ffn_size"] = arguments["ffn_size"] or 4 * arguments["size"]
     if "head_size" in arguments:
-        values["head_size"] = arguments["head_size"] or arguments["size"] // arguments["heads"]
+        values["size / heads"] = arguments["size"] // arguments["heads"]
+        values["head_size"] = arguments["head_size"] or values["size / heads"]
     for name in ("layers", "heads", "ffn_size"):
         if f"decoder_{name}" in arguments:
             values[f"decoder_{name}"] = arguments[f"decoder_{name}"] or values[name]

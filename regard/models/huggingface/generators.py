@@ -1,7 +1,5 @@
 """What the tables of models that generate cannot say: rotary positions, windows of layers, marks, tied embeddings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +7,6 @@ from typing import Any
 from regard.arguments import check_positive, check_size
 from regard.models.huggingface.architecture import Config, Shapes, check_exportable, same_in_all
 from regard.models.tensors import FolderError, UnsupportedError
-
-
-def _write_gpt2(arguments: Config) -> dict[str, Any]:
-    check_exportable(arguments, head_size=arguments["size"] // arguments["heads"])
-    return {}
-
 
 # --------------------------------------------------------------------------------------------------------------- Llama
 
@@ -161,7 +153,7 @@ def _read_marian(config: Config, shapes: Shapes) -> dict[str, Any]:
 
 def _write_marian(arguments: Config) -> dict[str, Any]:
     bos, forbidden = arguments["bos"], arguments["forbidden"]
-    check_exportable(arguments, forbidden=([], [bos]), head_size=arguments["size"] // arguments["heads"])
+    check_exportable(arguments, forbidden=([], [bos]))
     return {
         "decoder_vocab_size": arguments["target_vocab_size"],
         "forced_eos_token_id": arguments["eos"],
@@ -210,7 +202,6 @@ def _t5_tensors(arguments: Config) -> dict[str, str]:
 
 
 FUNCTIONS: dict[str, dict[str, Any]] = {
-    "gpt2": {"write": _write_gpt2},
     "llama": {"read": _read_llama, "write": _write_llama},
     "mistral": {"read": _read_llama, "write": _write_mistral},
     "qwen2": {"read": _read_qwen, "write": _write_qwen},

@@ -30,8 +30,7 @@ from regard.data.split import PARTS, balanced_rows, divide
 from regard.data.store import Store
 from regard.models.classifier import ImageClassifier
 from regard.models.model import Model
-from regard.models.resnet import ResNet
-from regard.models.vision import ViT
+from regard.models.vision import ResNet, ViT
 from regard.training.defaults import complete
 from regard.training.metrics import Outcome, class_metrics, class_outcome
 from regard.training.options import ImagesOptions
