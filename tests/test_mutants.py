@@ -67,7 +67,7 @@ def toy(tmp_path):
 
 
 def test_a_fault_that_a_test_notices_is_killed_and_another_one_survives(toy, monkeypatch):
-    chosen = sample(toy, "toy", 100)
+    chosen = list(mutants("regard/toy/sums.py", (toy / "regard/toy/sums.py").read_bytes()))
     tests = {"tests/toy/test_sums.py": traced(toy, "tests/toy/test_sums.py", chosen)}
     by_change = {(mutant.function, mutant.change): mutant for mutant in chosen}
     before = (toy / "regard/toy/sums.py").read_bytes()
@@ -85,6 +85,14 @@ def test_a_fault_that_a_test_notices_is_killed_and_another_one_survives(toy, mon
     assert (unnoticed["verdict"], unnoticed["tests"]) == ("survived", 1)  # the test that runs the line, and no other
     assert attempt(toy, by_change["forgotten", "return a * b → return None"], tests)["verdict"] == "survived"
     assert (toy / "regard/toy/sums.py").read_bytes() == before
+
+
+def test_a_sample_has_one_mutant_of_a_line_and_stays_where_it_is(toy):
+    first = sample(toy, "toy", 4)
+    assert len({mutant.line for mutant in first}) == 4
+    path = toy / "regard/toy/sums.py"
+    path.write_text("# moved\n" + path.read_text())
+    assert [mutant.key for mutant in sample(toy, "toy", 4)] == [mutant.key for mutant in first]
 
 
 def test_the_page_is_made_of_the_verdicts():

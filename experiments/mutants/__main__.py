@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.measured import table
 from experiments.mutants.mutations import Mutant, sample
-from experiments.mutants.trying import attempt, copy, digest, is_there, test_files, traced
+from experiments.mutants.trying import Tests, attempt, copy, digest, is_there, test_files, traced
 from regard import files
 from regard.data.store import cache
 
@@ -23,6 +23,8 @@ ROOT = Path(__file__).parent.parent.parent
 VERDICTS, EQUIVALENT = Path(__file__).with_name("verdicts.json"), Path(__file__).with_name("equivalent.toml")
 PAGE = ROOT / "docs" / "mutants.md"
 ROOMS = ("attention", "kernel", "models", "training", "view")
+# The tests of a room are its own; these rooms are also tested where they are used.
+TESTED_BY = {"attention": ("attention", "kernel"), "training": ("training", "cli"), "view": ("view", "cli")}
 COUNT = 40  # mutants of each room
 # Imported before anything forks. The first sets what has to be set before torch and scipy are imported.
 LARGE = (
@@ -98,15 +100,14 @@ def run(
         importlib.import_module(name)
     base = cache() / "experiments" / "mutants" / "regard"
     copy(ROOT, base)
-    tests = {}
-    for file in test_files(ROOT, (*ROOMS, "cli")):
-        if time.monotonic() > end:
-            return todo
-        tests[file] = traced(base, file, mutants)
+    tests: dict[str, Tests] = {}
     for number, mutant in enumerate(todo):
-        if time.monotonic() > end:
-            return todo[number:]
-        verdict = attempt(base, mutant, tests)
+        by = test_files(ROOT, TESTED_BY.get(room(mutant.file), (room(mutant.file),)))
+        for file in by:
+            if time.monotonic() > end:
+                return todo[number:]
+            tests[file] = tests.get(file) or traced(base, file, mutants)
+        verdict = attempt(base, mutant, {file: tests[file] for file in by})
         lasting = {} if "by" in verdict else {"suite": suite(mutant)}
         verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}
         save(mutants, verdicts)

@@ -28,8 +28,9 @@ import pytest
 
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
-INSTANCES = 12  # of a parametrised test, whose lines are traced
-MINUTE = 60.0  # for the tests of a file when they are traced, and for those that try a mutant
+INSTANCES = 6  # of a parametrised test, which are traced before any others
+TRACED = 30.0  # seconds, for the tests of a file
+MINUTE = 60.0  # for the tests that try a mutant
 AT_FIRST = 4.0  # seconds of the quickest tests: most mutants are killed by them
 PATIENCE = 90.0  # seconds beyond the time of the tests, after which a mutant hangs
 FILES = 8  # of tests, for one mutant
@@ -110,21 +111,24 @@ def _in_root(root: Path, temporary: str, work: Callable[[], Any], sender: Connec
 
 
 def _pytest(files: Sequence[str], plugin: object, *options: str) -> None:
-    code = pytest.main(["--quiet", "-p", "no:cacheprovider", "--tb=line", *options, *files], plugins=[plugin])
+    imported = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins, before the fork
+    arguments = ["--quiet", "-p", "no:cacheprovider", "--tb=line", "-W", imported, *options, *files]
+    code = pytest.main(arguments, plugins=[plugin])
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
         raise RuntimeError(f"pytest ended with {code!r}")
 
 
-class _ForAMinute:
-    """A plugin of pytest: a minute after the first test, no other one is begun."""
+class _Limited:
+    """A plugin of pytest: so many seconds after the first test, no other one is begun."""
 
+    seconds = MINUTE
     start: float | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> bool | None:
         """True: it has been seen to."""
         self.start = self.start or time.monotonic()
-        return True if time.monotonic() - self.start > MINUTE else None
+        return True if time.monotonic() - self.start > self.seconds else None
 
 
 # ------------------------------------------------------------------------------------------------- who runs the line
@@ -148,7 +152,7 @@ def traced(base: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
 def trace(root: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
     """The tests of a file that pass, with their seconds and the mutants whose lines they run.
 
-    Of a test with many parameters, some of them; of a file that takes long, what a minute allows.
+    In a file that takes long, as many as half a minute allows.
     """
 
     def work() -> Tests:
@@ -198,19 +202,22 @@ def _importers(root: Path, file: str) -> list[str]:
     return importers
 
 
-class _Tracer(_ForAMinute):
+class _Tracer(_Limited):
     """A plugin of pytest that notes which lines each test runs."""
+
+    seconds = TRACED
 
     def __init__(self, lines: Mapping[str, Mapping[int, set[str]]]) -> None:
         self.tests: Tests = {}
         self._lines, self._names, self._began = lines, set[str](), 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Of each test some instances, from the first to the last."""
+        """First some instances of each test, from the first to the last; the others if there is time."""
         instances: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
             instances[_function(item.nodeid)].append(item)
-        items[:] = [item for group in instances.values() for item in group[:: -(-len(group) // INSTANCES)]]
+        some = [item for group in instances.values() for item in group[:: -(-len(group) // INSTANCES)]]
+        items[:] = dict.fromkeys([*some, *items])
 
     def pytest_runtest_logstart(self) -> None:
         """Before its fixtures."""
@@ -311,7 +318,7 @@ def _try(root: Path, tests: Sequence[str], others: bool, limit: float) -> dict[s
     return {"verdict": "killed" if "by" in result else "survived", **result}
 
 
-class _Selection(_ForAMinute):
+class _Selection(_Limited):
     """A plugin of pytest: these tests, file by file, in this order; then their other instances."""
 
     def __init__(self, tests: Sequence[str], others: bool) -> None:
