@@ -29,11 +29,12 @@ import pytest
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
 INSTANCES = 6  # of a parametrised test, which are traced before any others
-TRACED = 30.0  # seconds, for the tests of a file
+TRACED = 20.0  # seconds, for the tests of a file
 MINUTE = 60.0  # for the tests that try a mutant
 AT_FIRST = 4.0  # seconds of the quickest tests: most mutants are killed by them
 PATIENCE = 90.0  # seconds beyond the time of the tests, after which a mutant hangs
 FILES = 8  # of tests, for one mutant
+UNTRACED = ("test_faults.py", "test_processes.py", "test_process_memory.py")  # run other processes, for minutes
 MADE = (".*", "site", "build", "dist", "regard-*", "output.txt")
 Tests = dict[str, tuple[float, list[str]]]  # test → its seconds, the names of the mutants whose lines it runs
 
@@ -136,6 +137,8 @@ class _Limited:
 
 def traced(base: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
     """The tests of a file, with the mutants whose lines they run; kept beside `base` until the file changes."""
+    if file.endswith(UNTRACED):
+        return {}
     kept = base.with_name("traced") / f"{file.replace('/', '.')}.json"
     content = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
     if content.get("digest") != digest(base, [file]):
@@ -152,7 +155,7 @@ def traced(base: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
 def trace(root: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
     """The tests of a file that pass, with their seconds and the mutants whose lines they run.
 
-    In a file that takes long, as many as half a minute allows.
+    In a file that takes long, as many as it has time for.
     """
 
     def work() -> Tests:

@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 
 from regard import KernelRegressor
 from regard.view.regression import KINDS, KernelRegressionDisplay
-from regard.view.regression_curve import CELLS
+from regard.view.regression_curve import CELLS, width_text
 
 
 def data(features=1, n=149):
@@ -304,3 +304,18 @@ def test_of_many_groups_the_largest_are_drawn():
     assert texts_of_legend(display.ax_)[-1] == "+ 6 groups"
     looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in display.ax_.lines[2::3]}
     assert len(looks) == 12
+
+
+@pytest.mark.parametrize(
+    ("width", "scale", "text"),
+    [
+        (0.25, "", "0.25"),
+        (0.25, "log", "0.25 powers of ten"),
+        (30, "dates", "30 days"),
+        (0.25, "dates", "6 hours"),
+        (0.01, "dates", "14.4 minutes"),
+        (0.0005, "dates", "0.72 minutes"),
+    ],
+)
+def test_widths_are_in_units_that_suit_them(width, scale, text):
+    assert width_text(width, scale) == text
