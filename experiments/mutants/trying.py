@@ -29,7 +29,7 @@ import pytest
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
 INSTANCES = 6  # of a parametrised test, which are traced before any others
-TRACED = 20.0  # seconds, for the tests of a file
+TRACED = 15.0  # seconds, for the tests of a file
 MINUTE = 60.0  # for the tests that try a mutant
 AT_FIRST = 4.0  # seconds of the quickest tests: most mutants are killed by them
 PATIENCE = 90.0  # seconds beyond the time of the tests, after which a mutant hangs

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from safetensors.torch import load_file
 import regard
 from regard.data.batches import Batches, Position
 from regard.models.translator import Translator
-from regard.training import options
+from regard.training import loop, options
 from regard.training.evaluate import evaluate
+from regard.training.feed import step_data
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged
 from regard.training.options import OptionError, resolve
@@ -45,6 +47,20 @@ def test_a_run_leaves_a_model_that_works(task, tmp_path):
         assert model.classify(["ant bee", "hen jay kid"])[0] in ("early", "late")
     else:
         assert model.classify(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))[1] in ("high", "middle", "low")
+
+
+def test_an_example_that_does_not_count_changes_nothing(tmp_path, monkeypatch):
+    """As a process has where there are fewer rows than processes."""
+
+    def with_another(*arguments):
+        for step in step_data(*arguments):
+            yield replace(step, shares=[*step.shares, (step.shares[0][0], False)])
+
+    data = tiny.make("text", tmp_path)
+    regard.train("text", data, out=tmp_path / "plain", **tiny.options("text"))
+    monkeypatch.setattr(loop, "step_data", with_another)
+    regard.train("text", data, out=tmp_path / "run", **tiny.options("text"))
+    assert tiny.losses(tmp_path / "run") == tiny.losses(tmp_path / "plain")
 
 
 def test_widths_are_those_of_the_first_four_examples(tmp_path):
