@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import sys
@@ -23,8 +24,8 @@ ROOT = Path(__file__).parent.parent.parent
 VERDICTS, EQUIVALENT = Path(__file__).with_name("verdicts.json"), Path(__file__).with_name("equivalent.toml")
 PAGE = ROOT / "docs" / "mutants.md"
 ROOMS = ("attention", "kernel", "models", "training", "view")
-# The tests of a room are its own; these rooms are also tested where they are used.
-TESTED_BY = {"attention": ("attention", "kernel"), "training": ("training", "cli"), "view": ("view", "cli")}
+# What its own tests do not kill is tried by those of a room that uses it.
+ALSO_TESTED_BY = {"attention": ("kernel",), "training": ("cli",), "view": ("cli",)}
 COUNT = 40  # mutants of each room
 # Imported before anything forks. The first sets what has to be set before torch and scipy are imported.
 LARGE = (
@@ -100,14 +101,17 @@ def run(
         importlib.import_module(name)
     base = cache() / "experiments" / "mutants" / "regard"
     copy(ROOT, base)
-    tests: dict[str, Tests] = {}
+    tests_of = functools.cache(lambda file: traced(base, file, mutants))
     for number, mutant in enumerate(todo):
-        by = test_files(ROOT, TESTED_BY.get(room(mutant.file), (room(mutant.file),)))
-        for file in by:
-            if time.monotonic() > end:
-                return todo[number:]
-            tests[file] = tests.get(file) or traced(base, file, mutants)
-        verdict = attempt(base, mutant, {file: tests[file] for file in by})
+        for name in (room(mutant.file), *ALSO_TESTED_BY.get(room(mutant.file), ())):
+            tests: dict[str, Tests] = {}
+            for file in test_files(ROOT, [name]):
+                if time.monotonic() > end:
+                    return todo[number:]
+                tests[file] = tests_of(file)
+            verdict = attempt(base, mutant, tests)
+            if verdict["verdict"] == "killed":
+                break
         lasting = {} if "by" in verdict else {"suite": suite(mutant)}
         verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}
         save(mutants, verdicts)

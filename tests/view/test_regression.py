@@ -63,6 +63,18 @@ def test_axes_have_names_and_a_legend(display, kind):
     assert kind == "weights" or any("before" in text for text in texts)
 
 
+def test_rows_of_weights_are_around_their_queries(display):
+    display.plot("weights")
+    edges = display.ax_.collections[0].get_coordinates()[:, 0, 1]
+    middles = (edges[1:] + edges[:-1]) / 2
+    assert (middles[0], middles[-1]) == pytest.approx((display.curve.x[0], display.curve.x[-1]))
+
+
+def test_the_figure_of_a_part_is_the_whole(display):
+    figure = Figure()
+    assert display.plot(ax=figure.subfigures(1, 2)[1].subplots()).figure_ is figure
+
+
 @pytest.mark.parametrize(
     ("kind", "ending"), [*((kind, "png") for kind in KINDS), ("curve", "svg"), ("weights", "pdf"), ("window", "html")]
 )
