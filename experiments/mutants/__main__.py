@@ -57,6 +57,9 @@ def main() -> int:
     if todo and not options.page:
         todo = run(mutants, todo, verdicts, time.monotonic() + 60 * options.minutes)
     files.write(PAGE, page(save(mutants, verdicts)))
+    for row in reasons():
+        if (row["file"], row["function"], row["change"]) not in {mutant.key[:3] for mutant in mutants}:
+            print(f"{EQUIVALENT.name}: no such mutant any more: {row['file']}: {row['change']}", file=sys.stderr)
     print(f"{len(todo)} mutants have no verdict yet; wrote docs/{PAGE.name}")
     return 1 if todo else 0
 
