@@ -106,14 +106,17 @@ def run(
     copy(ROOT, base)
     tests_of = functools.cache(lambda file: traced(base, file, mutants))
     for number, mutant in enumerate(todo):
+        verdict: Verdict = {}
         for name in (room(mutant.file), *ALSO_TESTED_BY.get(room(mutant.file), ())):
             tests: dict[str, Tests] = {}
             for file in test_files(ROOT, [name]):
                 if time.monotonic() > end:
                     return todo[number:]
                 tests[file] = tests_of(file)
-            verdict = attempt(base, mutant, tests)
-            if verdict["verdict"] == "killed":
+            last = attempt(base, mutant, tests)
+            sums = {name: round(verdict.get(name, 0) + last.get(name, 0), 1) for name in ("tests", "seconds")}
+            verdict = {**last, **sums}
+            if "by" in verdict:
                 break
         lasting = {} if "by" in verdict else {"suite": suite(mutant)}
         verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}

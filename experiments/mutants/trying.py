@@ -29,7 +29,7 @@ import pytest
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
 INSTANCES = 6  # of a parametrised test, which are traced before any others
-TRACED = 15.0  # seconds, for the tests of a file
+TRACED = 90.0  # seconds, for the tests of a file
 MINUTE = 60.0  # for the tests that try a mutant
 AT_FIRST = 4.0  # seconds of the quickest tests: most mutants are killed by them
 PATIENCE = 90.0  # seconds beyond the time of the tests, after which a mutant hangs
@@ -163,7 +163,7 @@ def trace(root: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
         _pytest([file], plugin)
         return plugin.tests
 
-    result = in_fork(root, work, MINUTE + 3 * PATIENCE)
+    result = in_fork(root, work, TRACED + 3 * PATIENCE)
     return {} if isinstance(result, str) else result
 
 
