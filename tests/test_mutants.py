@@ -58,8 +58,9 @@ def toy(tmp_path):
         "def forgotten(a, b):\n    return a * b\n"
     )
     (root / "tests" / "toy" / "test_sums.py").write_text(
-        "from regard.toy.sums import add, loop\n\n\ndef test_add():\n    assert add(3, 4) == 7\n\n\n"
-        "def test_loop():\n    loop(5)\n"
+        "import pytest\n\nfrom regard.toy.sums import add, loop\n\n\ndef test_add():\n    assert add(3, 4) == 7\n\n\n"
+        "def test_loop():\n    loop(5)\n\n\n"
+        "@pytest.mark.parametrize('n', [1, 2])\ndef test_broken(n):\n    loop(n)\n    assert n == 1\n"
     )
     base = tmp_path / "work" / "base"
     copy(root, base)
@@ -82,7 +83,8 @@ def test_a_fault_that_a_test_notices_is_killed_and_another_one_survives(toy, mon
     assert (hangs["verdict"], hangs["by"]) == ("killed", "time")
     monkeypatch.undo()
     unnoticed = attempt(toy, by_change["loop", "return n → return None"], tests)
-    assert (unnoticed["verdict"], unnoticed["tests"]) == ("survived", 1)  # the test that runs the line, and no other
+    # By the two tests that run the line, and pass without a fault.
+    assert (unnoticed["verdict"], unnoticed["tests"]) == ("survived", 2)
     assert attempt(toy, by_change["forgotten", "return a * b → return None"], tests)["verdict"] == "survived"
     assert (toy / "regard/toy/sums.py").read_bytes() == before
 

@@ -52,15 +52,16 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     mutants = [mutant for room in ROOMS for mutant in sample(ROOT, room, COUNT)]
-    verdicts = valid(mutants, json.loads(VERDICTS.read_text("utf-8")) if VERDICTS.exists() else [])
-    todo = [mutant for mutant in mutants if mutant.key not in verdicts and options.room in (None, room(mutant.file))]
+    verdicts = known(mutants, json.loads(VERDICTS.read_text("utf-8")) if VERDICTS.exists() else [])
+    todo = [mutant for mutant in mutants if not is_settled(mutant, verdicts.get(mutant.key, {}))]
+    todo = [mutant for mutant in todo if options.room in (None, room(mutant.file))]
     if todo and not options.page:
         todo = run(mutants, todo, verdicts, time.monotonic() + 60 * options.minutes)
     files.write(PAGE, page(save(mutants, verdicts)))
     for row in reasons():
         if (row["file"], row["function"], row["change"]) not in {mutant.key[:3] for mutant in mutants}:
             print(f"{EQUIVALENT.name}: no such mutant any more: {row['file']}: {row['change']}", file=sys.stderr)
-    print(f"{len(todo)} mutants have no verdict yet; wrote docs/{PAGE.name}")
+    print(f"{len(todo)} mutants are still to be tried; wrote docs/{PAGE.name}")
     return 1 if todo else 0
 
 
@@ -69,21 +70,24 @@ def room(file: str) -> str:
     return file.split("/")[1]
 
 
-def valid(mutants: Sequence[Mutant], earlier: Sequence[Verdict]) -> dict[Key, Verdict]:
-    """The verdicts that hold still: of the same function, and by a test that is there; no test has come or changed
-    since a mutant survived; or no test can kill it."""
+def known(mutants: Sequence[Mutant], earlier: Sequence[Verdict]) -> dict[Key, Verdict]:
+    """The verdicts on functions that are as they were, and on mutants that no test can notice."""
     why = {(row["file"], row["function"], row["change"]): row["why"] for row in reasons()}
-    known = {_key(verdict): verdict for verdict in earlier if verdict["verdict"] != "not tried"}
+    before = {_key(verdict): verdict for verdict in earlier}
     verdicts = {}
     for mutant in mutants:
-        verdict = known.get(mutant.key, {})
         if mutant.key[:3] in why:
             verdicts[mutant.key] = {"verdict": "equivalent", "why": why[mutant.key[:3]]}
-        elif verdict.get("source") != mutant.source or verdict["verdict"] == "equivalent":
-            continue
-        elif is_there(ROOT, verdict["by"]) if "by" in verdict else verdict["suite"] == suite(mutant):
-            verdicts[mutant.key] = verdict
+        elif before.get(mutant.key, {}).get("source") == mutant.source:
+            verdicts[mutant.key] = before[mutant.key]
     return verdicts
+
+
+def is_settled(mutant: Mutant, verdict: Verdict) -> bool:
+    """Killed by a test that is there; or survived, and no test of the room has changed since; or equivalent."""
+    if "by" in verdict:
+        return is_there(ROOT, verdict["by"])
+    return verdict.get("verdict") == "equivalent" or verdict.get("suite") == suite(mutant)
 
 
 def suite(mutant: Mutant) -> str:
@@ -147,7 +151,7 @@ def _key(verdict: Verdict) -> Key:
 def page(verdicts: Sequence[Verdict]) -> str:
     """The page in Markdown."""
     rows = [_row(name, [verdict for verdict in verdicts if room(verdict["file"]) == name]) for name in ROOMS]
-    head = ["room", "mutants", "killed", "survived", "equivalent", "not tried", "killed, of those that can be"]
+    head = ["room", "mutants", "killed", "survived", "equivalent", "not tried", "killed, of killed and survived"]
     parts = [INTRODUCTION, table(head, [*rows, _row("all", verdicts)])]
     kinds = sorted({verdict["kind"] for verdict in verdicts})
     rows = [_row(kind, [verdict for verdict in verdicts if verdict["kind"] == kind]) for kind in kinds]

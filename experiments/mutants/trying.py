@@ -265,8 +265,14 @@ def attempt(base: Path, mutant: Mutant, reached: Mapping[str, Tests]) -> dict[st
     verdict: dict[str, Any] = {"verdict": "survived", "tests": 0}
     if quick:
         verdict = _try(clone, quick, False, patience + AT_FIRST)
-    if others and verdict["verdict"] == "survived":
-        verdict = _try(clone, others, True, patience + MINUTE)
+    passing, failing = {test for tests in reached.values() for test in tests}, set[str]()
+    while others and verdict["verdict"] == "survived":
+        verdict = _try(clone, others, True, patience + MINUTE, failing)
+        by = verdict.get("by", "")
+        if "::" not in by or by in passing or _try(base, [by], False, patience)["verdict"] == "survived":
+            break
+        failing.add(by)  # without the fault as well
+        verdict = {"verdict": "survived", "tests": 0}
     shutil.rmtree(clone)
     return {**verdict, "seconds": round(time.monotonic() - start, 1)}
 
@@ -307,11 +313,11 @@ def plan(base: Path, mutant: Mutant, reached: Mapping[str, Tests]) -> tuple[list
     return quick, [test for test in order if _file(test) in files]
 
 
-def _try(root: Path, tests: Sequence[str], others: bool, limit: float) -> dict[str, Any]:
-    """Run tests, or all of a file, until one fails; others=True: then the other instances of these tests."""
+def _try(root: Path, tests: Sequence[str], others: bool, limit: float, without: Iterable[str] = ()) -> dict[str, Any]:
+    """Run tests, or all of a file, until one fails; others=True: then their other instances, `without` these."""
 
     def work() -> dict[str, Any]:
-        plugin = _Selection(tests, others)
+        plugin = _Selection(tests, others, without)
         _pytest(list(dict.fromkeys(map(_file, tests))), plugin, "--exitfirst")
         return {**plugin.failure, "tests": plugin.count}
 
@@ -324,10 +330,11 @@ def _try(root: Path, tests: Sequence[str], others: bool, limit: float) -> dict[s
 class _Selection(_Limited):
     """A plugin of pytest: these tests, file by file, in this order; then their other instances."""
 
-    def __init__(self, tests: Sequence[str], others: bool) -> None:
+    def __init__(self, tests: Sequence[str], others: bool, without: Iterable[str] = ()) -> None:
         self.failure: dict[str, str] = {}
         self.count = 0
         self._order, self._others = {test: place for place, test in enumerate(tests)}, others
+        self._without = set(without)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """File by file, so that what a module's tests share is made once."""
@@ -337,7 +344,7 @@ class _Selection(_Limited):
         places = {
             item: (files[_file(item.nodeid)], self._order.get(item.nodeid, len(self._order)))
             for item in items
-            if wanted & {item.nodeid, _function(item.nodeid), _file(item.nodeid)}
+            if wanted & {item.nodeid, _function(item.nodeid), _file(item.nodeid)} and item.nodeid not in self._without
         }
         items[:] = sorted(places, key=lambda item: places[item])
 

@@ -73,7 +73,9 @@ def test_widths_are_those_of_the_first_four_examples(tmp_path):
         with regard.capture(model) as captured:
             model(*batch.inputs)
         maps.append([layer.weights for layer in captured])
-    for number, widths in enumerate(head_widths(task, model).values()):
+    measured = list(head_widths(task, model).values())
+    assert len(measured) == len(maps[0]) > 0
+    for number, widths in enumerate(measured):
         entropies = [-(layers[number] * layers[number].log()).sum(-1) for layers in maps]  # (1, heads, n)
         expected = torch.stack([entropy.exp().mean((0, 2)) for entropy in entropies]).mean(0)
         assert widths == pytest.approx(expected.tolist(), abs=1e-3)
