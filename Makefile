@@ -11,7 +11,7 @@ TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs pictures experiments verdicts promises architectures tables faults \
+.PHONY: help tour test weights browser check fix bench docs pictures experiments verdicts promises architectures tables mutants faults \
 	constraints hashes release clean
 
 help: ## list these words
@@ -73,6 +73,9 @@ architectures: $(VENV)/.installed-dev ## is `regard.capture` right on it? some 3
 
 tables: $(VENV)/.installed-dev $(VENV)/.installed-bench ## kernel regression and its peers on eight real tables, minutes; into docs/tables.md
 	@$(BIN)/python -m experiments.tables
+
+mutants: $(VENV)/.installed-dev ## do the tests notice faults? 200 of them, an hour or two: what is done is kept; into docs/mutants.md
+	@OMP_NUM_THREADS=1 $(BIN)/python -m experiments.mutants
 
 faults: $(VENV)/.installed-dev ## the long campaigns of injected faults
 	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults

@@ -118,6 +118,14 @@ def test_parameters_have_the_names_and_sizes_that_files_will_hold():
     assert len(list(Kernel(learnable=True).parameters())) == 1
 
 
+def test_additive_weights_start_in_the_range_that_their_sizes_give():
+    score = Additive(30, 20, 400)
+    bounds = {"query_weight": (6 / 430) ** 0.5, "key_weight": (6 / 420) ** 0.5, "value_weight": 1 / 20}
+    for name, weight in score.named_parameters():
+        assert -bounds[name] <= weight.min() < -0.9 * bounds[name]
+        assert 0.9 * bounds[name] < weight.max() <= bounds[name]
+
+
 @pytest.mark.parametrize("score", OURS)
 def test_saved_and_loaded_copied_and_pickled(score):
     module, twin = build(score), SCORES[score]().double()

@@ -80,6 +80,7 @@ CALLS = [
         "ids … 3 sequences … 1",
     ),
     (lambda: language().generate(IDS, max_new_tokens=0), ValueError, "max_new_tokens … 1 token … 0"),
+    (lambda: language().beam_search(IDS, beam_size=2, max_new_tokens=0), ValueError, "max_new_tokens … 1 token … 0"),
     (lambda: language().generate(IDS, beam_size=0), ValueError, "beam_size … 0"),
     (lambda: language().generate(IDS, beam_size=2, sampling=Sampling(0.5)), ValueError, "sampling … beam_size=2"),
     (lambda: language().generate(IDS, sampling="sample"), TypeError, "sampling … Sampling( … str"),

@@ -287,6 +287,13 @@ def test_a_vit_takes_its_mean_from_the_folder_and_its_size_from_the_config(tmp_p
     assert (model.config["mean"], model.config["image_size"]) == ([0.4, 0.5, 0.6], 12)
 
 
+@pytest.mark.parametrize("names", [["ant", "bee", "cat", "dog", "elk"], []])
+def test_classes_have_their_names_unless_these_are_only_numbered(names, tmp_path):
+    theirs = hugging.vit("class")
+    theirs.config.id2label = dict(enumerate(names)) or theirs.config.id2label
+    assert hugging.twin(theirs, tmp_path).config["labels"] == names
+
+
 # -------------------------------------------------------------------------------------------------------------- exports
 
 

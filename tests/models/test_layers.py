@@ -59,6 +59,16 @@ def test_multihead_is_pytorchs(bias, key_size, value_size):
         same(ours(query, mask=causal()), theirs(query, query, query, attn_mask=ahead)[0])
 
 
+@pytest.mark.parametrize("key_size", [None, 10])
+def test_each_projection_starts_as_if_it_stood_alone(key_size):
+    ours = MultiHead(24, 3, kv_heads=1, key_size=key_size)
+    weights = [linear.weight for linear in ours.in_proj]
+    for weight in weights if key_size else weights[0].split(ours.widths):
+        bound = math.sqrt(6 / sum(weight.shape))  # Xavier's
+        assert 0.9 * bound < weight.abs().max() <= bound
+    assert not any(linear.bias.any() for linear in ours.in_proj)
+
+
 def test_gradients_are_pytorchs():
     theirs, ours = nn.MultiheadAttention(21, 3, batch_first=True), MultiHead(21, 3)
     copied(theirs, ours)

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 from regard import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
+from regard.models.resnet import Residual
 from tests.models.cases import shaken
 
 LANGUAGE = {
@@ -196,7 +197,7 @@ def test_the_papers_sizes_have_the_papers_number_of_parameters(make, paper):
     assert abs(count / paper - 1) < (0.04 if paper == 65e6 else 0.02)
 
 
-@pytest.mark.parametrize("lengths", [None, [13, 4, 9] * 60])
+@pytest.mark.parametrize("lengths", [None, [13, 4, 9] * 60, [11, 4, 9] * 60])
 def test_a_large_batch_goes_through_in_parts(lengths):
     """Without gradients; with them at once."""
     model = shaken(Encoder(31, 24, 2, 4, token_types=2))
@@ -204,3 +205,10 @@ def test_a_large_batch_goes_through_in_parts(lengths):
     whole = model(ids, lengths, token_types)
     with torch.no_grad():
         same(model(ids, lengths, token_types), whole)
+
+
+@pytest.mark.parametrize("bottleneck", [False, True])
+def test_a_new_residual_block_changes_nothing(bottleneck):
+    block = Residual(8, 2 if bottleneck else 8, 1, bottleneck, stride_first=False).eval()
+    images = torch.rand(3, 8, 5, 7)
+    assert torch.equal(block(images), images)

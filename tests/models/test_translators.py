@@ -82,6 +82,16 @@ def test_step_by_step_is_at_once(model, source, target):
         same(torch.stack(steps, 1), model(source, target, LENGTHS))
 
 
+@pytest.mark.parametrize("name", ["gru-additive", "gru-additive-fast", "feeding-lstm"])
+def test_steps_know_which_target_token_they_are_at(name, source, target):
+    model = shaken(MAKERS[name]())
+    calls, state = [], model.read(source, LENGTHS)
+    with observe(lambda call: calls.extend(call.positions)):
+        for tokens in target.split(2, 1):
+            _, state = model.step(tokens, state)
+    assert calls == list(range(target.shape[1]))
+
+
 def test_a_state_is_a_value(model, source, target):
     with torch.no_grad():
         _, state = model.step(target[:, :2], model.read(source, LENGTHS))

@@ -17,6 +17,7 @@ from regard.training.metrics import class_metrics, class_outcome
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.task import TaskError
+from regard.training.tasks import images
 from regard.training.tasks.examples import counted_classes
 from regard.training.tasks.images import augmented
 from tests.data.whole_images import read_images
@@ -63,6 +64,15 @@ def test_augmentation_is_a_crop_of_the_framed_image():
             assert torch.equal(result[row], crop.flip(2) if flipped is not None and flip else crop)
     mirrored = torch.where(flips[:, None, None, None], pixels.flip(3), pixels)
     assert torch.equal(augmented(pixels, None, None, flips), mirrored)
+
+
+def test_every_shift_of_up_to_an_eighth_occurs(tmp_path, monkeypatch):
+    moves = []
+    monkeypatch.setattr(images, "augmented", lambda pixels, *drawn: moves.extend(drawn) or pixels)
+    prepare(tiny.make("images", tmp_path), augment=True, flip=False).batch(range(40), ALL, torch.Generator())
+    tops, lefts, flips = moves
+    assert set(tops.tolist()) == set(lefts.tolist()) == {0, 1, 2}  # of eight pixels
+    assert flips is None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -95,6 +95,17 @@ def test_metrics_are_means_over_every_token_once(tmp_path):
     assert metrics["bits_per_byte"] == pytest.approx(loss / math.log(2) / size, rel=1e-5)
 
 
+def test_samples_go_on_from_the_first_tokens_of_texts(tmp_path):
+    task = prepare(tiny.make("language", tmp_path))
+    tokenizer, count = task.model.need_tokenizer(), min(language.PROMPT, CONTEXT // 2)
+    samples = task.samples(task.model)
+    assert len(samples) == len(task.store.facts["samples"]) > 0
+    for sample, text in zip(samples, task.store.facts["samples"], strict=True):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        parts = ids[:count], ids[count : 2 * count]
+        assert [sample.input, sample.expected] == [tokenizer.decode(part) for part in parts]
+
+
 @pytest.mark.parametrize("model", ["causal", "masked"])
 def test_processes_share_an_evaluation(model, tmp_path, monkeypatch):
     task = prepare(tiny.make("language", tmp_path), model=model)

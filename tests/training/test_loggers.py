@@ -6,7 +6,7 @@ import types
 import pytest
 
 import regard
-from regard.training.folder import RunError, read_log
+from regard.training.folder import Log, RunError, read_log
 from tests.training import tiny
 
 
@@ -50,3 +50,12 @@ def test_a_logger_that_is_not_installed_is_one_line_and_no_folder(tmp_path, monk
     with pytest.raises(RunError, match="pip install wandb"):
         regard.train("text", data, out=tmp_path / "run", **tiny.options("text", wandb="trials"))
     assert not (tmp_path / "run").exists()
+
+
+def test_steps_without_a_line_are_counted(tmp_path):
+    with Log(tmp_path, 0) as log:
+        for step in (1, 2, 4, 5):
+            log.add(step, loss=1.0)
+        log.add(4, validation={"perplexity": 2.0})
+    assert [Log(tmp_path, step).missing for step in (5, 4, 2)] == [1, 1, 0]
+    assert [record["step"] for record in read_log(tmp_path)] == [1, 2]  # what came later is dropped

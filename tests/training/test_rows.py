@@ -24,7 +24,7 @@ from regard.training.metrics import bleu, translation_metrics
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.task import IGNORE_INDEX
-from regard.training.tasks import prepare
+from regard.training.tasks import prepare, translate
 from regard.training.tasks.translate import translate_all
 from tests.training import tiny
 
@@ -110,6 +110,20 @@ def test_batches_of_texts_are_those_of_the_list_of_texts(tmp_path):
         assert torch.equal(batch.inputs[0], ids)
         assert batch.inputs[1] == batch.sizes == lengths
         assert [task.model.labels[number] for number in batch.targets] == [examples[row].label for row in rows]
+
+
+def test_every_text_is_translated_once(monkeypatch):
+    monkeypatch.setattr(translate, "BATCH", 3)
+    batches = []
+
+    class Upper:
+        def translate(self, texts):
+            batches.append(texts)
+            return [text.upper() for text in texts]
+
+    texts = ["aaaa", "b", "cc", "ddddd", "e", "ffffff", "ggg"]
+    assert translate_all(Upper(), texts) == [text.upper() for text in texts]
+    assert batches == [["b", "e", "cc"], ["ggg", "aaaa", "ddddd"], ["ffffff"]]
 
 
 def test_pairs_are_evaluated_as_their_list_would_be(tmp_path):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,13 +13,16 @@ from safetensors.torch import load_file
 import regard
 from regard.data.batches import Batches, Position
 from regard.models.translator import Translator
-from regard.training import options
+from regard.training import loop, options
 from regard.training.evaluate import evaluate
+from regard.training.feed import step_data
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged
-from regard.training.options import OptionError
+from regard.training.options import OptionError, resolve
+from regard.training.report import head_widths
 from regard.training.schedule import Average
 from regard.training.task import TaskError
+from regard.training.tasks import prepare
 from tests.training import tiny
 
 TASKS = list(tiny.SHAPES)
@@ -29,6 +33,8 @@ def test_a_run_leaves_a_model_that_works(task, tmp_path):
     data = tiny.make(task, tmp_path)
     trained = regard.train(task, data, out=tmp_path / "run", **tiny.options(task))
     assert trained.results == json.loads((tmp_path / "run" / "results.json").read_text())
+    tokens, seconds, rate = (trained.results[name] for name in ("tokens", "seconds", "tokens_per_second"))
+    assert tokens / (seconds + 0.1) < rate < tokens / max(seconds - 0.1, 1e-3)
     steps = [record["step"] for record in read_log(tmp_path / "run") if "loss" in record]
     assert steps == list(range(1, 13))
     model = regard.load(tmp_path / "run")
@@ -41,6 +47,38 @@ def test_a_run_leaves_a_model_that_works(task, tmp_path):
         assert model.classify(["ant bee", "hen jay kid"])[0] in ("early", "late")
     else:
         assert model.classify(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))[1] in ("high", "middle", "low")
+
+
+def test_an_example_that_does_not_count_changes_nothing(tmp_path, monkeypatch):
+    """As a process has where there are fewer rows than processes."""
+
+    def with_another(*arguments):
+        for step in step_data(*arguments):
+            yield replace(step, shares=[*step.shares, (step.shares[0][0], False)])
+
+    data = tiny.make("text", tmp_path)
+    regard.train("text", data, out=tmp_path / "plain", **tiny.options("text"))
+    monkeypatch.setattr(loop, "step_data", with_another)
+    regard.train("text", data, out=tmp_path / "run", **tiny.options("text"))
+    assert tiny.losses(tmp_path / "run") == tiny.losses(tmp_path / "plain")
+
+
+def test_widths_are_those_of_the_first_four_examples(tmp_path):
+    data = tiny.make("text", tmp_path)
+    task = prepare("text", resolve("text", {**tiny.options("text"), "data": str(data)}))
+    model = task.model.eval()
+    maps = []
+    for row in next(iter(task.batches.epoch(0)))[:4]:
+        batch = task.batch([row], slice(None), torch.Generator())
+        with regard.capture(model) as captured:
+            model(*batch.inputs)
+        maps.append([layer.weights for layer in captured])
+    measured = list(head_widths(task, model).values())
+    assert len(measured) == len(maps[0]) > 0
+    for number, widths in enumerate(measured):
+        entropies = [-(layers[number] * layers[number].log()).sum(-1) for layers in maps]  # (1, heads, n)
+        expected = torch.stack([entropy.exp().mean((0, 2)) for entropy in entropies]).mean(0)
+        assert widths == pytest.approx(expected.tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 
 import numpy
 import pytest
@@ -311,6 +312,16 @@ def test_a_head_that_is_removed_is_an_ablated_one():
 
 
 # ------------------------------------------------------------------------------------------------------------- as shown
+
+
+def test_the_largest_score_has_the_full_colour(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        regard.Attribution(torch.tensor([[3.0, -3.0, 0.0, 1.0]]), [list("abcd")], "a_method").print()
+    colours = re.findall(r"48;2;(\d+;\d+;\d+)m", printed.getvalue())
+    assert colours == ["255;0;0", "0;0;255", "255;255;255", "255;170;170"]
 
 
 def test_it_is_shown(tmp_path):

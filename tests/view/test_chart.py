@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.view.chart import LANGUAGES, Band, Bars, Chart, Dots, Heat, Line, Note, Panel, Text
+from regard.view.marks import short
 
 numbers = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=0, max_size=7)
 
@@ -78,6 +79,27 @@ def test_bars_stand_on_zero_side_by_side():
     assert len(bars) == 4
     assert bars[0]["y"] + bars[0]["height"] == pytest.approx(bars[1]["y"], abs=0.2)
     assert len([path for path in svg.iter("path") if path.get("class") == "whisker"]) == 2
+
+
+def test_bars_have_all_names_whichever_of_them_has_most():
+    assert {"a", "b", "c"} <= set(texts(Chart([Panel([Bars(["a", "b", "c"], [1, 2, 3]), Bars(["a"], [4])])])))
+    assert {"a", "b", "c"} <= set(texts(Chart([Panel([Bars(["a"], [4]), Bars(["a", "b", "c"], [1, 2, 3])])])))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.25, "0.25"),
+        (-1024, "−1,024"),
+        (1e-16, "10⁻¹⁶"),
+        (1e5, "10⁵"),
+        (-3.2e7, "−3.2·10⁷"),
+        (9.99e-4, "9.99·10⁻⁴"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    assert short(value) == text
 
 
 def test_the_table_has_the_numbers():

@@ -65,6 +65,11 @@ def test_offsets_are_found():
     assert regard.find_heads(ahead, IDS).to_frame()["offset"].tolist() == [-2, 0, 5]
 
 
+def test_repeated_tokens_are_no_longer_than_the_text():
+    model = regard.LanguageModel(VOCABULARY, 12, 1, 3, max_positions=IDS.shape[1]).eval()
+    assert len(regard.find_heads(model, IDS).heads) == 3
+
+
 def test_scores_of_cross_attention():
     def gold(ids, query, key):
         return key == (query * 3 + 1) % 7

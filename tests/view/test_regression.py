@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 
 from regard import KernelRegressor
 from regard.view.regression import KINDS, KernelRegressionDisplay
-from regard.view.regression_curve import CELLS
+from regard.view.regression_curve import CELLS, width_text
 
 
 def data(features=1, n=149):
@@ -61,6 +61,18 @@ def test_axes_have_names_and_a_legend(display, kind):
     assert axes.get_ylabel()
     texts = [] if kind == "weights" else [text.get_text() for text in axes.get_legend().get_texts()]
     assert kind == "weights" or any("before" in text for text in texts)
+
+
+def test_rows_of_weights_are_around_their_queries(display):
+    display.plot("weights")
+    edges = display.ax_.collections[0].get_coordinates()[:, 0, 1]
+    middles = (edges[1:] + edges[:-1]) / 2
+    assert (middles[0], middles[-1]) == pytest.approx((display.curve.x[0], display.curve.x[-1]))
+
+
+def test_the_figure_of_a_part_is_the_whole(display):
+    figure = Figure()
+    assert display.plot(ax=figure.subfigures(1, 2)[1].subplots()).figure_ is figure
 
 
 @pytest.mark.parametrize(
@@ -304,3 +316,18 @@ def test_of_many_groups_the_largest_are_drawn():
     assert texts_of_legend(display.ax_)[-1] == "+ 6 groups"
     looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in display.ax_.lines[2::3]}
     assert len(looks) == 12
+
+
+@pytest.mark.parametrize(
+    ("width", "scale", "text"),
+    [
+        (0.25, "", "0.25"),
+        (0.25, "log", "0.25 powers of ten"),
+        (30, "dates", "30 days"),
+        (0.25, "dates", "6 hours"),
+        (0.01, "dates", "14.4 minutes"),
+        (0.0005, "dates", "0.72 minutes"),
+    ],
+)
+def test_widths_are_in_units_that_suit_them(width, scale, text):
+    assert width_text(width, scale) == text
