@@ -15,6 +15,7 @@ import itertools
 import math
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -288,10 +289,12 @@ def step_data(task: Task, world: World, step: int, position: Position) -> Iterat
     if not workers:
         yield from map(maker.__getitem__, rows)
         return
-    try:  # without a batch size: the maker returns whole steps
-        yield from DataLoader(
-            maker, None, sampler=rows, num_workers=workers, prefetch_factor=AHEAD, worker_init_fn=_ignore_signals
-        )
+    options = {"num_workers": workers, "prefetch_factor": AHEAD, "worker_init_fn": _ignore_signals}
+    try:
+        with warnings.catch_warnings():  # of more workers than processors: as many as were asked for
+            warnings.filterwarnings("ignore", "This DataLoader will create")
+            steps = iter(DataLoader(maker, None, sampler=rows, **options))  # no batch size: whole steps are made
+        yield from steps
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
