@@ -9,7 +9,7 @@ import gzip
 import math
 import zipfile
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -150,11 +150,14 @@ class NpzImages(ArrayImages):
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
     """One array of an archive, once its header is as expected and agrees with the archive's: its data are next."""
     expected, kinds, dimensions = ARRAYS[name]
-    with open_array(archive, name) as ((shape, is_fortran, dtype), member):
+
+    def check(shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> None:
         if dtype.kind not in kinds or len(shape) not in dimensions or (name == "images" and dtype.itemsize != 1):
             raise ImageError(f"{path}: {name}: expected {expected}, got {dtype.name} as {shape}")
         check_bytes(path, shape, dtype.itemsize, limit=_limit(path))
-        yield (shape, is_fortran, dtype), member
+
+    with open_array(archive, name, check) as opened:
+        yield opened
 
 
 def _whole(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
@@ -165,8 +168,10 @@ def _whole(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
 
 
 @contextmanager
-def open_array(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
-    """An array of an .npz file whose header claims as many bytes as the archive says that it holds: they are next."""
+def open_array(
+    archive: zipfile.ZipFile, name: str, check: Callable[[tuple[int, ...], numpy.dtype[Any]], None]
+) -> Iterator[tuple[Header, IO[bytes]]]:
+    """An array of an .npz file that passes `check`, and whose header claims as many bytes as the archive has: next."""
     from numpy.lib import format as npy
 
     headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -175,6 +180,7 @@ def open_array(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[Header, IO
         if version not in headers:
             raise ValueError(f"{name}: expected version 1 or 2 of .npy, got {version}")
         shape, is_fortran, dtype = headers[version](member)
+        check(shape, dtype)
         size, held = math.prod(shape) * dtype.itemsize, archive.getinfo(f"{name}.npy").file_size - member.tell()
         if size != held:
             raise ValueError(f"{name}: its header claims {size} bytes, the archive {held}: make the file anew")

@@ -232,9 +232,11 @@ def _read_arrays(path: Path) -> dict[str, Tensor]:
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> Tensor:
-    with open_array(archive, name) as ((shape, is_fortran, dtype), member):
+    def check(shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> None:
         if dtype.kind != "f":
             raise ValueError(f"{name}: expected floating-point numbers, got {dtype.name}")
+
+    with open_array(archive, name, check) as ((shape, is_fortran, dtype), member):
         numbers = numpy.frombuffer(member.read(), dtype).astype(numpy.float32)
     return torch.from_numpy(numbers.reshape(shape, order="F" if is_fortran else "C"))
 

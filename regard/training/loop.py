@@ -289,11 +289,13 @@ def step_data(task: Task, world: World, step: int, position: Position) -> Iterat
     if not workers:
         yield from map(maker.__getitem__, rows)
         return
-    options = {"num_workers": workers, "prefetch_factor": AHEAD, "worker_init_fn": _ignore_signals}
     try:
         with warnings.catch_warnings():  # of more workers than processors: as many as were asked for
             warnings.filterwarnings("ignore", "This DataLoader will create")
-            steps = iter(DataLoader(maker, None, sampler=rows, **options))  # no batch size: whole steps are made
+            loader = DataLoader(  # without a batch size: the maker returns whole steps
+                maker, None, sampler=rows, num_workers=workers, prefetch_factor=AHEAD, worker_init_fn=_ignore_signals
+            )
+            steps = iter(loader)
         yield from steps
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):

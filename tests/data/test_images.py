@@ -196,7 +196,7 @@ def test_what_is_wrong_with_a_folder(tmp_path, grey, labels):
     picture.write_bytes(whole)
     for name, make, message in [
         ("gnu", lambda path: path.mkdir(), "gnu: no pictures of this class"),
-        ("dog/inner", lambda path: path.mkdir(), "inner: cannot be read as a picture: Is a directory"),
+        ("dog/inner", lambda path: path.mkdir(), "inner: expected a regular file, got a folder"),
         ("dog/notes.txt", lambda path: path.write_text("x"), "notes.txt: is no picture"),
     ]:
         path = tmp_path / name
