@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from regard import Encoder, LanguageModel, ResNet, Seq2Seq, Transformer, ViT
-from regard.models.resnet import Residual
+from regard.models.vision import Residual
 from tests.models.cases import shaken
 
 LANGUAGE = {

@@ -15,9 +15,8 @@ from regard.data.batches import Batches, Position
 from regard.models.translator import Translator
 from regard.training import loop, options
 from regard.training.evaluate import evaluate
-from regard.training.feed import step_data
 from regard.training.folder import RunError, lock, read_log, read_options
-from regard.training.loop import Diverged
+from regard.training.loop import Diverged, step_data
 from regard.training.options import OptionError, resolve
 from regard.training.report import head_widths
 from regard.training.schedule import Average
