@@ -33,7 +33,7 @@ def minded(browser, allowed, **settings):
     page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(allowed) else None)
     yield page
     context.close()
-    assert wrong == []
+    assert wrong == [], wrong
 
 
 def until(page, expression):
