@@ -8,7 +8,6 @@ PIP := -m pip --disable-pip-version-check -qq
 INSTALL := $(BIN)/python $(PIP) install --constraint constraints.txt
 BUILD := hatchling editables
 TOUR := regard-tour
-BROWSER := tests/web/test_browser.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -22,8 +21,7 @@ tour: $(VENV)/.installed-tour ## run every claim of the course notes: the code t
 	@$(BIN)/regard tour --out $(TOUR)
 
 test: check weights browser ## lint, types, import order and the whole test suite
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --ignore $(BROWSER)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet $(BROWSER)  # by itself: its server shares no process with other tests
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
 weights: $(VENV)/.installed-dev

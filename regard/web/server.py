@@ -26,7 +26,7 @@ from regard.web.answers import ANSWERS
 from regard.web.guard import Guard, Params, RefusedError, refuse
 from regard.web.model_store import RECIPES, ModelStore, Trainer
 from regard.web.tour import Tour
-from regard.web.work import Protocol, Work
+from regard.web.work import LimitError, Protocol, Work
 
 LABORATORY = ("app", "charts", "curve", "formula", "image", "laboratory_words", "offer", "texts", "writing")
 # What the page is made of, by the room that has it: pages of one file are made of that of the view, too.
@@ -74,7 +74,7 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> G
                 content = await work.run(lambda: answers[name](Params(body)), partial(_disconnection, request))
         except ClientDisconnect:
             return Response(status_code=400)  # which nobody reads
-        except (ValueError, IndexError) as error:
+        except (ValueError, IndexError, LimitError) as error:
             return JSONResponse({"error": " ".join(str(error).split())[:MESSAGE]}, 400)
         if isinstance(content, bytes):
             return Response(content, media_type="application/octet-stream")

@@ -2,7 +2,8 @@
 connections that send nothing, which are closed.
 
 A client that is gone waits for nothing: its request leaves the queue, and where it is being answered, the next
-operation of PyTorch ends that. So does one that comes too late, or after too much memory was taken.
+operation of PyTorch ends that. So does one that comes too late, or after too much memory was taken. What such an end
+cuts short is put right again: see Limits.
 """
 
 from __future__ import annotations
@@ -25,30 +26,47 @@ WAITING = 64  # requests that wait or are being answered
 SECONDS = 120.0  # for an answer
 MEGABYTES = 6_000.0  # that an answer may take: weights are up to 2 GB, see view/reading.py, and are copied once
 INTERVAL = 0.05  # seconds between looks at the memory
+GRACE = 1.0  # seconds for what has to be put back after a LimitError
 HEADER_SECONDS = 10.0  # for a request to begin and its headers to come
 CONNECTIONS = 256  # open at a time
 
 
-class LimitError(ValueError):
+class LimitError(BaseException):  # as Ctrl-C is: not for those who look after failures of one part
     """An answer that would take too long, or too much memory."""
 
 
 class Limits(TorchFunctionMode):
     """Within this block an operation of PyTorch raises LimitError once the time is over, the memory is taken, or
-    `stop` is set."""
+    `stop` is set.
+
+    The blocks that it leaves put back what they changed: what only sets a state of PyTorch, such as whether gradients
+    are recorded, never raises (the thread would keep that state), and for a moment after an error nothing does.
+    """
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__()
         self.stop, self.end = stop, time.monotonic() + SECONDS
         self.look, self.memory = time.monotonic() + INTERVAL, resident_memory() + MEGABYTES
+        self.quiet = 0.0  # until then nothing is raised
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.check()
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if result is not None:  # else it may have set a state, as no_grad does when it begins and ends
+            self.check()
+        return result
 
     def check(self) -> None:
         """LimitError where the work has to end."""
         now = time.monotonic()
+        if now < self.quiet:
+            return
+        try:
+            self._check(now)
+        except LimitError:
+            self.quiet = now + GRACE
+            raise
+
+    def _check(self, now: float) -> None:
         if self.stop.is_set():
             raise LimitError("nobody waits for this answer any longer")
         if now > self.end:
