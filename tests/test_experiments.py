@@ -31,10 +31,10 @@ TRIALS = {
     "alignments": ["IBM 2, both directions, of all pairs", "RNN, seed 0", "Transformer, seed 0"],
     "processes": ["2 processes, 1 thread each (DDP)"],
     "reviews": [
-        "words",
-        "reader",
-        "blank",
-        *(f"{start}, 50 labels, seed 0" for start in ("reader", "blank", "MiniLM")),
+        "TF-IDF",
+        "pretrained",
+        "scratch",
+        *(f"{start}, 50 labels, seed 0" for start in ("pretrained", "scratch", "MiniLM")),
     ],
     "pictures": ["vit, 10 %, seed 0", "resnet, 10 %, seed 0"],
     "language": [
