@@ -1,6 +1,7 @@
 """For every test: the same seed, the same threads, no network, and only instructions that the processor has."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -26,6 +27,12 @@ from tests.browsing import chromium, launched
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_finish():
+    """All modules and tests stay to the end: no garbage collection has to look at their million objects again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

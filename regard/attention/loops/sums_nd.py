@@ -87,7 +87,8 @@ def most(kernel: Kernel, fall: float, largest: float, order: int) -> float:
 def surround(queries: Queries, first: int, last: int, box: Array) -> tuple[float, float, float]:
     """box (2, coordinates) around a tile; its widest scale's inverse, its largest weight's log and end."""
     points = queries.points
-    box[0], box[1] = points[first], points[first]
+    for k in range(points.shape[1]):  # one by one: to compile an assignment of rows takes seconds
+        box[0, k] = box[1, k] = points[first, k]
     inverse, end = queries.inverses[first], queries.ends[first]
     largest = queries.nearest[first] + queries.ceilings[first]
     for i in range(first + 1, last):
