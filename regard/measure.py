@@ -37,7 +37,7 @@ def median_seconds(*works: Work, rounds: int = 9) -> tuple[float, ...]:
 
 @contextmanager
 def quick_collections() -> Iterator[None]:
-    """Within this block a garbage collection leaves out what is there already, such as all of torch: 0.1 s each time."""
+    """Within this block a garbage collection leaves out what is there already: all of torch takes 0.1 s each time."""
     gc.collect()
     was_frozen = gc.get_freeze_count() > 0
     gc.freeze()

@@ -6,6 +6,7 @@ It runs where no gradient is wanted; the result is the same to rounding.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -23,6 +24,8 @@ NO_BIAS = numpy.empty(0, numpy.float32)
 
 class Linear(nn.Linear):
     """rows · weightᵀ + bias."""
+
+    __call__: Callable[[Tensor], Tensor]  # without which mypy takes the result for anything
 
     def forward(self, rows: Tensor) -> Tensor:
         return product(rows, self.weight, self.bias)

@@ -95,9 +95,9 @@ class ViT(ImageClassifier):
         if self.position_embedding is not None:
             rows = rows + self.position_embedding
         rows = apply_dropout(rows, self.dropout, self.training)
-        for block in self.blocks:
-            rows = block(rows)
-        return self.norm(rows)  # type: ignore[no-any-return]
+        for layer in (*self.blocks, self.norm):
+            rows = layer(rows)
+        return rows
 
     @torch.no_grad()
     def resize(self, image_size: int | Sequence[int]) -> ViT:
