@@ -23,9 +23,8 @@ tour: $(VENV)/.installed-tour ## run every claim of the course notes: the code t
 
 test: check suite ## lint, types, import order and the whole test suite
 
-# tests/conftest.py has the files in the order in which they are to begin.
 suite: weights browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
 weights: $(VENV)/.installed-dev

@@ -5,7 +5,6 @@ import gc
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 # Before torch and scipy are imported. The second line keeps bfloat16 alive on processors that announce more than they
 # can do, see regard/view/machine.py; without the third, scikit-learn skips one of its checks. Set by hand, they stay.
@@ -20,7 +19,6 @@ if "REGARD_PREPARED" not in os.environ:
 
 import hypothesis
 import pytest
-import torch
 
 from tests.browsing import chromium, launched
 
@@ -30,39 +28,23 @@ hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-# The files that take longest, in the order in which they begin, so that all processes of a run end together. The first
-# compiles what others then find on disk; those with a browser have one without beside them.
-FIRST = [
-    *("kernel/test_regressor.py", "attention/test_tracing.py", "tour/test_sections.py", "test_benchmark_rows.py"),
-    *("training/test_processes.py", "attention/test_formula.py", "web/test_browser_looks.py"),
-    *("training/test_faults.py", "web/test_browser_texts.py", "attention/test_transforms.py", "web/test_browser.py"),
-    *("kernel/test_compressed.py", "tour/test_page.py", "attention/test_sums_1d.py", "attention/test_gradients.py"),
-    *("training/test_runs.py", "view/test_saved_page.py", "attention/test_random.py", "test_wheel.py"),
-    *("test_experiments.py", "training/test_rows.py", "attention/test_memory.py", "tour/test_course.py"),
-    *("kernel/test_bandwidth.py", "web/test_server.py", "attention/test_additive.py"),
-    *("attention/test_normalizers.py", "data/test_broken_files.py", "attention/test_summary.py"),
-    *("view/test_architectures.py", "cli/test_look.py", "test_transformers.py", "training/test_language.py"),
-    *("training/test_memory.py", "attention/test_additive_threads.py"),
-]
-TESTS = Path(__file__).parent
-assert all((TESTS / name).is_file() for name in FIRST)
-
-
-def pytest_collection_modifyitems(items):
-    ranks = {TESTS / name: rank for rank, name in enumerate(FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(FIRST)))
+# Until all tests are collected there is no garbage to speak of, and then a million objects that stay to the end.
+gc.disable()
 
 
 def pytest_collection_finish():
-    """All modules and tests stay to the end: no garbage collection has to look at their million objects again."""
+    """No collection of garbage has to look at them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
 def _same_seed_and_threads():
     """The number of threads changes the last bits of a result, so it is the same on every machine; one, because tests
     run side by side. Those that are about threads choose their own number."""
+    import torch  # not above: the process that only shares tests out can do without it
+
     torch.manual_seed(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -163,10 +163,9 @@ class Blocks:
         in_blocks = (a.reshape(len(starts), size, a.shape[1]).transpose(0, 2, 1) for a in arrays)
         indices = numpy.where(real, padded, -1).reshape(len(starts), size)
         none = numpy.empty((1, 0, 0), numpy.float32)
-        self.arrays = tasks_nd.Blocks(
-            *(numpy.ascontiguousarray(a) for a in in_blocks), indices=indices, ranks=ranks, counts=counts,
-            lows=lows, highs=highs, sizes=sizes, single_points=none, single_columns=none,
-        )  # fmt: skip
+        self.arrays = tasks_nd.Blocks._make(
+            (*map(numpy.ascontiguousarray, in_blocks), indices, ranks, counts, lows, highs, sizes, none, none)
+        )
 
     @cached_property
     def single(self) -> tasks_nd.Blocks:
@@ -304,7 +303,7 @@ class Call:
         block, arrays = self.blocks.size, self.blocks.arrays
         features, categorical = len(self.monomials.coordinates), arrays.codes.shape[1]
         shapes = (), (1 + categorical,), (features,), (len(self.monomials.parents),), (4,), (3,)
-        return tasks_nd.Work(*(numpy.ones((*s, block)) for s in shapes), single=numpy.empty(block, numpy.float32))
+        return tasks_nd.Work._make((*(numpy.ones((*s, block)) for s in shapes), numpy.empty(block, numpy.float32)))
 
 
 def _kernel(kernel: KernelND, embedding: Embedding, times: int) -> tasks_nd.Kernel:

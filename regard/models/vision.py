@@ -87,7 +87,8 @@ class ViT(ImageClassifier):
         height, width = (count * self.config["patch_size"] for count in self.grid)
         advice = "; model.resize(…) makes it read another size"
         check_images(images, self.config["channels"], height, width, advice=advice)
-        rows = self.patch_embedding(images).flatten(2).transpose(1, 2)  # (batch, patches, size), row by row of the grid
+        # (batch, patches, size), row by row of the grid
+        rows: Tensor = self.patch_embedding(images).flatten(2).transpose(1, 2)
         if self.config["positions"] == "sinusoidal":
             rows = rows + _sinusoidal_grid(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
         if self.class_token is not None:
