@@ -28,15 +28,15 @@ hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-# Until all tests are collected there is no garbage to speak of, and then a million objects that stay to the end.
-gc.disable()
-
-
-def pytest_collection_finish():
-    """No collection of garbage has to look at them."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Modules and tests, a million objects, stay to the end: no collection of garbage looks at them, then or later."""
+    gc.disable()
+    outcome = yield
     gc.collect()
     gc.freeze()
     gc.enable()
+    return outcome
 
 
 @pytest.fixture(autouse=True)
