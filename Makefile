@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := -m pip --disable-pip-version-check -qq
-INSTALL := $(BIN)/python $(PIP) install --constraint constraints.txt
+# Python compiles what it imports; --no-compile leaves out the rest, most of some twenty thousand files.
+INSTALL := $(BIN)/python $(PIP) install --no-compile --constraint constraints.txt
 BUILD := hatchling editables
 TOUR := regard-tour
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test weights browser check fix bench docs pictures experiments verdicts promises architectures tables mutants faults \
+.PHONY: help tour test suite weights browser check fix bench docs pictures experiments verdicts promises architectures tables mutants faults \
 	constraints hashes release clean
 
 help: ## list these words
@@ -20,7 +21,9 @@ help: ## list these words
 tour: $(VENV)/.installed-tour ## run every claim of the course notes: the code they lack, its picture, its verdict
 	@$(BIN)/regard tour --out $(TOUR)
 
-test: check weights browser ## lint, types, import order and the whole test suite
+test: check suite ## lint, types, import order and the whole test suite
+
+suite: weights browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.

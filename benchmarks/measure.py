@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks import SUBJECTS
 from benchmarks.bare import Bare
-from regard.measure import Work, peak_memory
+from regard.measure import Work, peak_memory, quick_collections
 
 # Of a row: "ours" and, where there are any, "peer" and "best" (the bare work), a number for each run; and "case", the
 # name of the case, where the row shows the worst of several.
@@ -133,11 +133,9 @@ def race(ours: Work, peer: Work | None = None, bare: Bare | None = None, *, tiny
     """Seconds of each, the median of a run, for every run; in each of which they are measured in turn."""
     sides = {"peer": peer, "ours": ours, "best": None if bare is None else bare.work}
     works = {name: work for name, work in sides.items() if work is not None}
-    plans = {name: (1, 1) if tiny else _plan(work) for name, work in works.items()}
     figures: dict[str, list[float]] = {name: [] for name in works}
-    gc.collect()
-    gc.freeze()  # with torch imported, a collection would else take 0.1 s each time
-    try:
+    with quick_collections():
+        plans = {name: (1, 1) if tiny else _plan(work) for name, work in works.items()}
         for _ in range(RUNS):
             times: dict[str, list[float]] = {name: [] for name in works}
             for number in range(max(rounds for rounds, _ in plans.values())):
@@ -147,8 +145,6 @@ def race(ours: Work, peer: Work | None = None, bare: Bare | None = None, *, tiny
                         times[name].append(_seconds(work, calls))
             for name, seconds in times.items():
                 figures[name].append(statistics.median(seconds) * (bare.times if bare and name == "best" else 1))
-    finally:
-        gc.unfreeze()
     return figures
 
 

@@ -9,7 +9,8 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 Work = Callable[[], object]
@@ -24,18 +25,27 @@ def median_seconds(*works: Work, rounds: int = 9) -> tuple[float, ...]:
     for work in works:
         work()
     times: list[list[float]] = [[] for _ in works]
-    gc.collect()
-    gc.freeze()  # with torch imported, a collection would else take 0.1 s each time
-    try:
+    with quick_collections():
         for _ in range(rounds):
             for seconds, work in zip(times, works, strict=True):
                 gc.collect()  # so that nobody pays for the garbage of the work before
                 start = time.perf_counter()
                 work()
                 seconds.append(time.perf_counter() - start)
-    finally:
-        gc.unfreeze()
     return tuple(map(statistics.median, times))
+
+
+@contextmanager
+def quick_collections() -> Iterator[None]:
+    """Within this block a garbage collection leaves out what is there already: all of torch takes 0.1 s each time."""
+    gc.collect()
+    was_frozen = gc.get_freeze_count() > 0
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not was_frozen:  # else that of an outer block would end, too
+            gc.unfreeze()
 
 
 def peak_memory(work: Work) -> float:

@@ -1,6 +1,7 @@
 """For every test: the same seed, the same threads, no network, and only instructions that the processor has."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -18,7 +19,6 @@ if "REGARD_PREPARED" not in os.environ:
 
 import hypothesis
 import pytest
-import torch
 
 from tests.browsing import chromium, launched
 
@@ -28,10 +28,23 @@ hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Modules and tests, a million objects, stay to the end: no collection of garbage looks at them, then or later."""
+    gc.disable()
+    outcome = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return outcome
+
+
 @pytest.fixture(autouse=True)
 def _same_seed_and_threads():
     """The number of threads changes the last bits of a result, so it is the same on every machine; one, because tests
     run side by side. Those that are about threads choose their own number."""
+    import torch  # not above: the process that only shares tests out can do without it
+
     torch.manual_seed(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -64,7 +64,7 @@ def attend(
     result: Tensor | tuple[Tensor, Tensor] = _attend(query, key, value, score, mask, normalizer, dropout, need_weights)
     output, *rest = result if isinstance(result, tuple) else (result,)
     output = notify(None, query, key, score, mask, normalizer, value=value, output=output)
-    return (output, *rest) if rest else output  # type: ignore[return-value]
+    return (output, rest[0]) if rest else output
 
 
 def attend_in(

@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 import numpy
 from numpy.polynomial import Polynomial
 
+from regard.attention import tasks_nd
 from regard.attention.threads import load_kernels, parallel_for
 from regard.kernel.grid_sums import gaussian_sums
 from regard.kernel.kernels_nd import ROOTS, Embedding, KernelND
@@ -143,7 +144,7 @@ class Blocks:
         order, m = spatial_order(points[:, : embedding.starts[-1]]), self.m
         ranks = numpy.empty(m, dtype=numpy.int64)
         ranks[order] = numpy.arange(m)
-        starts, lanes = numpy.arange(0, m, size), self.loops.LANES
+        starts, lanes = numpy.arange(0, m, size), tasks_nd.LANES
         ordered = points[order]
         lows, highs = (f.reduceat(ordered, starts) if m else ordered for f in (numpy.minimum, numpy.maximum))
         # How much a sample can add to a column at most, as a weight: relative to the column's mean size
@@ -162,12 +163,12 @@ class Blocks:
         in_blocks = (a.reshape(len(starts), size, a.shape[1]).transpose(0, 2, 1) for a in arrays)
         indices = numpy.where(real, padded, -1).reshape(len(starts), size)
         none = numpy.empty((1, 0, 0), numpy.float32)
-        self.arrays = self.loops.Blocks(
-            *(numpy.ascontiguousarray(a) for a in in_blocks), indices, ranks, counts, lows, highs, sizes, none, none
+        self.arrays = tasks_nd.Blocks._make(
+            (*map(numpy.ascontiguousarray, in_blocks), indices, ranks, counts, lows, highs, sizes, none, none)
         )
 
     @cached_property
-    def single(self) -> Any:
+    def single(self) -> tasks_nd.Blocks:
         """The same with float32 beside it."""
         points, columns = (a.astype(numpy.float32) for a in (self.arrays.points, self.arrays.columns))
         return self.arrays._replace(single_points=points, single_columns=columns)
@@ -230,24 +231,24 @@ class Call:
         single: bool = False,
     ) -> None:
         self.blocks, self.tolerance, self.slopes, self.single = blocks, tolerance, slopes, single
-        self.loops = loops = blocks.loops
+        self.loops = blocks.loops
         self.times = 2 if form == "squared" else 1
         self.lost = LOST_SINGLE if single else LOST
         self.kernel = _kernel(kernel, blocks.embedding, self.times)
-        self.wanted = loops.SLOPES if slopes else loops.SUMS
-        if self.kernel.kind != loops.COMPACT and order == 0 and blocks.columns == 2 and not slopes:
-            self.wanted = loops.SINGLE if single else loops.AVERAGES
+        self.wanted = tasks_nd.SLOPES if slopes else tasks_nd.SUMS
+        if self.kernel.kind != tasks_nd.COMPACT and order == 0 and blocks.columns == 2 and not slopes:
+            self.wanted = tasks_nd.SINGLE if single else tasks_nd.AVERAGES
         parents, factors = monomial_parents(kernel.features, 0 if slopes else order)
         below, valued = (math.comb(kernel.features + k, k) for k in (max(order - 1, 0), value_order))
         # Rows of the highest degree are nobody's parents.
         coordinates = blocks.embedding.coordinates
-        self.monomials = loops.Monomials(parents, factors, valued, max(below, valued), order, coordinates)
-        self.tables = loops.Tables(_stack(kernel.tables), _stack(kernel.table_slopes), form == "squared")
+        self.monomials = tasks_nd.Monomials(parents, factors, valued, max(below, valued), order, coordinates)
+        self.tables = tasks_nd.Tables(_stack(kernel.tables), _stack(kernel.table_slopes), form == "squared")
 
     def run(self, queries: Queries, out: Array) -> Array:
         """Add to out, a query at each place of its first axis."""
         totals = self._pass(queries, out)
-        if self.kernel.kind == self.loops.COMPACT:
+        if self.kernel.kind == tasks_nd.COMPACT:
             return out
         faint = numpy.flatnonzero(totals <= self.blocks.total * math.exp(-self.times * self.lost) * 1.001)
         if len(faint):
@@ -264,8 +265,8 @@ class Call:
         """Add to out and return the sums of weights (n,)."""
         totals, arrays = numpy.zeros(len(out)), self.blocks.single if self.single else self.blocks.arrays
         slopes = out if self.slopes else numpy.zeros((0, 0, 0))
-        fits = self.loops.Fits(queries.duals, queries.fits, slopes, self.blocks.embedding.features)
-        task = self.loops.Task(self.wanted, self.kernel, self.monomials, self.tables, fits, self.tolerance)
+        fits = tasks_nd.Fits(queries.duals, queries.fits, slopes, self.blocks.embedding.features)
+        task = tasks_nd.Task(self.wanted, self.kernel, self.monomials, self.tables, fits, self.tolerance)
         inputs = self._inputs(queries)
 
         def loop(start: int, stop: int) -> None:
@@ -286,37 +287,37 @@ class Call:
         parallel_for(loop, len(nearest), len(nearest) * self.blocks.m)
         return nearest
 
-    def _inputs(self, queries: Queries) -> Any:
+    def _inputs(self, queries: Queries) -> tasks_nd.Queries:
         """The queries as the loops want them."""
         ceilings = self.times * queries.ceilings
         ends = numpy.maximum(queries.nearest, self.times * self.lost) + numpy.maximum(ceilings, 0) + NEGLIGIBLE
-        if self.kernel.kind == self.loops.COMPACT:
-            ends = numpy.full(len(ends), self.loops.EDGE)
-        return self.loops.Queries(
+        if self.kernel.kind == tasks_nd.COMPACT:
+            ends = numpy.full(len(ends), tasks_nd.EDGE)
+        return tasks_nd.Queries(
             queries.points, queries.points.astype(numpy.float32), queries.basis, queries.codes, queries.left_out,
-            queries.inverses, queries.nearest, ceilings, ends, queries.tiles(self.loops.TILE),
+            queries.inverses, queries.nearest, ceilings, ends, queries.tiles(tasks_nd.TILE),
         )  # fmt: skip
 
-    def _work(self) -> Any:
+    def _work(self) -> tasks_nd.Work:
         """Room for the loops of one thread."""
         block, arrays = self.blocks.size, self.blocks.arrays
         features, categorical = len(self.monomials.coordinates), arrays.codes.shape[1]
         shapes = (), (1 + categorical,), (features,), (len(self.monomials.parents),), (4,), (3,)
-        return self.loops.Work(*(numpy.ones((*s, block)) for s in shapes), numpy.empty(block, numpy.float32))
+        return tasks_nd.Work._make((*(numpy.ones((*s, block)) for s in shapes), numpy.empty(block, numpy.float32)))
 
 
-def _kernel(kernel: KernelND, embedding: Embedding, times: int) -> Any:
+def _kernel(kernel: KernelND, embedding: Embedding, times: int) -> tasks_nd.Kernel:
     """K or K² as the loops want it; where no feature narrows the window it is 1, as is a Gaussian of no coordinates."""
-    loops = load_kernels("sums_nd")
-    kind = {"laplace": loops.LAPLACE}.get(kernel.name, loops.COMPACT if kernel.name in ROOTS else loops.GAUSSIAN)
-    kind = kind if len(embedding.features) else loops.GAUSSIAN
+    kind = tasks_nd.GAUSSIAN
+    if len(embedding.features) and (kernel.name == "laplace" or kernel.name in ROOTS):
+        kind = tasks_nd.COMPACT if kernel.name in ROOTS else tasks_nd.LAPLACE
     root = ROOTS.get(kernel.name, ROOTS["boxcar"])
     # −u d/du = (1 − margin) d/d margin, or twice that
     slope = Polynomial([1, -1]) * Polynomial(root.coefficients).deriv() * (2 if root.even else 1)
-    rate = times * (0.5 if kind == loops.GAUSSIAN else 1.0)
-    product = kernel.product and kind != loops.GAUSSIAN
+    rate = times * (0.5 if kind == tasks_nd.GAUSSIAN else 1.0)
+    product = kernel.product and kind != tasks_nd.GAUSSIAN
     coefficients = numpy.array(root.coefficients), numpy.resize(slope.coef, max(2, len(slope.coef)))
-    return loops.Kernel(kind, product, rate, root.even, *coefficients, times * root.power, embedding.starts)
+    return tasks_nd.Kernel(kind, product, rate, root.even, *coefficients, times * root.power, embedding.starts)
 
 
 def _stack(tables: tuple[Array, ...]) -> Array:

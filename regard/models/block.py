@@ -77,7 +77,7 @@ class FeedForward(nn.Module):
             hidden = self.activation(gate) * rest
         else:
             hidden = self.activation(hidden)
-        return self.out_proj(apply_dropout(hidden, self.dropout, self.training))  # type: ignore[no-any-return]
+        return self.out_proj(apply_dropout(hidden, self.dropout, self.training))
 
 
 class Block(nn.Module):

@@ -62,7 +62,8 @@ class TextClassifier(Classifier):
         if self.classifier is None:
             raise ValueError(f"this {type(self).__name__} has no head for classes: make it with classes=…")
         vectors = apply_dropout(self.pooled(ids, lengths, **options), self.dropout, self.training)
-        return self.classifier(vectors)  # type: ignore[no-any-return]
+        logits: Tensor = self.classifier(vectors)
+        return logits
 
     @evaluated
     @torch.inference_mode()

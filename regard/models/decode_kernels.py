@@ -6,7 +6,7 @@ It runs where no gradient is wanted; the result is the same to rounding.
 """
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -23,6 +23,10 @@ NO_BIAS = numpy.empty(0, numpy.float32)
 
 class Linear(nn.Linear):
     """rows · weightᵀ + bias."""
+
+    if TYPE_CHECKING:  # else the result could be anything
+
+        def __call__(self, rows: Tensor) -> Tensor: ...
 
     def forward(self, rows: Tensor) -> Tensor:
         return product(rows, self.weight, self.bias)

@@ -203,7 +203,7 @@ class MultiHead(nn.Module):
         dropout = self.dropout if self.training else 0.0
         score = self.score
         heads = attend_in(self, query, key, value, score=score, mask=mask, dropout=dropout, cross=cross, first=first)
-        return self.out_proj(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
 
     def _project(self, rows: Tensor, parts: slice, rotary: RotaryTable | None = None) -> list[Tensor]:
         """Some of queries, keys and values, (batch, heads or kv heads, n, head size) each."""

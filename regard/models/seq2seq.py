@@ -54,12 +54,12 @@ class RNNDecoderState:
 
     def select(self, rows: Tensor) -> RNNDecoderState:
         """These rows, in this order."""
-        values, keys, lengths, context = (
+        keys, lengths, context = (
             None if tensor is None else tensor.index_select(0, rows)
-            for tensor in (self.values, self.keys, self.lengths, self.context)
+            for tensor in (self.keys, self.lengths, self.context)
         )
         hidden = tuple(state.index_select(1, rows) for state in self.hidden)
-        return RNNDecoderState(hidden, values, keys, lengths, self.steps, context)  # type: ignore[arg-type]
+        return RNNDecoderState(hidden, self.values.index_select(0, rows), keys, lengths, self.steps, context)
 
 
 class Seq2Seq(Translator):

@@ -87,7 +87,8 @@ class ViT(ImageClassifier):
         height, width = (count * self.config["patch_size"] for count in self.grid)
         advice = "; model.resize(…) makes it read another size"
         check_images(images, self.config["channels"], height, width, advice=advice)
-        rows = self.patch_embedding(images).flatten(2).transpose(1, 2)  # (batch, patches, size), row by row of the grid
+        # (batch, patches, size), row by row of the grid
+        rows: Tensor = self.patch_embedding(images).flatten(2).transpose(1, 2)
         if self.config["positions"] == "sinusoidal":
             rows = rows + _sinusoidal_grid(self.grid, rows.shape[-1], rows.device).to(rows.dtype)
         if self.class_token is not None:
@@ -95,9 +96,9 @@ class ViT(ImageClassifier):
         if self.position_embedding is not None:
             rows = rows + self.position_embedding
         rows = apply_dropout(rows, self.dropout, self.training)
-        for block in self.blocks:
-            rows = block(rows)
-        return self.norm(rows)  # type: ignore[no-any-return]
+        for layer in (*self.blocks, self.norm):
+            rows = layer(rows)
+        return rows
 
     @torch.no_grad()
     def resize(self, image_size: int | Sequence[int]) -> ViT:

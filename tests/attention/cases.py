@@ -31,7 +31,8 @@ from regard import (
 )
 from regard.attention import tiling
 from tests.attention import reference
-from tests.attention.meanings import DTYPES, MASKS, Draw, Meaning, Shape, draw_meaning
+from tests.attention.meanings import DTYPES, MASKS, Draw, Meaning, Shape
+from tests.attention.random_masks import draw_meaning
 
 FEATURES, OTHER_FEATURES, VALUE_SIZE = 5, 3, 13
 SHAPES = {"more-keys": Shape(3, 2, 7, 11), "square": Shape(3, 2, 7, 7), "more-queries": Shape(2, 3, 11, 5)}

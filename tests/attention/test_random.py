@@ -20,7 +20,8 @@ from torch.nn import functional
 import regard
 from regard import Dot
 from tests.attention.cases import Case, campaign, draw_case, restricted
-from tests.attention.meanings import Draw, Meaning, dense_shape, kept, lengths_of
+from tests.attention.meanings import Draw, Meaning, kept, lengths_of
+from tests.attention.random_masks import dense_shape
 from tests.attention.reference import shared_heads
 
 FORWARD = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 3e-2}

@@ -9,7 +9,7 @@ import transformers
 from regard import load
 from regard.data import unpacking
 from tests.data import keras_graph
-from tests.data.test_unpacking import npm
+from tests.data.archives import npm
 
 LABELS = {"0": "cat", "1": "crane", "2": "dog", "3": "crane", "4": "hen"}
 

@@ -29,8 +29,7 @@ def untouched(tmp_path_factory):
     """The data, and the folder of a run that nothing happened to."""
     home = tmp_path_factory.mktemp("untouched")
     data = tiny.make(TASK, home)
-    done = tiny.run(tiny.command(TASK, data, home / "run"))
-    assert done.returncode == 0, done.stderr
+    assert tiny.call(tiny.command(TASK, data, home / "run")) == 0
     return data, home / "run"
 
 
@@ -40,8 +39,7 @@ def resumed(arguments, out):
 
 
 def run_to_the_end(arguments, out, expected):
-    done = tiny.run(resumed(arguments, out))
-    assert done.returncode == 0, done.stderr
+    assert tiny.call(resumed(arguments, out)) == 0
     assert tiny.outcome(out) == tiny.outcome(expected)
 
 
@@ -119,25 +117,24 @@ def test_a_signal_saves_and_the_run_goes_on_later(untouched, tmp_path, number, c
     assert "everything is saved: go on with --resume" in message
     (saved,) = (out / "checkpoints").glob("step-*")
     step = int(saved.name.rpartition("-")[2])
-    done = tiny.run([*arguments[:6], "--out", str(out), "--resume", "--steps", str(step + 2)])
-    assert (done.returncode, list(tiny.losses(out))) == (0, list(range(1, step + 3))), done.stderr
+    assert tiny.call([*arguments[:6], "--out", str(out), "--resume", "--steps", str(step + 2)]) == 0
+    assert list(tiny.losses(out)) == list(range(1, step + 3))
 
 
-def test_a_second_trainer_in_the_same_folder_is_refused_while_the_first_one_lives(untouched, tmp_path):
+def test_a_second_trainer_in_the_same_folder_is_refused_while_the_first_one_lives(untouched, tmp_path, capsys):
     data, _ = untouched
     out = tmp_path / "run"
     arguments = tiny.command(TASK, data, out, steps=5_000)
     child = start(arguments)
     try:
-        second = tiny.run([*arguments, "--resume"])
-        assert (second.returncode, second.stderr.count("\n")) == (2, 1)
-        assert "another process is training there" in second.stderr
+        code, message = tiny.call([*arguments, "--resume"]), capsys.readouterr().err
+        assert (code, message.count("\n")) == (2, 1), message
+        assert "another process is training there" in message
         assert child.poll() is None
     finally:
         child.kill()  # its .lock file stays, and locks nothing
         child.communicate()
-    third = tiny.run([*arguments[:6], "--out", str(out), "--resume", "--minutes", "1e-6"])
-    assert third.returncode == 0, third.stderr
+    assert tiny.call([*arguments[:6], "--out", str(out), "--resume", "--minutes", "1e-6"]) == 0
 
 
 @pytest.mark.parametrize("what", ["checkpoint", pytest.param("model", marks=faults)])
@@ -151,8 +148,7 @@ def test_a_full_disk_is_one_line_and_costs_nothing(untouched, tmp_path, what):
     def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
 
-    first = tiny.run(tiny.command(TASK, data, out, steps=3))
-    assert first.returncode == 0, first.stderr
+    assert tiny.call(tiny.command(TASK, data, out, steps=3)) == 0
     files = [*out.glob("checkpoints/step-*/*")]
     if what == "model":
         files += [out / "model.safetensors", out / "manifest.json"]
@@ -164,8 +160,8 @@ def test_a_full_disk_is_one_line_and_costs_nothing(untouched, tmp_path, what):
     assert {path: path.read_bytes() for path in files} == contents
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert names == ["best", "step-00000003"]  # nothing half-written
-    done = tiny.run([*arguments, "--resume"])
-    assert (done.returncode, tiny.losses(out)) == (0, tiny.losses(expected)), done.stderr
+    assert tiny.call([*arguments, "--resume"]) == 0
+    assert tiny.losses(out) == tiny.losses(expected)
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder that nobody can write to, as Linux has")

@@ -8,7 +8,7 @@ from regard.data.tokens import train_tokenizer
 from regard.models.alignment import align, align_heads
 from regard.view.attention import AlignmentDisplay
 
-PAIRS = corpus("fr").test[:7]
+PAIRS = corpus("fr", 200).test[:7]
 
 
 @pytest.fixture(params=["rnn", "transformer"])

@@ -2,7 +2,6 @@
 
 import math
 import threading
-from functools import partial
 
 import pytest
 import torch
@@ -11,33 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 import regard
+from tests.view.attending import HEADS, SIZE, Attends, Direct, Written, captured, rows
 
 transformers.logging.set_verbosity_error()
-SIZE, HEADS = 24, 3
-
-
-class Direct(nn.Module):
-    """Attention by PyTorch's fused function."""
-
-    def __init__(self, **options):
-        super().__init__()
-        self.linear, self.options = nn.Linear(SIZE, 3 * SIZE), options
-
-    def project(self, rows):
-        """Queries, keys and values, (batch, heads, n, head size) each."""
-        return [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.linear(rows).split(SIZE, -1)]
-
-    def forward(self, rows):
-        return functional.scaled_dot_product_attention(*self.project(rows), **self.options)
-
-
-class Written(Direct):
-    """The same, written out."""
-
-    def forward(self, rows):
-        query, key, value = self.project(rows)
-        scores = query @ key.transpose(-2, -1) * (SIZE // HEADS) ** -0.5
-        return functional.softmax(scores, dim=-1) @ value
 
 
 class Wrapped(nn.Module):
@@ -47,32 +22,6 @@ class Wrapped(nn.Module):
 
     def forward(self, rows, source):
         return self.attention(rows, source, source, **self.options)[0]
-
-
-def rows(n=7, batch=5):
-    return torch.randn(batch, n, SIZE, generator=torch.Generator().manual_seed(3))
-
-
-def tensors(output):
-    if isinstance(output, torch.Tensor):
-        return [output]
-    if isinstance(output, dict):
-        output = [output[name] for name in output if name != "past_key_values"]
-    return [tensor for part in output for tensor in tensors(part)] if isinstance(output, list | tuple) else []
-
-
-def captured(model, *arguments, chosen=None, **options):
-    """The capture, after a check that outputs during and after it are the same in every bit."""
-    with torch.no_grad():
-        before = tensors(model(*arguments, **options))
-        with regard.capture(model, **(chosen or {})) as seen:
-            during = tensors(model(*arguments, **options))
-        after = tensors(model(*arguments, **options))
-    assert before
-    for outputs in zip(before, during, after, strict=True):
-        assert torch.equal(outputs[0], outputs[1])
-        assert torch.equal(outputs[0], outputs[2])
-    return seen
 
 
 @pytest.mark.parametrize("need", [True, False])
@@ -218,15 +167,6 @@ def test_token_by_token_is_captured_as_all_at_once():
         assert layer.kind == expected.kind == "causal"
 
 
-class Attends(nn.Module):
-    def __init__(self, score=None, mask=None):
-        super().__init__()
-        self.score, self.mask = score, mask
-
-    def forward(self, rows):
-        return regard.attend(rows, rows, rows, score=self.score, mask=self.mask)
-
-
 @pytest.mark.parametrize("score", [regard.Dot(), regard.Cosine(), regard.Additive(SIZE, SIZE, 7)])
 def test_attend_in_any_module(score):
     (layer,) = captured(Attends(score, regard.causal()), rows())
@@ -283,241 +223,6 @@ def test_scores_that_are_added_up():
     (layer,) = captured(model, rows()[0])
     torch.testing.assert_close(layer.weights[0, 0], model.weights)
     assert layer.kind == "self"
-
-
-# ------------------------------------------------------------------------------------------------ only what is wanted
-
-
-@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
-def test_some_heads_and_queries(make):
-    model = make()
-    weights = captured(model, rows())[0].weights
-    (layer,) = captured(model, rows(), chosen={"heads": [2, 0], "queries": [5, -1]})
-    assert (layer.heads, layer.queries) == ((2, 0), (5, 6))
-    torch.testing.assert_close(layer.weights, weights[:, [2, 0]][:, :, [5, 6]])
-
-
-@pytest.mark.parametrize(
-    ("layers", "expected"), [(1, [1]), ([0, 2], [0, 2]), ("blocks.2.*", [2]), (["*.0.mixer", 1], [0, 1])]
-)
-def test_some_layers(layers, expected):
-    model = regard.LanguageModel(31, SIZE, 3, HEADS).eval()
-    seen = captured(model, IDS % 31, chosen={"layers": layers})
-    assert [layer.layer for layer in seen] == expected
-
-
-def test_what_is_not_chosen_is_not_computed():
-    class Counting(regard.Score):
-        pairs_computed = 0
-
-        def pairs(self, query, key):
-            scores = query @ key.transpose(-2, -1)
-            self.pairs_computed += scores.numel()
-            return scores
-
-    scores = [Counting(), Counting()]
-    model = nn.Sequential(*(regard.MultiHead(SIZE, HEADS, score=score) for score in scores))
-    model(rows())
-    plain = [score.pairs_computed for score in scores]
-    with regard.capture(model, layers=1, heads=2, queries=[0, 3]):
-        model(rows())
-    assert [score.pairs_computed for score in scores] == [2 * plain[0], 2 * plain[1] + 5 * 2 * 7]
-
-
-def test_other_models_are_not_captured():
-    model, other = Direct(), Direct()
-    with regard.capture(model) as seen:
-        other(rows())
-        model(rows())
-    assert len(seen) == 1
-
-
-# ------------------------------------------------------------------------------------------------- nothing stays behind
-
-
-def state_of_torch():
-    """Every function of PyTorch that could be replaced, and the numbers of its global hooks."""
-    functions = [{name: id(value) for name, value in vars(home).items()} for home in (torch, functional, torch.Tensor)]
-    return functions, {name: len(value) for name, value in vars(nn.modules.module).items() if isinstance(value, dict)}
-
-
-def test_nothing_stays_behind_after_an_error():
-    before = state_of_torch()
-    model = Direct()
-    seen = regard.capture(model)
-    with pytest.raises(RuntimeError, match="mat1"), seen:
-        model(torch.ones(2, 3, SIZE + 1))
-    assert state_of_torch() == before
-    with seen:
-        assert state_of_torch() == before
-        model(rows())
-        assert state_of_torch() == before
-    assert state_of_torch() == before
-    assert len(seen) == 1
-
-
-def test_captures_within_captures():
-    model = nn.ModuleDict({"one": Direct(), "two": Direct()})
-    with regard.capture(model) as outer:
-        model["one"](rows())
-        with regard.capture(model["two"], heads=0) as inner:
-            model["one"](rows())
-            model["two"](rows())
-        model["two"](rows())
-    assert [layer.name for layer in outer] == ["one", "one", "two", "two"]
-    assert [layer.weights.shape[1] for layer in inner] == [1]
-
-
-def test_every_thread_captures_what_it_runs():
-    before = state_of_torch()
-    model, maps, gate = Direct(), {}, threading.Barrier(2)
-
-    def run(times):
-        with regard.capture(model) as seen:
-            gate.wait()
-            for _ in range(times):
-                model(rows())
-            gate.wait()
-        maps[times] = len(seen)
-
-    threads = [threading.Thread(target=run, args=(times,)) for times in (3, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert maps == {3: 3, 5: 5}
-    assert state_of_torch() == before
-
-
-# -------------------------------------------------------------------------------------------------------- wrong calls
-
-
-@pytest.mark.parametrize(
-    ("model", "chosen", "error", "message"),
-    [
-        (
-            nn.Linear(SIZE, 2),
-            {},
-            UserWarning,
-            "no attention was computed in this thread by Linear, of the modules Linear",
-        ),
-        (Direct(), {"layers": 7}, ValueError, "none of 7 is among those that attended: Direct"),
-        (Direct(), {"heads": 3}, IndexError, "heads: expected numbers below 3"),
-    ],
-)
-def test_choices_that_the_model_does_not_have(model, chosen, error, message):
-    with pytest.raises(error, match=message), regard.capture(model, **chosen):
-        model(rows())
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"model": "gpt2"}, TypeError, "model: expected a torch.nn.Module, got str"),
-        ({"layers": 1.5}, TypeError, "layers: expected numbers or module paths, got 1.5"),
-        ({"layers": -1}, ValueError, "layers: expected numbers from 0 on, got -1"),
-        ({"heads": ["a"]}, TypeError, "heads: expected numbers"),
-        ({"queries": True}, TypeError, "queries: expected numbers, got True"),
-    ],
-)
-def test_wrong_calls_are_refused(options, error, message):
-    with pytest.raises(error, match=message):
-        regard.capture(**{"model": Direct(), **options})
-
-
-def test_a_capture_is_for_one_block():
-    with pytest.raises(RuntimeError, match="open already"), regard.capture(Direct()) as seen, seen:
-        pass
-
-
-# ------------------------------------------------------------------------ operands, gradients, summaries, and the file
-
-
-@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
-def test_operands_make_weights_and_outputs(make):
-    (layer,) = captured(make(), rows(), chosen={"operands": True})
-    torch.testing.assert_close(layer.weights @ layer.value, layer.output)
-    torch.testing.assert_close((layer.query @ layer.key.mT * 8**-0.5).softmax(-1), layer.weights)
-
-
-class Returning(Written):
-    """Attention, written out, that lets its weights be differentiated."""
-
-    def forward(self, rows):
-        query, key, value = self.project(rows)
-        self.weights = (query @ key.mT * (SIZE // HEADS) ** -0.5).softmax(-1)
-        self.weights.retain_grad()
-        return self.weights @ value
-
-
-@pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("make", [Direct, Written])
-def test_gradients_of_weights(make, inside):
-    """The fused function never has its weights, but their gradient can be told from that of the output."""
-    model, expected = make(), Returning()
-    model.load_state_dict(expected.state_dict())
-    expected(rows()).square().sum().backward()
-    with regard.capture(model, gradients=True) as seen:
-        output = model(rows())
-        if inside:
-            output.square().sum().backward()
-    if not inside:
-        assert seen[0].gradient is None
-        output.square().sum().backward()
-    gradient = seen[0].gradient
-    assert gradient.shape == seen[0].weights.shape
-    torch.testing.assert_close(gradient, expected.weights.grad)
-
-
-def test_gradients_of_regard():
-    model = Attends(regard.Additive(SIZE, SIZE, 7))
-    inputs = rows().requires_grad_()
-    with regard.capture(model, gradients=True) as seen:
-        output = model(inputs)
-    output.square().sum().backward()
-    torch.testing.assert_close(seen[0].gradient[:, 0], 2 * output.detach() @ rows().mT)
-
-
-@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
-def test_summaries_instead_of_weights(make):
-    model = make()
-    (whole,) = captured(model, rows())
-    (layer,) = captured(model, rows(), chosen={"summary": True})
-    assert layer.weights.shape == (5, HEADS, 7, 0)
-    torch.testing.assert_close(layer.summary.received, whole.weights.sum(-2))
-    torch.testing.assert_close(layer.summary.top_weights, whole.weights.topk(5).values)
-    torch.testing.assert_close(layer.summary.entropy.double(), torch.special.entr(whole.weights.double()).sum(-1))
-    with regard.capture(model, summary=True) as seen:
-        model(rows())
-    assert [head.width for head in seen.summary()] == pytest.approx(layer.summary.width.mean((0, 2)).tolist())
-    with pytest.raises(ValueError, match="summary=True"):
-        regard.AttentionDisplay(seen)
-
-
-@pytest.mark.parametrize("summary", [True, False])
-def test_a_capture_is_a_file(tmp_path, summary):
-    model = regard.LanguageModel(31, SIZE, 2, HEADS)
-    with regard.capture(model, operands=True, gradients=True, summary=summary) as seen:
-        model(IDS % 31).square().sum().backward()
-    again = regard.load_capture(seen.save(tmp_path / "seen.safetensors"))
-    assert len(again) == len(seen) == 2
-    for one, other in zip(seen, again, strict=True):
-        for name in ("name", "kind", "heads", "queries", "layer", "call", "keys"):
-            assert getattr(one, name) == getattr(other, name)
-        for name in ("weights", "query", "key", "value", "output", "gradient"):
-            assert torch.equal(getattr(one, name), getattr(other, name))
-        assert (other.summary is not None) == summary
-    assert str(again.summary()) == str(seen.summary())
-
-
-@pytest.mark.parametrize("damage", [lambda content: content[:-7], lambda content: b"x" * 99, lambda content: b""])
-def test_damaged_files_are_refused(tmp_path, damage):
-    with regard.capture(Direct()) as seen:
-        seen.model(rows())
-    path = seen.save(tmp_path / "seen.safetensors")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="damaged"):
-        regard.load_capture(path)
 
 
 # --------------------------------------------------------------------------------------------- what is not attention
@@ -585,3 +290,60 @@ def test_nets_are_no_attention(name, functional_parameters):
 class Flattened(nn.Module):
     def forward(self, heads):
         return heads.transpose(1, 2).flatten(2)
+
+
+# ------------------------------------------------------------------------------------------------- nothing stays behind
+
+
+def state_of_torch():
+    """Every function of PyTorch that could be replaced, and the numbers of its global hooks."""
+    functions = [{name: id(value) for name, value in vars(home).items()} for home in (torch, functional, torch.Tensor)]
+    return functions, {name: len(value) for name, value in vars(nn.modules.module).items() if isinstance(value, dict)}
+
+
+def test_nothing_stays_behind_after_an_error():
+    before = state_of_torch()
+    model = Direct()
+    seen = regard.capture(model)
+    with pytest.raises(RuntimeError, match="mat1"), seen:
+        model(torch.ones(2, 3, SIZE + 1))
+    assert state_of_torch() == before
+    with seen:
+        assert state_of_torch() == before
+        model(rows())
+        assert state_of_torch() == before
+    assert state_of_torch() == before
+    assert len(seen) == 1
+
+
+def test_captures_within_captures():
+    model = nn.ModuleDict({"one": Direct(), "two": Direct()})
+    with regard.capture(model) as outer:
+        model["one"](rows())
+        with regard.capture(model["two"], heads=0) as inner:
+            model["one"](rows())
+            model["two"](rows())
+        model["two"](rows())
+    assert [layer.name for layer in outer] == ["one", "one", "two", "two"]
+    assert [layer.weights.shape[1] for layer in inner] == [1]
+
+
+def test_every_thread_captures_what_it_runs():
+    before = state_of_torch()
+    model, maps, gate = Direct(), {}, threading.Barrier(2)
+
+    def run(times):
+        with regard.capture(model) as seen:
+            gate.wait()
+            for _ in range(times):
+                model(rows())
+            gate.wait()
+        maps[times] = len(seen)
+
+    threads = [threading.Thread(target=run, args=(times,)) for times in (3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert maps == {3: 3, 5: 5}
+    assert state_of_torch() == before

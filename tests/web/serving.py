@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from regard.web.server import SETTINGS, application, free_socket
 from regard.web.tour import Tour
 
 TEXTS = ["the cat is on the mat", "a dog sees <b>the</b> cat", "tom & jerry", "le chat est sur le tapis"]
+SAMPLES = [[0.1, 1.0], [0.7, 2.0], [1.9, 0.5], [3.1, 1.5]]
 LABELS = [str(number) for number in range(10)]
 
 
@@ -91,3 +93,11 @@ def serving(models=(), port=8_600, tour=None):
         thread.join(10)
         listener.close()
         trainer.stop()
+
+
+def half_open(served, body=b"{}", name="formula"):
+    """A connection that has sent a question, and does not read the answer."""
+    connection = socket.create_connection(("127.0.0.1", served.port))
+    head = f"POST /api/{name} HTTP/1.1\r\nhost: 127.0.0.1:{served.port}\r\ncookie: {served.cookie}\r\n"
+    connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    return connection

@@ -17,16 +17,9 @@ from regard.web import model_store
 from regard.web.server import FILES, free_socket
 from regard.web.tour import Tour
 from tests.tour import small
-from tests.web.serving import folders, serving
+from tests.web.serving import SAMPLES, serving
 
-SAMPLES = [[0.1, 1.0], [0.7, 2.0], [1.9, 0.5], [3.1, 1.5]]
 QUESTION = json.dumps({"samples": SAMPLES, "kernel": "gaussian", "bandwidth": 0.5}).encode()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(folders(tmp_path_factory.mktemp("models"))) as served:
-        yield served
 
 
 # ---------------------------------------------------------------------------------------------------------- strangers

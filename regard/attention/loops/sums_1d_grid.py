@@ -39,7 +39,9 @@ def grid_moments(
         if near[group]:
             low, high = cells_around(centre, nearest, points, cells)
             gather(centre, points, cells, low, high, work)
-            totals[group], sizes[group] = work.total, work.sizes
+            scale(work.total, 1.0, totals[group])  # to compile an assignment of arrays takes seconds
+            for k in range(len(work.sizes)):
+                sizes[group, k] = work.sizes[k]
 
 
 @compiled("contract")

@@ -3,27 +3,13 @@
 A tile's blocks are visited from the nearest to the farthest. A block is left out for a query where all that is left out
 for it stays below `tolerance` of its sum of weights so far, by the distance of the query to the block's box.
 
-Names and shapes are those of kernel/sums_nd.py and blocks_nd.py.
+Names and shapes are those of tasks_nd.py.
 """
 
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/sums_nd.py takes what it needs from here
-    AVERAGES,
-    LANES,
-    SINGLE,
-    SLOPES,
-    SUMS,
-    TILE,
-    Block,
-    Blocks,
-    Fits,
-    Monomials,
-    Queries,
-    Tables,
-    Task,
-    Work,
+from regard.attention.loops.blocks_nd import (
     add_averages,
     add_rows,
     add_single,
@@ -35,17 +21,24 @@ from regard.attention.loops.blocks_nd import (  # noqa: F401  kernel/sums_nd.py 
     omit,
     weigh,
 )
-from regard.attention.loops.weights_nd import (
+from regard.attention.loops.weights_nd import multiply_compact, multiply_slope, squares_of
+from regard.attention.tasks_nd import (
+    AVERAGES,
     COMPACT,
+    EDGE,
     GAUSSIAN,
     LAPLACE,
+    SINGLE,
+    SLOPES,
+    TILE,
+    Block,
+    Blocks,
     Kernel,
-    multiply_compact,
-    multiply_slope,
-    squares_of,
+    Queries,
+    Tables,
+    Task,
+    Work,
 )
-
-EDGE = 1 + 1e-9  # a compact kernel's reach, with room for rounding
 
 
 @compiled(inline=True)
@@ -87,7 +80,8 @@ def most(kernel: Kernel, fall: float, largest: float, order: int) -> float:
 def surround(queries: Queries, first: int, last: int, box: Array) -> tuple[float, float, float]:
     """box (2, coordinates) around a tile; its widest scale's inverse, its largest weight's log and end."""
     points = queries.points
-    box[0], box[1] = points[first], points[first]
+    for k in range(points.shape[1]):  # one by one: to compile an assignment of rows takes seconds
+        box[0, k] = box[1, k] = points[first, k]
     inverse, end = queries.inverses[first], queries.ends[first]
     largest = queries.nearest[first] + queries.ceilings[first]
     for i in range(first + 1, last):

@@ -9,7 +9,7 @@ count.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 from numba import types
@@ -17,22 +17,7 @@ from numba.extending import intrinsic
 from numpy.polynomial import Chebyshev, Polynomial
 
 from regard.attention.loops import Array, compiled
-
-GAUSSIAN, LAPLACE, COMPACT = 0, 1, 2
-
-
-class Kernel(NamedTuple):
-    """K as the loops want it."""
-
-    kind: int
-    product: bool  # of one kernel per feature, else one of the distance
-    rate: float  # K = exp(−rate u²) for the Gaussian, exp(−rate u) for Laplace
-    even: bool  # a compact kernel's margin is 1 − u², else 1 − u
-    root: Array  # K = root^power for a compact kernel, root = Σ_p root[p] margin^p
-    root_slope: Array  # −u d root / du, likewise
-    power: int
-    starts: Array  # (features + 1,) the first coordinate of each feature that narrows the window
-
+from regard.attention.tasks_nd import Kernel
 
 # -------------------------------------------------------------------------------------------------------- powers of two
 

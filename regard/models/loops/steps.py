@@ -44,8 +44,8 @@ def gru_backward(grad_state: Array, saved: Array, before: Array, grad_input: Arr
             g_n[d] = x_n[d] * r[d]
         for d in range(hidden):
             grad[d] *= z[d]
-        g_r[:] = x_r
-        g_z[:] = x_z
+        for d in range(hidden):
+            g_r[d], g_z[d] = x_r[d], x_z[d]
 
 
 @compiled("reassoc", "contract", "nsz")
