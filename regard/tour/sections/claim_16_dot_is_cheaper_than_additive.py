@@ -72,7 +72,7 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(cell: Cell) -> Chart:
     """The two times of the cell."""
     bars = Bars(NAMES[:2], [cell.dot_time, cell.additive_time], colour="attention")
-    return Chart([Panel([bars], y=say("milliseconds"))], height=200, caption=say("cell"))
+    return Chart([Panel([bars], y=say("milliseconds"), y_log=True)], height=200, caption=say("cell"))
 
 
 SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, n=64), judge=judge)
