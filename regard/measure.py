@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import platform
-import statistics
 import sys
 import threading
 import time
@@ -16,10 +15,10 @@ from pathlib import Path
 Work = Callable[[], object]
 
 
-def median_seconds(*works: Work, rounds: int = 9) -> tuple[float, ...]:
-    """The median time of each, measured in turn, so that what slows the machine down slows down all of them.
+def least_seconds(*works: Work, rounds: int) -> tuple[float, ...]:
+    """The least processor time that each takes of this thread, in several rounds: a busy machine is not in it.
 
-    works: what to measure; each is called once before, which compiles and fills caches.
+    works: what to measure, in turn; each is called once before, which compiles and fills caches.
     rounds: how often each is measured.
     """
     for work in works:
@@ -29,10 +28,10 @@ def median_seconds(*works: Work, rounds: int = 9) -> tuple[float, ...]:
         for _ in range(rounds):
             for seconds, work in zip(times, works, strict=True):
                 gc.collect()  # so that nobody pays for the garbage of the work before
-                start = time.perf_counter()
+                start = time.thread_time()
                 work()
-                seconds.append(time.perf_counter() - start)
-    return tuple(map(statistics.median, times))
+                seconds.append(time.thread_time() - start)
+    return tuple(map(min, times))
 
 
 @contextmanager

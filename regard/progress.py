@@ -41,8 +41,8 @@ class ProgressBar:
         self._progress.reset(self._task, total=None, description=text, visible=True)
         self._progress.refresh()  # it may be over before the next refresh
 
-    def update(self, done: int, total: int, text: str | None = None, line: str = "") -> None:
-        """How many parts of how many are done, and what is going on, if that has changed.
+    def update(self, done: int, total: int | None, text: str | None = None, line: str = "") -> None:
+        """How many parts of how many, if that is known, are done, and what is going on, if that has changed.
 
         line: what is said of it now and then where there is no terminal.
         """

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from benchmarks.measure import peak_memory_alone
-from regard.measure import median_seconds, peak_memory
+from regard.measure import least_seconds, peak_memory
 
 
 def allocate():
@@ -18,15 +18,26 @@ def prepare():
     return lambda: (held, allocate())
 
 
-def test_times_are_medians_of_rounds_after_a_first_call():
+def busy(seconds):
+    """Compute for so long; what else the machine does meanwhile does not count."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_times_are_the_least_of_rounds_after_a_first_call():
+    lengths = iter([0.01, 0.3, 0.1, 0.3])  # the first call is not measured
+    (least,) = least_seconds(lambda: busy(next(lengths)), rounds=3)
+    assert 0.1 <= least < 0.2
+    assert next(lengths, None) is None
     calls = []
-    pauses = iter([0.5, 0.01, 0.01, 0.3])
-    (median,) = median_seconds(lambda: (calls.append("slow"), time.sleep(next(pauses))), rounds=3)
-    assert len(calls) == 4
-    assert 0.01 <= median < 0.2
-    calls.clear()
-    median_seconds(lambda: calls.append(1), lambda: calls.append(2), rounds=2)
+    least_seconds(lambda: calls.append(1), lambda: calls.append(2), rounds=2)
     assert calls == [1, 2] * 3  # in turn
+
+
+def test_times_do_not_have_what_others_take():
+    slow, fast = least_seconds(lambda: busy(0.05), lambda: time.sleep(0.1), rounds=1)
+    assert fast < slow
 
 
 def test_memory_is_what_the_work_takes_beyond_what_was_held():

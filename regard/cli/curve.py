@@ -150,7 +150,8 @@ def _lines_of_groups(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _by_column(numbers: dict[str, float | None], report: dict[str, Any]) -> str:
     from regard.view.regression_curve import width_text
 
-    scales = {name: "dates" if name in report["dates"] else "log" if report["log_x"] else "" for name in numbers}
+    of_numbers = "log" if report["log_x"] else ""
+    scales = {name: of_numbers if kind == "numbers" else kind for name, kind in report["kinds"].items()}
     texts = {name: width_text(number, scales[name]) for name, number in numbers.items() if number is not None}
     if len(numbers) == 1:
         return "".join(texts.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,12 @@ EPILOG = (
     "training.yaml with all options, and checkpoints. Ctrl-C writes a checkpoint; --resume continues with "
     "bit-identical results. Several processes: torchrun --nproc-per-node N -m regard train …"
 )
+USES = {  # of a trained model: a command to go on with
+    "translate": 'regard translate {} "a sentence"',
+    "language": 'regard generate {} "a beginning" --temperature 0.8',
+    "text": 'regard classify {} "a text"',
+    "images": "regard classify {} image.png",
+}
 
 
 @click.group("train", no_args_is_help=False, subcommand_metavar="TASK [ARGS]...")
@@ -49,10 +56,10 @@ def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: boo
     trained = train(task, out=out, resume=resume, quiet=False, **options)
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first prints
         results = {"folder": str(trained.folder), **trained.results}
-        print(json.dumps(results, ensure_ascii=False) if as_json else _text(trained))
+        print(json.dumps(results, ensure_ascii=False) if as_json else _text(task, trained))
 
 
-def _text(trained: Trained) -> str:
+def _text(task: str, trained: Trained) -> str:
     from regard.training.report import format_metrics
 
     results = trained.results
@@ -62,7 +69,7 @@ def _text(trained: Trained) -> str:
         f"      sacreBLEU {signature}" if signature else "",
         f"{results['steps']:,} steps, {results['seconds']:,.0f} s of training at "
         f"{results['tokens_per_second']:,.0f} {results['unit']}/s; best at step {results['best_step']:,}",
-        f"the model is in {trained.folder}",
+        f"the model is in {trained.folder}; to use it: {USES[task].format(shlex.quote(str(trained.folder)))}",
     ]
     return "\n".join(filter(None, lines))
 

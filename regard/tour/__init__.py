@@ -73,6 +73,7 @@ def run(
     with _writing(out):  # better found out now than after the work
         out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=out).close()
+    address = f"{words.COLON.to(language)}{(out / 'index.html').resolve()}"
     results: list[Result] = []
     written = 0.0
     for result in report.with_progress(run_sections(chosen, full=full, no_cache=no_cache), len(chosen), language):
@@ -80,6 +81,8 @@ def run(
         if not result.cached and time.monotonic() - written > 3:
             with _writing(out):
                 page.write_pages(chosen, results, language, out, known)
+            if not written and len(results) < len(chosen):
+                print(f"{words.say('The page fills while the claims are run').to(language)}{address}", file=sys.stderr)
             written = time.monotonic()
     order = [section.number for section in chosen]
     results.sort(key=lambda result: order.index(result.section.number))
@@ -89,7 +92,7 @@ def run(
         print(report.as_json(results, language), end="")
     else:
         report.print_table(results, language)
-        print(f"{words.say('Page').to(language)}{words.COLON.to(language)}{(out / 'index.html').resolve()}")
+        print(f"{words.say('Page').to(language)}{address}")
     return 1 if any(result.outcome is Outcome.FAILED for result in results) else 0
 
 

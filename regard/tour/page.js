@@ -186,5 +186,17 @@ async function fill() { // sections that were being run when the page was made
   } catch { /* the server is gone; the page stays as it is */ return; }
   setTimeout(fill, 1500);
 }
+// A page on the disk is loaded again while sections are being run, unless something would be lost: what a reader has
+// opened, looked for, selected or scrolled to in the contents.
+function reload() {
+  const opened = () => document.querySelectorAll("details[open]").length;
+  const before = opened();
+  setInterval(() => {
+    const used = opened() !== before || document.getElementById("search").value || rail.scrollTop
+      || rail.classList.contains("open") || !getSelection().isCollapsed;
+    if (!used) location.reload();
+  }, 4000);
+}
 furnish(document);
 if (server) fill();
+else if (document.querySelector("[data-pending]")) reload();

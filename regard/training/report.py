@@ -45,7 +45,7 @@ class Report:
         text = f"loss {self.loss:.3f} · {speed:,.0f} {self.unit}/s"
         left = (time.monotonic() - self.start) / (step - self.first_step) * ((steps or step) - step)
         line = f"step {step:,} of {steps:,} · {text} · {_clock(left)} left" if steps else f"step {step:,} · {text}"
-        self.bar.update(step, steps or step, text, line)
+        self.bar.update(step, steps, text, line)
 
     def evaluation(self, step: int, metrics: Mapping[str, Any], samples: list[Sample], *, is_best: bool) -> None:
         """After each evaluation."""

@@ -79,7 +79,7 @@ class CurveFit:
             "x": list(choice.x),
             "y": choice.y,
             "by": choice.by,
-            "dates": [column.name for column in self.data.x if column.kind == "dates"],
+            "kinds": {column.name: column.kind for column in self.data.x},
             "log_x": choice.log_x,
             "log_y": choice.log_y,
             "kernel": model.kernel,

@@ -129,11 +129,11 @@ CELL = 3  # characters
 
 
 def print_table(head: Iterable[str], *rows: Iterable[str]) -> None:
-    """Print a table without lines."""
+    """Print a table without lines; what is too long for the terminal, such as a module's path, goes on below."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(*head, box=None, pad_edge=False)
+    table = Table(*(Column(name, overflow="fold") for name in head), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

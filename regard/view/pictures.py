@@ -105,6 +105,11 @@ def png(drawing: Drawing, theme: str) -> bytes:
 
 
 ENDINGS = (".png", ".svg", ".pdf", ".html")
+# Where a reader prefers dark pages, the ground is as dark as the picture.
+PAGE = (
+    '<!doctype html><meta charset=utf-8><meta name=viewport content="width=device-width">'
+    '<meta name=color-scheme content="light dark"><style>body { text-align: center }</style>'
+)
 SVG = {"svg.hashsalt": "regard", "svg.fonttype": "path"}
 
 
@@ -129,7 +134,7 @@ def write(drawing: Drawing, path: str | Path) -> Path:
     if ending not in ENDINGS:
         raise ValueError(f"path: expected a name that ends in {', '.join(ENDINGS)}, got {str(path)!r}")
     if ending == ".html":
-        content = f"<!doctype html><meta charset=utf-8><title>{escape(path.stem)}</title>{html(drawing)}".encode()
+        content = f"{PAGE}<title>{escape(path.stem)}</title><body>{html(drawing)}".encode()
     elif ending == ".png":
         content = png(drawing, "light")
     else:

@@ -317,7 +317,7 @@ class KernelRegressionDisplay(Display):
             if curve.band is not None:
                 axes.fill_between(curve.x, *curve.band, **about_band)
             return
-        axes.plot(curve.x, curve.predicted, marker, color=colour, markersize=5, label=label)
+        axes.plot(curve.x, curve.predicted, marker, color=colour, markersize=3.5, label=label)
         if curve.band is not None:
             axes.vlines(curve.x, *curve.band, **about_band | {"linewidth": 3, "alpha": 0.5})
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from regard.kernel import KernelRegressor
 from regard.kernel.estimator import Window
 from regard.kernel.regressor import Interval
+from regard.view.marks import short
 
 Array = NDArray[numpy.float64]
 
@@ -301,10 +302,16 @@ def _bandwidth(regressor: KernelRegressor, index: int, x: Array, inner: Array | 
 
 
 def width_text(width: float, scale: str = "") -> str:
-    """A bandwidth: of "dates" in days, hours or minutes, on a "log" scale in powers of ten."""
+    """A bandwidth: of "dates" in days, hours or minutes, on a "log" scale in powers of ten, of "categories" λ."""
+    if scale == "categories":
+        return f"λ {_rounded(width)} (0: categories apart; 1 − 1/n: all n as one)"
     if scale == "log":
-        return f"{width:.4g} powers of ten"
+        return f"{_rounded(width)} powers of ten"
     if scale == "":
-        return f"{width:.4g}"
+        return _rounded(width)
     name, days = next(((name, days) for name, days in DURATIONS if width >= 2 * days), DURATIONS[-1])
-    return f"{width / days:.4g} {name}"
+    return f"{_rounded(width / days)} {name}"
+
+
+def _rounded(width: float) -> str:
+    return short(float(f"{width:.4g}")) if numpy.isfinite(width) else "∞"

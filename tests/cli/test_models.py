@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 
 import numpy
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 
 import regard
 from regard.cli import main
+from regard.cli.train import USES
 from tests.training import tiny
 
 
@@ -34,6 +36,15 @@ def run(capsys, monkeypatch):
         return code, output.out, output.err
 
     return call
+
+
+@pytest.mark.parametrize("task", tiny.SHAPES)
+def test_the_command_that_training_ends_with_uses_the_model(task, home, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (8, 8)).save("image.png")
+    code, out, err = run(*shlex.split(USES[task].format(home / task))[1:])
+    assert (code, err) == (0, "")
+    assert out.endswith("\n")
 
 
 def test_translate_is_the_models_translation(home, run):
@@ -194,7 +205,7 @@ def test_training_prints_its_result_and_where_the_model_is(run, tmp_path):
     code, out, err = run("train", "translate", data, "--out", tmp_path / "run", *tiny.flags(tiny.options("translate")))
     assert code == 0, err
     assert [line.split()[0] for line in out.splitlines()] == ["test:", "sacreBLEU", "12", "the"]
-    assert out.endswith(f"the model is in {tmp_path / 'run'}\n")
+    assert f"the model is in {tmp_path / 'run'}; to use it: regard translate " in out
     assert "parameters" in err
 
 

@@ -52,6 +52,15 @@ def test_english_and_chinese(tmp_path, capsys, tour_of):
     assert "not-met" in (out / "index.html").read_text(encoding="utf-8")
 
 
+def test_after_the_first_claim_it_is_said_where_the_page_is(tmp_path, capsys, tour_of):
+    tour_of([small.section(7), small.section(8)], tmp_path, language="en")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == f"The page fills while the claims are run: {tmp_path / 'index.html'}"
+    assert len(lines) == 3
+    tour_of([small.section(7)], tmp_path, language="en")  # nothing to wait for
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_some_claims_for_a_program(tmp_path, capsys, tour_of, monkeypatch):
     monkeypatch.setattr(sections, "load", lambda: [small.section(number, full=small.tiny) for number in (3, 5, 7)])
     arguments = ["tour", "--only", "7,3", "--json", "--out", str(tmp_path)]
@@ -151,7 +160,7 @@ def test_the_language_is_that_of_the_locale_unless_given(tmp_path, capsys, tour_
 
 
 def test_the_page_fills_while_the_sections_run(tmp_path, tour_of, monkeypatch):
-    """After the first section, the second is being run, and the page comes again by itself; at the end it does not."""
+    """After the first section, the second is being run, and the page says so; at the end it does not."""
     pages = []
 
     def look():
@@ -160,9 +169,7 @@ def test_the_page_fills_while_the_sections_run(tmp_path, tour_of, monkeypatch):
 
     assert tour_of([small.section(7), small.section(8, look)], tmp_path, no_cache=True) == 0
     (during,) = pages
-    assert 'http-equiv="refresh"' in during
     assert 'data-pending="8"' in during
     assert 'data-pending="7"' not in during
     after = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "refresh" not in after
     assert 'data-pending="' not in after

@@ -215,6 +215,23 @@ def test_nothing_sticks_out(tab, language, size, colours):
 one_screen = pytest.mark.parametrize(("size", "colours"), [("laptop", "light")], indirect=True)
 
 
+def test_a_page_that_fills_is_loaded_again_unless_it_is_in_use(browser, finished, tmp_path):
+    text = (finished.out / "en.html").read_text(encoding="utf-8")
+    (tmp_path / "en.html").write_text(text.replace("<section ", '<section data-pending="1" ', 1), encoding="utf-8")
+    with minded(browser, ("data:", "file:")) as page:
+        page.add_init_script("window.setInterval = (work) => { window.tick = work; }")
+        page.goto((tmp_path / "en.html").as_uri())
+        page.fill("#search", "kernel")
+        page.evaluate("tick()")
+        page.wait_for_timeout(300)
+        assert page.input_value("#search") == "kernel"
+        page.fill("#search", "")
+        with page.expect_event("load"):
+            page.evaluate("setTimeout(tick)")
+        page.goto((finished.out / "en.html").as_uri())
+        assert page.evaluate("window.tick === undefined")  # nothing is being run
+
+
 @one_screen
 def test_the_other_language_is_a_click_away(tab, language):
     tab.locator(".topbar a[lang]").click()

@@ -6,7 +6,9 @@ import types
 import pytest
 
 import regard
+from regard.progress import ProgressBar
 from regard.training.folder import Log, RunError, read_log
+from regard.training.report import Report
 from tests.training import tiny
 
 
@@ -59,3 +61,15 @@ def test_steps_without_a_line_are_counted(tmp_path):
         log.add(4, validation={"perplexity": 2.0})
     assert [Log(tmp_path, step).missing for step in (5, 4, 2)] == [1, 1, 0]
     assert [record["step"] for record in read_log(tmp_path)] == [1, 2]  # what came later is dropped
+
+
+def test_the_bar_shows_a_share_only_where_the_number_of_steps_is_known(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = {}
+    for steps in (None, 12):
+        with ProgressBar() as bar:
+            Report("tokens", bar).step(3, steps, loss=1.5, speed=70.0)
+        shown[steps] = capsys.readouterr().err
+    assert all("70 tokens/s" in text for text in shown.values())
+    assert "%" not in shown[None]
+    assert "25%" in shown[12]

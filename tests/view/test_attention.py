@@ -3,6 +3,7 @@
 import json
 import zlib
 from base64 import b64decode
+from dataclasses import replace
 
 import matplotlib
 import numpy
@@ -102,6 +103,15 @@ def test_the_summary_is_of_every_head(display, capsys):
     assert str(summary).count("\n") == 6
     assert "<td>blocks.0</td>" in HTMLFormatter()(summary)
     assert summary.plot().ax_.get_ylabel() == "effective width (keys)"
+
+
+def test_a_narrow_terminal_cuts_no_module_name(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "model.decoder.layers.11.encoder_attention.self"
+    AttentionDisplay([replace(attention_map(heads=1), name=name)]).summary().print()
+    printed = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in printed)
+    assert name in "".join(line.split()[-1] for line in printed)
 
 
 def test_axes_of_translators():

@@ -327,6 +327,10 @@ def test_of_many_groups_the_largest_are_drawn():
         (0.25, "dates", "6 hours"),
         (0.01, "dates", "14.4 minutes"),
         (0.0005, "dates", "0.72 minutes"),
+        (91_520.3, "dates", "91,520 days"),
+        (6_534.7, "", "6,535"),
+        (numpy.inf, "", "∞"),
+        (0.39, "categories", "λ 0.39 (0: categories apart; 1 − 1/n: all n as one)"),
     ],
 )
 def test_widths_are_in_units_that_suit_them(width, scale, text):

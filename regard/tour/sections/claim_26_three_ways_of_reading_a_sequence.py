@@ -1,7 +1,5 @@
 """Claim 26: recurrence is far but serial, convolution parallel but near, attention both, at the price of memory."""
 
-import math
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import MultiHead, attend
-from regard.measure import peak_memory
+from regard.measure import least_seconds, peak_memory
 from regard.tour.learning import descend
 from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
 from regard.view.chart import Bars, Chart, Line, Panel
@@ -93,19 +91,12 @@ def recalled(make: Make, seed: int, steps: int) -> list[float]:
 
 @torch.no_grad()
 def reading_times(models: Sequence[nn.Module], rounds: int = 15) -> Tensor:
-    """Seconds for as many vectors in sequences of each length, (models, lengths).
-
-    The least of several rounds, of processor time: what else the machine does is not in it.
-    """
-    times = torch.full((len(models), len(LENGTHS)), math.inf)
-    for column, length in enumerate(LENGTHS):
+    """Seconds for as many vectors in sequences of each length, (models, lengths)."""
+    columns = []
+    for length in LENGTHS:
         rows = torch.randn(TOKENS // length, length, SIZE)
-        for _ in range(rounds):
-            for row, model in enumerate(models):
-                start = time.thread_time()
-                model(rows)
-                times[row, column] = min(float(times[row, column]), time.thread_time() - start)
-    return times
+        columns.append(least_seconds(*(partial(model, rows) for model in models), rounds=rounds))
+    return torch.tensor(columns).T
 
 
 def slope(times: Tensor) -> Tensor:
