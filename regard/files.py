@@ -109,6 +109,11 @@ def read_file(path: Path, most: int) -> bytes:
     return content
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can hold it: names of files may have bytes that are no text, which Python keeps as surrogates."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def parse_json(content: bytes) -> Any:
     """The value that a JSON text holds."""
     try:
@@ -165,11 +170,8 @@ def _check_bounds(value: Any) -> None:
     level = [value]
     for _ in range(DEPTH):
         for item in level:
-            if isinstance(item, str) and not item.isascii():
-                try:
-                    item.encode()
-                except UnicodeEncodeError as error:
-                    raise ContentError("expected text, got half a character (a lone surrogate)") from error
+            if isinstance(item, str) and not is_text(item):
+                raise ContentError("expected text, got half a character (a lone surrogate)")
             elif isinstance(item, int) and abs(item) >= 10**DIGITS:
                 raise ContentError(f"expected numbers of at most {DIGITS} digits")
         parents = [item for item in level if isinstance(item, dict | list)]

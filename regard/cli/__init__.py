@@ -7,6 +7,7 @@ of a command and completion in the shell wait for nothing heavy.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -63,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # At its first run matplotlib reads all fonts of the system, and would say so.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files come out as they came in, whatever bytes they have
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code: int | None = commands.main(arguments, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()

@@ -232,7 +232,8 @@ class StoreWriter:
         """Write store.json, without which a folder is no store."""
         self._close()
         content = {"facts": dict(facts), "columns": self.columns}
-        (self.folder / STORE).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+        # In ASCII: names of files may hold bytes that are no text in any encoding.
+        (self.folder / STORE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def _write(self, name: str, rows: Array) -> None:
         rows = numpy.ascontiguousarray(rows)

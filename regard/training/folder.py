@@ -52,6 +52,8 @@ def lock(folder: Path, launch: str = "") -> Iterator[None]:
     nothing. launch: the id of a launch of torchrun, for `was_launched_by`.
     """
     is_new = not folder.exists()
+    if not is_new and not folder.is_dir():
+        raise RunError(f"{folder}: is a file, expected a folder: choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     holder = FileLock(folder / LOCK)
     try:

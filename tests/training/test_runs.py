@@ -1,6 +1,7 @@
 """Whole runs of every task, small: they learn, they stop when they should, they resume exactly."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,26 @@ def test_a_loss_is_a_mean_over_all_targets_however_batches_are_cut(tmp_path, mon
     assert records["one"]["norm"] == pytest.approx(records["two"]["norm"], rel=1e-4)
 
 
+@pytest.mark.parametrize("task", ["translate", "language", "text"])
+def test_a_step_is_the_same_in_several_passes(tmp_path, monkeypatch, task):
+    data, passes = tiny.make(task, tmp_path), []
+    run_backward = torch.Tensor.backward
+    monkeypatch.setattr(torch.Tensor, "backward", lambda loss: (passes.append(1), run_backward(loss))[1])
+    records = {}
+    for tokens in (4_096, 40):
+        passes.clear()
+        monkeypatch.setattr(loop, "PASS", tokens)
+        given = tiny.options(task, dropout=0.0, steps=3, average=0.0)
+        regard.train(task, data, out=tmp_path / f"{tokens}", **given)
+        records[tokens] = [record for record in read_log(tmp_path / f"{tokens}") if "loss" in record], len(passes)
+    (whole, few), (split, many) = records.values()
+    assert (few, many) == (1 + 3, 1 + 3 * math.ceil(given["batch"] / 40))  # the first one finds what is not used
+    for one, other in zip(whole, split, strict=True):
+        assert one["tokens"] == other["tokens"]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        assert one["norm"] == pytest.approx(other["norm"], rel=1e-3)
+
+
 def test_more_steps_can_be_wanted_later(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", schedule="constant")
@@ -192,12 +213,18 @@ def test_minutes_end_a_run(tmp_path):
     assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 1
 
 
+def test_minutes_and_steps_end_a_run_whichever_are_over_first(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", minutes=9.0, steps=3)
+    assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 3
+
+
 def test_a_run_of_some_minutes_plans_its_steps_and_resumes_by_that_plan(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", minutes=0.03, save_every=10, patience=0)
     del given["steps"]
     steps = regard.train("text", data, out=tmp_path / "run", **given).results["steps"]
-    assert json.loads((tmp_path / "run" / "plan.json").read_text())["revisions"][-1][1] == steps > 20
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["revisions"][-1][1] == steps
     before = tiny.outcome(tmp_path / "run")
     for checkpoint in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[1:]:
         shutil.rmtree(checkpoint)
@@ -279,6 +306,7 @@ def test_a_nan_loss_stops_the_run_before_the_step(tmp_path):
         ({"freeze": "blocks.7"}, "no layer is called"),
         ({"heads": 5}, "divisor"),
         ({"device": "gpu"}, "device"),
+        ({"text": "caf\udce9"}, r"text: expected a name in UTF-8, got 'caf\\udce9': rename it"),
         ({"task": "translate", "model": "transformer", "hidden_size": 8}, "hidden_size: applies to model rnn only"),
         ({"task": "images", "depths": "1,1"}, "depths: applies to model resnet only"),
         ({"task": "translate", "language": "zh"}, "language: applies to the embedded grammar only"),
