@@ -30,20 +30,32 @@ def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
     # The name keeps its ending, by which writers of pictures choose their format.
     beside = path.with_name(f".{secrets.token_hex(4)}-{path.name}")
     try:
-        beside.touch(exist_ok=False)  # with the permissions that the user's umask leaves now
-        permissions = beside.stat().st_mode
-        if isinstance(content, str):
-            beside.write_text(content, encoding="utf-8", newline="")
-        elif isinstance(content, bytes):
-            beside.write_bytes(content)
-        else:
-            content(beside)
-            beside.chmod(permissions)  # safetensors puts a file there that only its owner can read
-        sync(beside)
-        beside.replace(path)
-        sync(path.parent)
+        with named(path):
+            beside.touch(exist_ok=False)  # with the permissions that the user's umask leaves now
+            permissions = beside.stat().st_mode
+            if isinstance(content, str):
+                beside.write_text(content, encoding="utf-8", newline="")
+            elif isinstance(content, bytes):
+                beside.write_bytes(content)
+            else:
+                content(beside)
+                beside.chmod(permissions)  # safetensors puts a file there that only its owner can read
+            sync(beside)
+            beside.replace(path)
+            sync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Within this block errors of the system name this file if they name none: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager

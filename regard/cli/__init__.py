@@ -18,6 +18,7 @@ import click
 
 from regard import __version__
 from regard.cli import classify, curve, data, doctor, evaluate, explore, generate, look, search, tour, train, translate
+from regard.cli.options import CommandGroup
 from regard.errors import RegardError
 
 EPILOG = (
@@ -28,19 +29,6 @@ EPILOG = (
 
 # In the order of `regard --help`.
 MODULES = (tour, curve, search, train, translate, generate, classify, evaluate, look, explore, data, doctor)
-
-
-class CommandGroup(click.Group):
-    """A group that lists its commands in their order, each with the whole first line of its help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of `regard --help`."""
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `regard --help`."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, str(item.help).partition("\n")[0]) for name, item in self.commands.items()])
 
 
 @click.group(

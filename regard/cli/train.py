@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regard.cli.options import PATH
+from regard.cli.options import PATH, CommandGroup
 from regard.training.defaults import RULES
 from regard.training.options import EMBEDDED, TASKS, Options, kind_of
 
@@ -28,7 +28,7 @@ EPILOG = (
 )
 
 
-@click.group("train", no_args_is_help=False, subcommand_metavar="TASK [ARGS]...")
+@click.group("train", cls=CommandGroup, no_args_is_help=False, subcommand_metavar="TASK [ARGS]...")
 def command() -> None:
     """Train a translator, a language model, or a classifier of texts or images."""
 

@@ -27,7 +27,7 @@ from regard.data.split import Division, Splitter, content_hash
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
 from regard.data.streams import fork
 from regard.data.survey import row_blocks
-from regard.data.texts import Skipped, TextError, text_files
+from regard.data.texts import Skipped, TextError, open_file, text_files
 from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _flaw(content: bytes, column: int = 0) -> str:
 def _read_blocks(path: Path) -> Iterator[bytes]:
     """The content of a file, about BLOCK bytes at a time."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             block = b""
             while more := file.read(BLOCK - len(block)):
                 block += more

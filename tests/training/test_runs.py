@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +21,7 @@ from regard.training.evaluate import evaluate
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged, step_data
 from regard.training.options import OptionError, resolve
+from regard.training.processes import Signals, Stopped
 from regard.training.report import head_widths
 from regard.training.schedule import Average
 from regard.training.task import TaskError
@@ -323,6 +326,24 @@ def test_a_run_that_cannot_start_leaves_nothing_behind(tmp_path):
     with pytest.raises((OSError, ValueError)):
         regard.train("translate", tmp_path / "nowhere.tsv", out=tmp_path / "deep" / "run")
     assert not (tmp_path / "deep" / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names are text there")
+def test_a_folder_whose_name_is_no_text_is_refused_before_the_run(tmp_path):
+    with pytest.raises(RunError, match=r"m\\udce9': expected a name in UTF-8: choose another --out"):
+        regard.train("text", tiny.make("text", tmp_path), out=tmp_path / os.fsdecode(b"m\xe9"))
+
+
+def test_who_stops_a_run_in_a_terminal_is_told_what_it_waits_for(monkeypatch, capfd):
+    with Signals() as signals:
+        signal.raise_signal(signal.SIGINT)
+        assert capfd.readouterr().err == ""  # no terminal
+        signals.caught = 0
+        monkeypatch.setattr("os.isatty", lambda handle: handle == 2)
+        signal.raise_signal(signal.SIGINT)
+        assert "stopping after this step, or this evaluation" in capfd.readouterr().err
+        with pytest.raises(Stopped, match="stopped at once"):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_second_trainer_leaves_the_lock_of_the_first_one_alone(tmp_path):
