@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 import time
@@ -28,7 +27,6 @@ from regard.measure import Work
 LINE = 60  # words
 VOCABULARY = 4_096
 PROCESSES = 2
-DATASETS = importlib.util.find_spec("datasets") is not None
 
 
 def write_text(path: Path, size: int, seed: int) -> Path:
@@ -62,9 +60,9 @@ def make_tokenizer() -> Tokenizer:
     return train_tokenizer(topics(), "bpe", VOCABULARY, append_eos=False, sentences=False)
 
 
-def preparing(size: int, tiny: bool) -> Figures:
+def preparing(by_hand: Callable[[Path, Tokenizer, Path], Column], size: int, tiny: bool) -> Figures:
     """Each run with a text that neither of them has met before."""
-    tokenizer, by_hand = make_tokenizer(), _with_datasets if DATASETS else _with_tokenizers
+    tokenizer = make_tokenizer()
     figures: dict[str, list[float]] = {"ours": [], "peer": []}
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
@@ -161,24 +159,22 @@ def _preparation(folder: str, size: int, seed: int) -> Work:
     return work
 
 
-BY_HAND = (
-    f"datasets and tokenizers by hand, load_dataset and map in {PROCESSES} processes"
-    if DATASETS
-    else "tokenizers by hand, encode_batch of 1,000 lines (datasets is not installed)"
-)
+WITH_TOKENIZERS = "tokenizers by hand, encode_batch of 1,000 lines"
+WITH_DATASETS = f"datasets and tokenizers by hand, load_dataset and map in {PROCESSES} processes"
 ROWS = (
     *(
         Row(
             f"texts/{name}",
             f"{size} of text tokenized (BPE), and a first training step",
-            BY_HAND,
-            partial(preparing, count),
+            against,
+            partial(preparing, by_hand, count),
             at_least=1,
             on_request=on_request,
         )
-        for name, size, count, on_request in (
-            ("prepare", "16 MB", 16_000_000, False),
-            ("gigabyte", "1 GB", 1_000_000_000, True),
+        for name, size, count, against, by_hand, on_request in (
+            ("prepare", "16 MB", 16_000_000, WITH_TOKENIZERS, _with_tokenizers, False),
+            ("datasets", "16 MB", 16_000_000, WITH_DATASETS, _with_datasets, False),
+            ("gigabyte", "1 GB", 1_000_000_000, WITH_DATASETS, _with_datasets, True),
         )
     ),
     Row(

@@ -30,20 +30,32 @@ def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
     # The name keeps its ending, by which writers of pictures choose their format.
     beside = path.with_name(f".{secrets.token_hex(4)}-{path.name}")
     try:
-        beside.touch(exist_ok=False)  # with the permissions that the user's umask leaves now
-        permissions = beside.stat().st_mode
-        if isinstance(content, str):
-            beside.write_text(content, encoding="utf-8", newline="")
-        elif isinstance(content, bytes):
-            beside.write_bytes(content)
-        else:
-            content(beside)
-            beside.chmod(permissions)  # safetensors puts a file there that only its owner can read
-        sync(beside)
-        beside.replace(path)
-        sync(path.parent)
+        with named(path):
+            beside.touch(exist_ok=False)  # with the permissions that the user's umask leaves now
+            permissions = beside.stat().st_mode
+            if isinstance(content, str):
+                beside.write_text(content, encoding="utf-8", newline="")
+            elif isinstance(content, bytes):
+                beside.write_bytes(content)
+            else:
+                content(beside)
+                beside.chmod(permissions)  # safetensors puts a file there that only its owner can read
+            sync(beside)
+            beside.replace(path)
+            sync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Within this block errors of the system name this file if they name none: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -109,6 +121,11 @@ def read_file(path: Path, most: int) -> bytes:
     return content
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can hold it: names of files may have bytes that are no text, which Python keeps as surrogates."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def parse_json(content: bytes) -> Any:
     """The value that a JSON text holds."""
     try:
@@ -165,11 +182,8 @@ def _check_bounds(value: Any) -> None:
     level = [value]
     for _ in range(DEPTH):
         for item in level:
-            if isinstance(item, str) and not item.isascii():
-                try:
-                    item.encode()
-                except UnicodeEncodeError as error:
-                    raise ContentError("expected text, got half a character (a lone surrogate)") from error
+            if isinstance(item, str) and not is_text(item):
+                raise ContentError("expected text, got half a character (a lone surrogate)")
             elif isinstance(item, int) and abs(item) >= 10**DIGITS:
                 raise ContentError(f"expected numbers of at most {DIGITS} digits")
         parents = [item for item in level if isinstance(item, dict | list)]

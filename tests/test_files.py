@@ -1,7 +1,9 @@
-"""Files: JSON and YAML without trust, what is no regular file, and permissions."""
+"""Files: JSON and YAML without trust, what is no regular file, errors and permissions of what is written."""
 
+import errno
 import json
 import os
+import re
 import stat
 
 import pytest
@@ -156,7 +158,16 @@ def test_a_folder_of_others_with_one_is_refused(tmp_path, irregular, name):
         regard.load(tmp_path)
 
 
-# --------------------------------------------------------------------------------------------------------- permissions
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def test_an_error_of_the_system_names_the_file(tmp_path):
+    def write_on_full_disk(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=re.escape(f"No space left on device: {str(tmp_path / 'a.txt')!r}")):
+        files.write(tmp_path / "a.txt", write_on_full_disk)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])

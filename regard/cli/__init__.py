@@ -7,6 +7,7 @@ of a command and completion in the shell wait for nothing heavy.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ import click
 
 from regard import __version__
 from regard.cli import classify, curve, data, doctor, evaluate, explore, generate, look, search, tour, train, translate
+from regard.cli.options import CommandGroup
 from regard.errors import RegardError
 
 EPILOG = (
@@ -27,19 +29,6 @@ EPILOG = (
 
 # In the order of `regard --help`.
 MODULES = (tour, curve, search, train, translate, generate, classify, evaluate, look, explore, data, doctor)
-
-
-class CommandGroup(click.Group):
-    """A group that lists its commands in their order, each with the whole first line of its help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of `regard --help`."""
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `regard --help`."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, str(item.help).partition("\n")[0]) for name, item in self.commands.items()])
 
 
 @click.group(
@@ -63,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # At its first run matplotlib reads all fonts of the system, and would say so.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files come out as they came in, whatever bytes they have
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code: int | None = commands.main(arguments, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from regard.cli.options import json_flag
+from regard.cli.options import CommandGroup, json_flag
 
 
-@click.group("data", no_args_is_help=False)
+@click.group("data", cls=CommandGroup, no_args_is_help=False)
 def command() -> None:
     """List real data sets and weights that can be fetched, or fetch one."""
 

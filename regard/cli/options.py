@@ -28,6 +28,19 @@ path_option = partial(click.option, type=PATH)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
+class CommandGroup(click.Group):
+    """A group that lists its commands in their order, each with the whole first line of its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which they were added."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in `--help`."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, str(item.help).partition("\n")[0]) for name, item in self.commands.items()])
+
+
 def model_and_inputs(name: str) -> Callable[[Function], Function]:
     """The arguments MODEL and `name`…, and the options --show and --json, of commands that run a model on lines."""
 

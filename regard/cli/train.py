@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regard.cli.options import PATH
+from regard.cli.options import PATH, CommandGroup
 from regard.training.defaults import RULES
 from regard.training.options import EMBEDDED, TASKS, Options, kind_of
 
@@ -35,7 +35,7 @@ USES = {  # of a trained model: a command to go on with
 }
 
 
-@click.group("train", no_args_is_help=False, subcommand_metavar="TASK [ARGS]...")
+@click.group("train", cls=CommandGroup, no_args_is_help=False, subcommand_metavar="TASK [ARGS]...")
 def command() -> None:
     """Train a translator, a language model, or a classifier of texts or images."""
 

@@ -27,7 +27,7 @@ from regard.data.split import Division, Splitter, content_hash
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
 from regard.data.streams import fork
 from regard.data.survey import row_blocks
-from regard.data.texts import Skipped, TextError, text_files
+from regard.data.texts import Skipped, TextError, open_file, text_files
 from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ Document = Iterable[str]  # its blocks
 def open_corpus(path: Path, on_error: str = "stop") -> Corpus:
     """A text file as one document, or a document per file of a folder, unchanged with their line ends. UTF-8.
 
-    Hidden files of a folder are left out, and files that are no text, such as images.
+    Hidden files of a folder are left out, and files that are no text, such as images: `others`.
     on_error: "stop" if a line that is no text is an error, "skip" if it is left out.
     """
-    files = text_files(path)
+    files, others = text_files(path)
     try:
         size = sum(file.stat().st_size for file in files)
     except OSError as error:
@@ -76,7 +76,7 @@ def open_corpus(path: Path, on_error: str = "stop") -> Corpus:
     def read(reading: Reading) -> Iterator[Document]:
         return (_decoded_blocks(file, reading) for file in files)
 
-    return Corpus(str(path), size, lambda: content_digest(files), read, on_error)
+    return Corpus(str(path), size, lambda: content_digest(files), read, on_error, others=others)
 
 
 def corpus_of(texts: Sequence[str], name: str) -> Corpus:
@@ -109,6 +109,7 @@ class Corpus:
     read: Callable[[Reading], Iterator[Document]]
     on_error: str = "stop"  # see `open_corpus`
     survey: tuple[Division, Skipped] | None = None  # of an earlier pass
+    others: Sequence[Path] = ()  # that lie beside the documents, and are no text
 
     @cached_property
     def digest(self) -> str:
@@ -239,7 +240,7 @@ def _flaw(content: bytes, column: int = 0) -> str:
 def _read_blocks(path: Path) -> Iterator[bytes]:
     """The content of a file, about BLOCK bytes at a time."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             block = b""
             while more := file.read(BLOCK - len(block)):
                 block += more

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from regard.data.store import FileState, advance, prepared
 from regard.data.streams import map_in_threads
 from regard.errors import RegardError
-from regard.files import digest
+from regard.files import digest, is_text
 
 if TYPE_CHECKING:
     import torch
@@ -238,6 +238,9 @@ class FolderImages(ImagePart):
         self.path, self.names = path, tuple(folder.name for folder in folders(path))
         if not self.names:
             raise ImageError(f"{path}: no folders in it, expected {expected}")
+        for name in self.names:
+            if not is_text(name):
+                raise ImageError(f"{path}: the folder {name!r} has no name in UTF-8: rename it")
         check_names(path, self.names, train_names)
 
     def _names(self) -> Iterator[tuple[int, str]]:

@@ -13,6 +13,7 @@ in memory at a time. Its columns, of the part `train` and of `test` if the files
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -155,7 +156,8 @@ class StoredImages:
     def titles(self, places: Array | slice) -> list[str]:
         """The files that they are from, or their numbers, where many are in one file."""
         if f"{self.part}.files.values" in self.store.columns:
-            return self.store.ragged(f"{self.part}.files").texts(self.rows[places])
+            names = self.store.ragged(f"{self.part}.files").texts(self.rows[places])
+            return [os.fsencode(name).decode(errors="replace") for name in names]  # some may be no text
         return [f"image {row}" for row in self.rows[places].tolist()]
 
     def class_counts(self) -> list[int]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from regard.data.split import PARTS, Part, balanced_rows
 from regard.data.store import Store, StoreWriter, prepared
-from regard.data.survey import LEFT_OUT, RowSource, Survey
+from regard.data.survey import LEFT_OUT, NUMBERS, RowSource, Survey
 from regard.data.tables import COMPRESSIONS, OLD_WORKBOOK, TableError, find_column, missing_column
 from regard.data.texts import (
     MAX_LINE,
@@ -236,6 +236,11 @@ class StoredTexts:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def count(self, length: int) -> int:
+        """How many texts have this many tokens."""
+        starts = range(0, len(self), NUMBERS)
+        return sum(int((self.lengths.between(start, start + NUMBERS) == length).sum()) for start in starts)
 
     def ids(self, rows: Sequence[int]) -> list[Array]:
         """The ids of some texts."""

@@ -14,6 +14,7 @@ Every read maps its file and lets go of it: mapped pages count as resident, and 
 from __future__ import annotations
 
 import atexit
+import errno
 import functools
 import hashlib
 import json
@@ -62,8 +63,13 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
         except StoreError:
             shutil.rmtree(folder, ignore_errors=True)
         _remove_remains(folder)
-        with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
-            writer.finish(build(writer))
+        try:
+            with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
+                writer.finish(build(writer))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise OSError(f"{folder.parent}: the disk is full: choose another folder by REGARD_PREPARED") from error
     return Store(folder)
 
 
@@ -232,7 +238,8 @@ class StoreWriter:
         """Write store.json, without which a folder is no store."""
         self._close()
         content = {"facts": dict(facts), "columns": self.columns}
-        (self.folder / STORE).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+        # In ASCII: names of files may hold bytes that are no text in any encoding.
+        (self.folder / STORE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def _write(self, name: str, rows: Array) -> None:
         rows = numpy.ascontiguousarray(rows)

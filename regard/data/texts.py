@@ -72,9 +72,11 @@ UTF_8, WINDOWS_1252 = Encoding("utf-8", "UTF-8"), Encoding("cp1252", "Windows-12
 
 
 def open_file(path: Path) -> io.BufferedReader:
-    """A file to read bytes from; TextError if there is none."""
+    """A regular file to read bytes from; TextError if there is none. Files are read several times, pipes cannot be."""
     if path.is_dir():
         raise TextError(f"{path}: is a folder, expected a file")
+    if path.exists() and not path.is_file():
+        raise TextError(f"{path}: is a pipe or a device, expected a file: save the text in one first")
     try:
         return path.open("rb")
     except OSError as error:
@@ -170,9 +172,15 @@ def read_texts(path: Path) -> list[Passage]:
     return passages
 
 
-def text_files(path: Path) -> list[Path]:
-    """A file, or the files of a folder that are text, in order; hidden ones are left out, and images and the like."""
-    return [file for file in _visible(path) if not _is_binary(file)] if path.is_dir() else [path]
+def text_files(path: Path) -> tuple[list[Path], list[Path]]:
+    """A file, or the files of a folder that are text, in order; and those that are none, such as images.
+
+    Hidden ones do not count.
+    """
+    if not path.is_dir():
+        return [path], []
+    files = {file: _is_binary(file) for file in _visible(path)}
+    return [file for file in files if not files[file]], [file for file in files if files[file]]
 
 
 def _visible(folder: Path) -> list[Path]:

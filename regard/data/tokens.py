@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -35,6 +36,10 @@ FORMAT = 1
 WORDS = 1 << 18  # of one generation of a WordCache: 45 MB
 LONG = 40  # characters: longer words seldom come again
 SPACE, LINE_END = re.compile(r" (?=\S)"), re.compile(r"(?<=\S)\n(?=\S)")
+# The time that it takes to train byte pairs grows with the square of the longest word: three megabytes of base64 in one
+# cell would take an hour. So words, and white space, are cut where they are longer than this.
+RUN = 4_000  # characters
+LONG_RUNS = re.compile(rf"(\S{{{RUN}}}|\s{{{RUN}}})")
 CUTS = "|".join(f"▁?(?:{part})" for part in PATTERN.split("|")).replace(r"[^\w\s]", r"[^\w\s▁]") + "|▁"  # words
 CHARACTER = r"[\s\S]"
 # GPT-2's pattern, for ASCII: contractions, letters, digits, other signs, white space.
@@ -70,11 +75,15 @@ def train_tokenizer(
     tokenizer, trainer = _untrained(kind, vocab_size, sentences)
     steps = [normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])]
     tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(_cut_runs(texts), trainer)
     if append_eos:
         eos = SPECIAL_TOKENS[EOS]
         tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {eos}", special_tokens=[(eos, EOS)])
     return tokenizer
+
+
+def _cut_runs(texts: Iterable[str]) -> Iterator[str]:
+    return (piece for text in texts for piece in (LONG_RUNS.split(text) if len(text) > RUN else [text]))
 
 
 def _untrained(kind: str, vocab_size: int, sentences: bool) -> tuple[Tokenizer, Any]:
@@ -125,12 +134,11 @@ def trained_tokenizer(
     name = hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:32]
     path = prepared_folder() / f"tokenizer-{name}.json"
     with FileLock(path.with_name(f".{name}.lock")):
-        if not path.exists():
-            work = map_in_threads(
-                lambda texts: train_tokenizer(texts, kind, vocab_size, **options), [_limited(sample())]
-            )
-            write(path, next(work).to_str())  # Ctrl-C interrupts the waiting
-    return Tokenizer.from_file(str(path))
+        with suppress(Exception):  # tokenizers has no narrower one: the file is not there, or damaged
+            return Tokenizer.from_file(str(path))
+        work = map_in_threads(lambda texts: train_tokenizer(texts, kind, vocab_size, **options), [_limited(sample())])
+        write(path, next(work).to_str())  # Ctrl-C interrupts the waiting
+        return Tokenizer.from_file(str(path))
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:

@@ -52,6 +52,10 @@ def lock(folder: Path, launch: str = "") -> Iterator[None]:
     nothing. launch: the id of a launch of torchrun, for `was_launched_by`.
     """
     is_new = not folder.exists()
+    if not is_new and not folder.is_dir():
+        raise RunError(f"{folder}: is a file, expected a folder: choose another --out")
+    if not files.is_text(str(folder)):  # safetensors would not read the model, at the end of the run
+        raise RunError(f"{str(folder)!r}: expected a name in UTF-8: choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     holder = FileLock(folder / LOCK)
     try:
@@ -160,7 +164,7 @@ class Log:
     def flush(self, *, sync: bool = False) -> None:
         """Write the lines that were added; sync=True: force them to disk, where they survive a power cut."""
         if self.buffer:
-            with self.path.open("a", encoding="utf-8") as file:
+            with files.named(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(self.buffer))
             self.buffer.clear()
         if sync and self.path.exists():

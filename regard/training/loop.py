@@ -37,7 +37,9 @@ from regard.training.task import Batch, LossModule, Task
 from regard.training.transfer import add_adapters, checkpoint_blocks, freeze, merge_adapters, parameter_groups
 
 AHEAD = 4  # steps that each worker process prepares ahead
+PASS = 4_096  # tokens that a processor computes at once, about
 StepRows = tuple[int, list[list[int]], Position]  # the number of a step, the rows of its batches, where they end
+EARLY = 0.2  # of its minutes: the share after which the steps of a run are planned, however few are done
 OVERTIME = 1.2  # a run whose steps became slow ends after so many times its minutes, wherever its plan is
 
 
@@ -144,14 +146,15 @@ class Run:
     def _is_over(self) -> bool:
         """Whether the last step is done; the plan of a run of some minutes is revised now and then."""
         state, plan = self.state, self.plan
-        if plan.is_due(state.step):
+        spent = state.elapsed / 60 / (plan.minutes or math.inf)  # of the time
+        late, early = self.world.all_reduce(float(spent > OVERTIME), float(spent > EARLY))
+        if plan.is_due(state.step, early=early > 0):
             if self.world.is_first:
                 plan.revise(state.step, state.elapsed, self.options.steps)
                 plan.write(self.folder)
             self.plan = plan = self.world.broadcast(plan)
-        late = plan.minutes is not None and state.elapsed > OVERTIME * 60 * plan.minutes
-        (late_processes,) = self.world.all_reduce(float(late))
-        return bool(late_processes) or (plan.steps is not None and state.step >= plan.steps)
+        steps = self.options.steps if plan.steps is None else plan.steps
+        return late > 0 or (steps is not None and state.step >= steps)
 
     # ------------------------------------------------------------------------------------------------------- one step
 
@@ -330,8 +333,21 @@ class _Maker(Dataset[StepData]):
         for rows in batches:
             counts = self.rank < len(rows)
             share = slice(self.rank, None, self.size) if counts else slice(0, 1)
-            shares.append((self.task.batch(rows, share, generator), counts))
+            batch = self.task.batch(rows, share, generator)
+            shares += [(part, counts) for part in batch.split(self._passes(len(rows)))]
         return StepData(shares, after)
+
+    def _passes(self, rows: int) -> int:
+        """In how many passes a process computes its share of a batch: equally many in all, which wait for each other.
+
+        Activations are as large as a pass, and the logits of a large vocabulary are larger still: 16,384 tokens at once
+        take six gigabytes where 4,096 take two, and a processor is no faster with more. Images are not split, because
+        batch norm depends on what is in a batch.
+        """
+        options = self.task.options
+        if self.task.unit != "tokens" or options.device != "cpu":
+            return 1
+        return max(1, min(math.ceil(options.batch / (self.size * PASS)), rows // self.size))
 
 
 def _ignore_signals(worker: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
-from regard.files import ContentError, parse_yaml, read_file
+from regard.files import ContentError, is_text, parse_yaml, read_file
 
 
 class OptionError(RegardError, ValueError):
@@ -273,6 +273,8 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
         value = str(value)
     if type(value) is not kind:
         raise OptionError(f"{field.name}: expected {TYPE_NAMES[kind]}, got {value!r}")
+    if kind is str and not is_text(value):  # training.yaml could not hold it
+        raise OptionError(f"{field.name}: expected a name in UTF-8, got {value!r}: rename it")
     return value
 
 

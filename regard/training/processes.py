@@ -229,6 +229,8 @@ class Signals:
         if self.caught:
             raise Stopped(number, "stopped at once; what was saved before is complete: go on with --resume")
         self.caught = number
+        if os.isatty(2):  # somebody waits, and an evaluation may take minutes; a handler cannot use buffered files
+            os.write(2, b"\nregard: stopping after this step, or this evaluation; the same again stops at once\n")
 
     def raise_if_caught(self, text: str) -> None:
         """Stop here, if a signal came."""

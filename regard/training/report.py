@@ -51,7 +51,7 @@ class Report:
         """After each evaluation."""
         self.write(f"step {step:,} · {format_metrics(metrics)}" + (" · the best so far" if is_best else ""))
         for sample in samples[:1]:
-            self.write(f"    {_shorten(sample.input)} → {_shorten(sample.output)}")
+            self.write(f"    {shorten(sample.input)} → {shorten(sample.output)}")
 
 
 @contextmanager
@@ -84,7 +84,8 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def _shorten(text: str, limit: int = 70) -> str:
+def shorten(text: str, limit: int = 70) -> str:
+    """A text in one line, so many characters of it at most."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 

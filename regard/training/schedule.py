@@ -47,12 +47,24 @@ class Plan:
             begin, end = now, steps
         return done
 
-    def is_due(self, step: int) -> bool:
-        """Whether the number of steps is to be planned anew after this step."""
+    def is_due(self, step: int, *, early: bool = False) -> bool:
+        """Whether the number of steps is to be planned anew after this step.
+
+        early: whether steps are so slow that FIRST of them would take much of the time. Then the first plan is made of
+        few of them, and revised more often.
+        """
         if self.minutes is None:
             return False
-        after, steps = self.revisions[-1] if self.revisions else (0, 2 * FIRST)
-        return steps - after >= 2 * FIRST and step >= after + (steps - after) // 2
+        if not self.revisions:
+            return early or step >= FIRST
+        after, steps = self.revisions[-1]
+        least = 2 * FIRST if after >= FIRST else 1
+        return steps - after >= least and step >= after + max(1, (steps - after) // 2)
+
+    def warmup(self, step: int, most: int) -> int:
+        """The steps of the warm-up, as far as the plan was known before a step: of a short run a fifth."""
+        known = [steps for after, steps in self.revisions if after < step]
+        return min(most, known[-1] // 5) if self.minutes is not None and known else most
 
     def revise(self, step: int, seconds: float, limit: int | None) -> None:
         """Plan the rest of a run that has taken these seconds; it gets at most `limit` steps."""
@@ -83,7 +95,7 @@ def read_plan(folder: Path, options: Options, step: int) -> Plan:
 
 def learning_rate(step: int, options: Options, plan: Plan) -> float:
     """The rate of a step, counted from 1: a linear warm-up, then constant, 1 / √step, or down to 0 at the end."""
-    peak, warmup = options.learning_rate, options.warmup
+    peak, warmup = options.learning_rate, plan.warmup(step, options.warmup)
     if step < warmup:
         return peak * step / warmup
     if options.schedule == "constant":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +56,14 @@ class Batch:
     def tokens(self) -> int:
         """How many tokens there are, without padding."""
         return sum(self.sizes)
+
+    def split(self, count: int) -> list[Batch]:
+        """The same in `count` batches of about as many examples each."""
+        ends = [len(self.sizes) * number // count for number in range(count + 1)]
+        rows = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
+        return [
+            Batch(tuple(value[part] for value in self.inputs), self.targets[part], self.sizes[part]) for part in rows
+        ]
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device; lengths are lists and stay."""

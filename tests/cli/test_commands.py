@@ -64,6 +64,13 @@ def test_commands_are_frozen(help_of):
     assert "--version" in help_of("")
 
 
+@pytest.mark.parametrize("group", ["", "data", "train"])
+def test_what_a_command_does_is_told_to_the_end(help_of, group):
+    listed = " ".join(help_of(group).partition("Commands:")[2].split())
+    assert "..." not in listed
+    assert listed.count(".") >= 2
+
+
 @pytest.mark.parametrize("command", OPTIONS)
 def test_help_names_the_options_within_80_columns(help_of, command):
     text = help_of(command)

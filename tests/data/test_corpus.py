@@ -1,6 +1,9 @@
 """Text of any size: blocks and chunks lose nothing, tokens are those of each chunk, bad lines are named."""
 
+import os
 import random
+import sys
+from pathlib import Path
 
 import numpy
 import pytest
@@ -65,6 +68,23 @@ def test_a_folder_is_a_document_per_file_in_order(folder):
     (folder / "blank.txt").write_text(" \n\n" * 5_003)
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     assert documents(folder) == [CONTENT, "second\n", "third\n"]
+    assert open_corpus(folder).others == [folder / "picture.png"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names are text there, and pipes no files")
+def test_names_that_are_no_text_are_names_and_pipes_are_not_waited_for(folder):
+    strange = folder / os.fsdecode(b"caf\xe9\n.txt")
+    for path in (folder / "a.txt", strange):
+        path.write_bytes(prose(3_000).encode() + b"bad \xff line\n")
+    os.mkfifo(folder / "pipe")
+    corpus = open_corpus(folder, "skip")
+    store = corpus.tokens(train_tokenizer(WORDS, "character", 300, append_eos=False, sentences=False), EOS)
+    count, named = store.facts["skipped"].values()
+    assert count == 2
+    assert [reason.partition(": ")[0] for reason in named] == [str(folder / "a.txt"), str(strange).replace("\n", " ")]
+    for path in (folder / "pipe", Path("/dev/zero")):
+        with pytest.raises(TextError, match="is a pipe or a device, expected a file: save the text in one first"):
+            open_corpus(path).sample()
 
 
 TEXT = st.text(st.sampled_from("ab\n \r\t好🙂é\u0301"), max_size=200)

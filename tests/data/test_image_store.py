@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,19 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, colour, labels, monk
     monkeypatch.setattr(image_files, "decode", None)  # the store is there already
     notes = skipped_images(stored(folder), "skip").notes()
     assert notes[0] == "17 pictures are left out:"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names are text there")
+def test_names_of_files_may_be_no_text_and_those_of_classes_not(tmp_path, colour, labels):
+    folder = write_folders(tmp_path / "a", colour, labels)
+    shutil.copy(folder / "cat" / "000.png", folder / "cat" / os.fsdecode(b"\xe9\n.png"))
+    (folder / "dog" / os.fsdecode(b"\xe9.txt")).write_text("no picture")
+    store = stored(folder)
+    assert "cat/\ufffd\n.png" in stored_part(store, "train").titles(ALL)
+    assert os.fsdecode(b"dog/\xe9.txt: is no picture") in skipped_images(store, "skip").notes()[1]
+    (folder / "dog").rename(folder / os.fsdecode(b"d\xf6g"))
+    with pytest.raises(ImageError, match=r"the folder 'd\\udcf6g' has no name in UTF-8: rename it"):
+        stored(folder)
 
 
 def test_folders_in_which_nothing_can_be_read(tmp_path, colour, labels):

@@ -1,5 +1,6 @@
 """Stores: what was written comes back; a store is whole or is built anew, by one process."""
 
+import errno
 import json
 import os
 import pickle
@@ -132,6 +133,15 @@ def build(writer):
     return {}
 prepared({"content": sys.argv[3]}, build).column("ids").take([4])
 """
+
+
+def test_a_full_disk_is_named_with_what_to_do(home):
+    def fill(writer):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as the system says it, without a name
+
+    with pytest.raises(OSError, match=rf"{home}: the disk is full: choose another folder by REGARD_PREPARED"):
+        prepared({}, fill)
+    assert names(home) == set()
 
 
 def test_two_processes_build_once(tmp_path, home):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data import tokens
 from regard.data.tokens import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK, train_tokenizer
 from regard.data.words import split
 
@@ -50,6 +51,23 @@ def test_the_vocabulary_has_its_limit():
     assert train_tokenizer(TEXTS, "bpe", 261).get_vocab_size() == 261
     with pytest.raises(ValueError, match=r"expected 261 or more for bpe.*got 260"):
         train_tokenizer(TEXTS, "bpe", 260)
+
+
+@pytest.mark.parametrize("unbroken", ["x", " "])
+def test_an_unbroken_run_takes_no_longer_than_other_text(unbroken):
+    """As one word, 100,000 characters take seconds, and three million an hour."""
+    tokenizer = train_tokenizer([*TEXTS, f"a{100_000 * unbroken}b"], "bpe", 300)
+    assert 1_000 < max(map(len, tokenizer.get_vocab())) <= tokens.RUN + 1  # the space before it
+    assert tokenizer.decode(tokenizer.encode(f"a{9_000 * unbroken}b").ids) == f"a{9_000 * unbroken}b"
+
+
+def test_a_damaged_tokenizer_file_is_made_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("REGARD_PREPARED", str(tmp_path))
+    first = tokens.trained_tokenizer({}, lambda: TEXTS, "bpe", 300)
+    (path,) = tmp_path.glob("tokenizer-*.json")
+    path.write_bytes(path.read_bytes()[:1_000])
+    assert tokens.trained_tokenizer({}, lambda: TEXTS, "bpe", 300).to_str() == first.to_str()
+    assert tokens.trained_tokenizer({}, lambda: pytest.fail("read again"), "bpe", 300).to_str() == first.to_str()
 
 
 def test_capitals_can_be_ignored():

@@ -140,7 +140,7 @@ def test_photos_of_many_sizes_need_no_flag(photos, tmp_path):
     assert trained.results["test"]["accuracy"] == 1
     task = prepare(photos, patch_size=8, on_error="skip")
     counts = dict(zip(task.train.names, task.train.class_counts(), strict=True))
-    assert f"to train on: night {counts['night']} · noon {counts['noon']}" in task.notes
+    assert f"to train on: night: {counts['night']} · noon: {counts['noon']}" in task.notes
     assert "1 picture is left out:" in task.notes
     assert task.samples(trained.model)[0].input.endswith(".jpg")
 

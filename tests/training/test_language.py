@@ -170,6 +170,18 @@ def test_lines_that_are_no_text_stop_a_run_or_are_left_out(tmp_path):
     assert any("line 1503: holds a NUL" in note for note in notes)
 
 
+def test_files_that_are_no_text_are_left_out_with_a_note(tmp_path):
+    tiny.make("language", tmp_path / "texts")
+    notes = []
+    for numbers in ([0], range(1, 12)):
+        for number in numbers:
+            (tmp_path / "texts" / f"{number:02}.png").write_bytes(b"\x89PNG\0")
+        notes.append(prepare(tmp_path / "texts").notes[-1])
+    assert notes[0] == "1 file that is no text is left out: '00.png'"
+    assert notes[1].startswith("12 files that are no text are left out: '00.png', '01.png'")
+    assert notes[1].endswith("'09.png' …")
+
+
 def test_the_order_of_rows_takes_no_memory():
     batches = Batches(language.numpy.broadcast_to(CONTEXT, 10**12), 170, 0)
     assert len(next(iter(batches.epoch(0)))) == 10

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 
@@ -247,6 +248,27 @@ def test_classes_are_listed_with_their_counts_and_many_are_cut_short(tmp_path):
     (line,) = [note for note in notes if note.startswith("to train on: ")]
     assert line.count(" · ") == 19
     assert line.endswith(" and 3 more")
+
+
+def test_long_names_of_classes_stay_in_their_line(tmp_path):
+    path = tmp_path / "texts.csv"
+    rows = "".join(f'text {number},"{("short", f"long{chr(10)}" * 40)[number % 2]}"\n' for number in range(90))
+    path.write_text("text,label\n" + rows)
+    notes = prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)})).notes
+    (line,) = [note for note in notes if note.startswith("to train on: ")]
+    assert re.fullmatch(r"to train on: (long ){7}long…: \d+ · short: \d+", line)
+
+
+def test_texts_that_are_cut_are_counted(tmp_path):
+    path = tmp_path / "texts.csv"
+    rows = [f"{'word ' * (30 if number % 5 else 3)}{number},{number % 2}\n" for number in range(90)]
+    path.write_text("text,label\n" + "".join(rows))
+    for max_length, is_cut in ((11, True), (60, False)):
+        given = {**tiny.options("text", max_length=max_length), "data": str(path)}
+        task = prepare("text", resolve("text", given))
+        long = sum(len(ids) == 11 for ids in task.train.ids(range(len(task.train))))
+        note = f"{long} of them have 11 tokens or more and are cut there: see --max-length"
+        assert (note in task.notes) == is_cut == any("are cut" in note for note in task.notes)
 
 
 def test_a_table_in_another_encoding_trains_with_a_note(tmp_path):

@@ -1,7 +1,10 @@
 """Whole runs of every task, small: they learn, they stop when they should, they resume exactly."""
 
 import json
+import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +21,7 @@ from regard.training.evaluate import evaluate
 from regard.training.folder import RunError, lock, read_log, read_options
 from regard.training.loop import Diverged, step_data
 from regard.training.options import OptionError, resolve
+from regard.training.processes import Signals, Stopped
 from regard.training.report import head_widths
 from regard.training.schedule import Average
 from regard.training.task import TaskError
@@ -152,6 +156,26 @@ def test_a_loss_is_a_mean_over_all_targets_however_batches_are_cut(tmp_path, mon
     assert records["one"]["norm"] == pytest.approx(records["two"]["norm"], rel=1e-4)
 
 
+@pytest.mark.parametrize("task", ["translate", "language", "text"])
+def test_a_step_is_the_same_in_several_passes(tmp_path, monkeypatch, task):
+    data, passes = tiny.make(task, tmp_path), []
+    run_backward = torch.Tensor.backward
+    monkeypatch.setattr(torch.Tensor, "backward", lambda loss: (passes.append(1), run_backward(loss))[1])
+    records = {}
+    for tokens in (4_096, 40):
+        passes.clear()
+        monkeypatch.setattr(loop, "PASS", tokens)
+        given = tiny.options(task, dropout=0.0, steps=3, average=0.0)
+        regard.train(task, data, out=tmp_path / f"{tokens}", **given)
+        records[tokens] = [record for record in read_log(tmp_path / f"{tokens}") if "loss" in record], len(passes)
+    (whole, few), (split, many) = records.values()
+    assert (few, many) == (1 + 3, 1 + 3 * math.ceil(given["batch"] / 40))  # the first one finds what is not used
+    for one, other in zip(whole, split, strict=True):
+        assert one["tokens"] == other["tokens"]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        assert one["norm"] == pytest.approx(other["norm"], rel=1e-3)
+
+
 def test_more_steps_can_be_wanted_later(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", schedule="constant")
@@ -192,12 +216,18 @@ def test_minutes_end_a_run(tmp_path):
     assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 1
 
 
+def test_minutes_and_steps_end_a_run_whichever_are_over_first(tmp_path):
+    data = tiny.make("text", tmp_path)
+    given = tiny.options("text", minutes=9.0, steps=3)
+    assert regard.train("text", data, out=tmp_path / "run", **given).results["steps"] == 3
+
+
 def test_a_run_of_some_minutes_plans_its_steps_and_resumes_by_that_plan(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", minutes=0.03, save_every=10, patience=0)
     del given["steps"]
     steps = regard.train("text", data, out=tmp_path / "run", **given).results["steps"]
-    assert json.loads((tmp_path / "run" / "plan.json").read_text())["revisions"][-1][1] == steps > 20
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["revisions"][-1][1] == steps
     before = tiny.outcome(tmp_path / "run")
     for checkpoint in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[1:]:
         shutil.rmtree(checkpoint)
@@ -279,6 +309,7 @@ def test_a_nan_loss_stops_the_run_before_the_step(tmp_path):
         ({"freeze": "blocks.7"}, "no layer is called"),
         ({"heads": 5}, "divisor"),
         ({"device": "gpu"}, "device"),
+        ({"text": "caf\udce9"}, r"text: expected a name in UTF-8, got 'caf\\udce9': rename it"),
         ({"task": "translate", "model": "transformer", "hidden_size": 8}, "hidden_size: applies to model rnn only"),
         ({"task": "images", "depths": "1,1"}, "depths: applies to model resnet only"),
         ({"task": "translate", "language": "zh"}, "language: applies to the embedded grammar only"),
@@ -295,6 +326,24 @@ def test_a_run_that_cannot_start_leaves_nothing_behind(tmp_path):
     with pytest.raises((OSError, ValueError)):
         regard.train("translate", tmp_path / "nowhere.tsv", out=tmp_path / "deep" / "run")
     assert not (tmp_path / "deep" / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names are text there")
+def test_a_folder_whose_name_is_no_text_is_refused_before_the_run(tmp_path):
+    with pytest.raises(RunError, match=r"m\\udce9': expected a name in UTF-8: choose another --out"):
+        regard.train("text", tiny.make("text", tmp_path), out=tmp_path / os.fsdecode(b"m\xe9"))
+
+
+def test_who_stops_a_run_in_a_terminal_is_told_what_it_waits_for(monkeypatch, capfd):
+    with Signals() as signals:
+        signal.raise_signal(signal.SIGINT)
+        assert capfd.readouterr().err == ""  # no terminal
+        signals.caught = 0
+        monkeypatch.setattr("os.isatty", lambda handle: handle == 2)
+        signal.raise_signal(signal.SIGINT)
+        assert "stopping after this step, or this evaluation" in capfd.readouterr().err
+        with pytest.raises(Stopped, match="stopped at once"):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_second_trainer_leaves_the_lock_of_the_first_one_alone(tmp_path):

@@ -38,6 +38,25 @@ def test_a_run_of_some_minutes_ends_annealed_and_in_time(pace, change):
     assert max(abs(later - rate) for rate, later in pairwise(rates[5:])) < 12 / len(rates)
 
 
+@pytest.mark.parametrize("pace", [7.0, 20.0, 50.0])
+@pytest.mark.parametrize("first", [1.0, 3.0])
+def test_a_run_of_few_slow_steps_reaches_its_rate_and_ends_annealed_and_in_time(pace, first):
+    """With a warm-up that is longer than the run, and a first step that takes longer than the others."""
+    options = resolve("text", {"minutes": 7.0, "learning_rate": 1.0, "warmup": 100})
+    plan, step, seconds, rates = Plan(7.0), 0, 0.0, []
+    while plan.steps is None or step < plan.steps:
+        step += 1
+        rates.append(learning_rate(step, options, plan))
+        seconds += pace * (1 if step > 1 else first)
+        if plan.is_due(step, early=seconds > 0.2 * 420):
+            plan.revise(step, seconds, None)
+        again = Plan(7.0, plan.revisions)
+        assert [learning_rate(number, options, again) for number in range(1, step + 1)] == rates  # as a resumed run has
+    assert abs(seconds - 420) <= 2 * pace
+    assert max(rates) >= 0.5
+    assert rates[-1] < 0.05
+
+
 def test_a_plan_is_kept_for_a_run_that_resumes(tmp_path):
     options = resolve("text", {"minutes": 3.0})
     plan = read_plan(tmp_path, options, 0)

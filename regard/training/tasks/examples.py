@@ -12,10 +12,12 @@ from regard.data.store import Store
 from regard.data.survey import RowSource, Survey
 from regard.data.texts import Skipped
 from regard.models.texts import CutWarning
+from regard.training.report import shorten
 from regard.training.task import TaskError
 
 Row = TypeVar("Row")
 SHOWN = 20  # classes of a line
+NAME = 40  # characters of each: a text may have been taken for a class
 LONG = 2.0  # seconds: of a preparation that took longer the user is told
 
 
@@ -23,12 +25,14 @@ def check_trained(names: Sequence[str], counts: Sequence[int], data: str) -> Non
     """An error if a class has no example in the training part, which has so many of each."""
     for name, count in zip(names, counts, strict=True):
         if not count:
-            raise TaskError(f"{data}: class {name!r} has too few examples: none is left to train on")
+            raise TaskError(
+                f"{data}: class {name!r} has too few examples: none is left to train on; add some, or remove it"
+            )
 
 
 def counted_classes(names: Sequence[str], counts: Sequence[int]) -> str:
     """The classes with their counts, for a line; the first ones, if they are many."""
-    shown = [f"{name} {count:,}" for name, count in zip(names, counts, strict=True)][:SHOWN]
+    shown = [f"{shorten(name, NAME)}: {count:,}" for name, count in zip(names, counts, strict=True)][:SHOWN]
     more = len(names) - len(shown)
     return " · ".join(shown) + (f" and {more:,} more" if more else "")
 

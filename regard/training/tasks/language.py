@@ -17,7 +17,7 @@ from regard.data.batches import Batches
 from regard.data.corpus import corpus_of, open_corpus, topics
 from regard.data.split import PARTS
 from regard.data.store import Column, Store
-from regard.data.texts import Skipped
+from regard.data.texts import NAMED, Skipped
 from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, trained_tokenizer
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
@@ -183,12 +183,19 @@ def prepare(options: LanguageOptions, tokenizers: Tokenizers, model: Model | Non
             f"{train:,} tokens to train on, {validation:,} for validation, {test:,} for the test",
             *storage_notes(store, time.monotonic() - start),
             *Skipped(unit="line", facts=store.facts["skipped"]).notes(),
+            *_others(corpus.others),
         ],
         store=store,
         context=context,
         options=options,
         **parts,
     )
+
+
+def _others(files: Sequence[Path]) -> list[str]:
+    some = ", ".join(repr(file.name) for file in files[:NAMED])
+    amount = "1 file that is no text is" if len(files) == 1 else f"{len(files):,} files that are no text are"
+    return [f"{amount} left out: {some}{' …' if len(files) > NAMED else ''}"] if files else []
 
 
 def new_model(options: LanguageOptions, vocab_size: int) -> Model:

@@ -102,6 +102,8 @@ def prepare(options: TextOptions, tokenizers: Tokenizers, model: Model | None = 
         f"{counts[1]:,} for validation, {counts[2]:,} for the test",
         f"to train on: {examples.counted_classes(labels, amounts)}",
     ]
+    if cut := parts["train"].count(max_length):
+        notes.append(f"{cut:,} of them have {max_length} tokens or more and are cut there: see --max-length")
     if store.facts["empty"]:
         notes.append(f"{store.facts['empty']:,} texts of which the tokenizer makes no token are left out")
     if not all(map(len, parts.values())):
