@@ -70,12 +70,7 @@ class Loss:
 
     def errors(self, widths: Array) -> Array:
         """The leave-one-out errors of the chosen samples, (n, outputs)."""
-        return self._errors(self._fit(widths)[0].heights)
-
-    def _fit(self, widths: Array, more: int = 0) -> tuple[LocalFit, Array]:
-        """The local polynomials at the chosen samples, fitted to the others, and the sums, of so many orders more."""
-        sums = self.samples.sums_of_others(widths, self.chosen, 2 * self.degree + more, self.tolerance)
-        return fit_locally(sums, self.samples.dimensions, self.degree), sums
+        return self._errors(self.samples.fit_to_others(widths, self.chosen, self.degree, self.tolerance).heights)
 
     def fitted(self, widths: Array) -> tuple[Array, Array]:
         """Of the chosen samples: the errors (n, outputs) of the fit to all of them, and each one's leverage (n,)."""
@@ -84,11 +79,21 @@ class Loss:
         return self.samples.centred[self.chosen] - fit.heights, weights * fit.duals[:, 0]
 
     def error_and_gradient(self, widths: Array) -> tuple[float, Array]:
-        """The mean squared leave-one-out error and its derivative by the log of each width."""
-        fit, sums = self._fit(widths, more=2 if self.samples.on_a_grid else 0)
+        """The mean squared leave-one-out error and its derivative by the log of each width.
+
+        Of local polynomials as they are, also where one varies more than a sample does: that is for a search to avoid.
+        """
+        order = 2 * self.degree + (2 if self.samples.on_a_grid else 0)
+        sums = self.samples.sums_of_others(widths, self.chosen, order, self.tolerance)
+        fit = fit_locally(sums, self.samples.dimensions, self.degree)
         errors, changes = self._errors(fit.heights.copy()), self._changes(widths, fit, sums)
         gradient = [self.mean(-2 * errors * numpy.nan_to_num(changes[:, d])) for d in range(len(widths))]
         return self.mean(errors**2), numpy.array(gradient)
+
+    @property
+    def unit(self) -> float:
+        """What the criterion is measured in, so that a search does not depend on the unit of y. AICc is a log."""
+        return self.samples.variance or 1.0 if self.criterion == "loo" else 1.0
 
     @property
     def has_gradient(self) -> bool:
@@ -166,7 +171,7 @@ def rule_of_thumb(samples: Samples) -> Array:
 def largest_shares(samples: Samples) -> list[float]:
     """Of each categorical feature the largest λ, at which all categories count the same or, ordered, almost."""
     kinds = [samples.features.kinds[index] for index in samples.features.categorical]
-    counts = [len(labels) for labels in samples.labels]
+    counts = [max(len(labels), 2) for labels in samples.labels]  # beside a single one there may be another in a query
     return [1.0 if kind == "ordered" else (count - 1) / count for kind, count in zip(kinds, counts, strict=True)]
 
 
@@ -207,7 +212,7 @@ class Space:
 
 def choose_widths(loss: Loss, rule: str) -> Array:
     """The widths that a rule chooses: "loo", "aicc", "gradient", "one_se" or "silverman"."""
-    if rule == "silverman":
+    if rule == "silverman" or len(loss.samples) < 2:
         return rule_of_thumb(loss.samples)
     if rule == "aicc":
         return minimize(replace(loss, criterion="aicc"))
@@ -334,7 +339,7 @@ def _from_scratch(loss: Loss) -> Array:
 def descend(loss: Loss, widths: Array, steps: int = 60) -> Array:
     """Down the gradient from these widths; where the criterion has none that is known, each width in turn."""
     space = Space.of(loss.samples)
-    free = space.free
+    free, unit = space.free, loss.unit
     if not len(free):
         return widths
     if loss.samples.weighing.kernel in WITHOUT_SLOPE:
@@ -347,9 +352,9 @@ def descend(loss: Loss, widths: Array, steps: int = 60) -> Array:
 
     def function(logs: Array) -> float | tuple[float, Array]:
         if not loss.has_gradient:
-            return loss(at(logs))
+            return loss(at(logs)) / unit
         error, gradient = loss.error_and_gradient(at(logs))
-        return error, gradient[free]
+        return error / unit, gradient[free] / unit
 
     minimum = optimize.minimize(
         function,

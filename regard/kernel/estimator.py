@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, scan_pyramid
 from regard.kernel.compressed import Compressed
-from regard.kernel.features import Features, Rows, days_of
+from regard.kernel.features import LARGEST_SPAN, SMALLEST_SPAN, Features, Rows, days_of
 from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, is_distributed
 from regard.kernel.pyramid import mean_error
@@ -115,6 +115,8 @@ class KernelEstimator(BaseEstimator):
         weights = _check_sample_weight(sample_weight, table, dtype=numpy.float64, ensure_non_negative=True)
         if self.counts and (weights != numpy.floor(weights)).any():
             raise ValueError("sample_weight: expected whole numbers, because counts=True, got fractions")
+        if not self.counts and not SMALLEST_SPAN < weights.max() < LARGEST_SPAN:
+            weights = weights / weights.max()  # only ratios count, and squares are needed
         rows = self.features_.rows(table)
         self.features_.check_spans(rows.points)
         return rows, y, weights
@@ -138,8 +140,17 @@ class KernelEstimator(BaseEstimator):
             loss = Loss(samples, self.degree, self.empty, pairs=PAIRS)
             smoother = Smoother(samples, self._widths(loss), self.degree, self.empty)
             if iteration < self.robust:
-                samples = base.reweighed(_bisquare(smoother.predict(base.rows) - base.values))
+                samples = base.reweighed(_bisquare(self._residuals(smoother)))
         return smoother
+
+    def _residuals(self, smoother: Smoother) -> Array:
+        """How far each sample is from the curve; from that without it, where outliers may have chosen the bandwidth.
+
+        The narrow window that they choose goes through them.
+        """
+        if isinstance(self.bandwidth, str):
+            return smoother.loss(numpy.inf).errors(smoother.widths)
+        return smoother.predict(smoother.samples.rows) - smoother.samples.values
 
     def _measure(self) -> None:
         """Sets `loo_error_` and `loo_score_`, and warns of what makes them meaningless."""
@@ -150,7 +161,7 @@ class KernelEstimator(BaseEstimator):
         for smoother in self.smoothers_:
             loss = smoother.loss(PAIRS)
             errors.append(loss(smoother.widths))
-            variances.append(numpy.average((loss.samples.centred**2).mean(1), weights=loss.samples.weights))
+            variances.append(loss.samples.variance)
             if isinstance(self.bandwidth, str) and self.bandwidth != "silverman":
                 _warn_of_correlation(loss, smoother, errors[-1])
         self._set_errors(float(numpy.mean(errors)), float(numpy.mean(variances)))
@@ -162,10 +173,10 @@ class KernelEstimator(BaseEstimator):
     def _widths(self, loss: Loss) -> Array:
         if not isinstance(self.bandwidth, str):
             return self._given_widths(loss.samples)
-        if len(loss.samples) < 2:
+        rows = len(loss.samples.given)  # of weight; where they are all copies, any bandwidth is as good
+        if rows < 2:
             raise ValueError(
-                f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {len(loss.samples)}; "
-                "give it as a number"
+                f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {rows}; give it as a number"
             )
         return choose_widths(loss, self.bandwidth)
 
@@ -234,7 +245,8 @@ class KernelEstimator(BaseEstimator):
                 "predict, which does"
             )
         table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
-        return self.features_.rows(table)
+        points, labels = self.features_.rows(table)
+        return Rows(self.samples_.nearer(points), labels)
 
     def _by_parts(self, X: Any) -> Iterator[Rows]:
         """The queries, a million at a time; a large memory map is checked part by part, not copied."""
@@ -282,7 +294,8 @@ def _bisquare(errors: Array) -> Array:
     if scale == 0:
         return numpy.ones(len(sizes))
     weights: Array = numpy.square(numpy.clip(1 - (sizes / scale) ** 2, 0, None))
-    return numpy.maximum(weights, 1e-12)  # a sample of weight 0 would have no place in the order of samples
+    # A sample of weight 0 would have no place in the order of samples; fourth powers of errors times this are nothing.
+    return numpy.maximum(weights, 1e-30)
 
 
 def _warn_of_correlation(loss: Loss, smoother: Smoother, error: float) -> None:

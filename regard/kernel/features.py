@@ -110,14 +110,20 @@ class Features:
         return Rows(points, numpy.ascontiguousarray(table[:, self.categorical], dtype=numpy.float64))
 
     def check_spans(self, points: Array) -> None:
-        """Refuse what could not be squared in float64, in words that say what to do."""
-        for index, low, high in zip(self.continuous, points.min(0), points.max(0), strict=True):
-            span = high - low
-            if span > LARGEST_SPAN or 0 < span < SMALLEST_SPAN:
-                raise ValueError(
-                    f"X: feature {index} spans {span:.3g}, whose square float64 cannot hold; measure it in another "
-                    f"unit (expected a span between {SMALLEST_SPAN:g} and {LARGEST_SPAN:g})"
-                )
+        """Refuse features that could not be squared in float64."""
+        for index, column in zip(self.continuous, points.T, strict=True):
+            check_span(f"X: feature {index}", column)
+
+
+def check_span(name: str, column: Array) -> None:
+    """Refuse numbers whose distances could not be squared in float64, in words that say what to do."""
+    with numpy.errstate(over="ignore"):
+        span = column.max() - column.min()
+    if span > LARGEST_SPAN or 0 < span < SMALLEST_SPAN:
+        raise ValueError(
+            f"{name} spans {span:.3g}, whose square float64 cannot hold; measure it in another unit (expected a span "
+            f"between {SMALLEST_SPAN:g} and {LARGEST_SPAN:g})"
+        )
 
 
 def days_of(value: Any) -> float:
@@ -154,7 +160,9 @@ def _kind(column: Any) -> Kind:
         return "category" if hasattr(column, "iloc") else "number"
     if kind not in "OUST":
         return "number"
-    first = next((value for value in column if value is not None and value == value), None)
+    if str(dtype).startswith("period"):
+        return "date"
+    first = next((value for value in column if not _is_missing(value)), None)
     if isinstance(first, datetime.date | numpy.datetime64):
         return "date"
     if isinstance(first, datetime.timedelta | numpy.timedelta64):
@@ -175,13 +183,15 @@ def _days(column: Any, kind: Kind) -> Array:
     import pandas
 
     column = pandas.Series(column)
-    if kind == "date":
-        times = pandas.to_datetime(column, utc=True) - pandas.Timestamp(0, tz="UTC")
+    if kind == "duration":
+        times = pandas.to_timedelta(column).to_numpy()
     else:
-        times = pandas.to_timedelta(column)
-    if times.isna().any():
+        column = column.dt.start_time if isinstance(column.dtype, pandas.PeriodDtype) else column
+        # In their own unit: nanoseconds would reach from 1677 to 2262 alone
+        times = pandas.to_datetime(column, utc=True).dt.tz_localize(None).to_numpy() - numpy.datetime64(0, "D")
+    if numpy.isnat(times).any():
         raise ValueError(f"X: contains missing {kind}s (NaT); drop those rows")
-    return numpy.asarray(times.to_numpy().astype("timedelta64[ns]") / DAY)
+    return numpy.asarray(times / DAY)
 
 
 def _categories(column: Any) -> list[Any]:
@@ -192,7 +202,14 @@ def _categories(column: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """A category as a key: missing ones are a category too."""
-    return None if value is None or value != value else value
+    return None if _is_missing(value) else value
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA is not even unequal to itself
+        return True
 
 
 def indices_of(name: str, given: Any, names: list[str] | None, count: int) -> Sequence[int]:

@@ -8,8 +8,11 @@ monomials and C their covariance, both under the weights,
 
 C⁺ is not cut off where C becomes singular (far outside the data, where one sample has all the weight, or where samples
 do not span a direction) but fades: each eigenvalue λ of C, relative to the mean squares, is inverted as λ / (λ² + δ²).
-So a local line goes over into the local average, without a jump, where the samples do not tell a slope.
+So a local line goes over into the local average, without a jump, where the samples do not tell a slope. Of several
+features it does so already where the samples tell it too badly (`steadied`).
 """
+
+from __future__ import annotations
 
 import functools
 import itertools
@@ -64,6 +67,10 @@ class LocalFit:
         """The estimates, (n, outputs)."""
         return numpy.asarray(self.coefficients[:, 0])
 
+    def take(self, chosen: Indices) -> LocalFit:
+        """Some of them."""
+        return LocalFit(self.features, self.degree, self.coefficients[chosen], self.duals[chosen])
+
     def changes(self, slope_sums: Array, factor: Monomial = ()) -> Array:
         """How the heights change with the log of a width, (n, outputs): Σ_j K′_j (duals · x_j) (y_j − β · x_j).
 
@@ -76,8 +83,33 @@ class LocalFit:
 
     def variance_factors(self, squared: Array) -> Array:
         """Σ_j l_j² (n,), the variance of estimates per variance of noise; squared: sums of K² of order 2 · degree."""
+        return numpy.maximum(self._products_of_weights(squared, self.duals, self.duals), 0)
+
+    def _products_of_weights(self, squared: Array, one: Array, two: Array) -> Array:
+        """Σ_j l_j k_j (n,) of the weights that two duals (n, basis) stand for."""
         square = squared[:, _products(self.features, self.degree)[1], 0]  # (n, basis, basis)
-        return numpy.asarray(numpy.maximum(numpy.einsum("na,nab,nb->n", self.duals, square, self.duals), 0))
+        return numpy.asarray(numpy.einsum("na,nab,nb->n", one, square, two))
+
+    def steadied(self, sums: Array, squared: Array) -> LocalFit:
+        """The same as near to the local averages as it takes for no estimate to vary more than one sample does.
+
+        A polynomial that extrapolates from a few samples close to each other could vary by any multiple of that. On the
+        way from the averages, at 0, to the polynomials, at 1, Σ l² is quadratic; it is at most 1 at 0.
+        """
+        average = fit_locally(sums, self.features, 0)
+        start = numpy.zeros_like(self.duals)
+        start[:, :1] = average.duals
+        way = self.duals - start
+        at_start, slope, bend = (
+            self._products_of_weights(squared, *pair) for pair in ((start, start), (start, way), (way, way))
+        )
+        beyond = at_start + 2 * slope + bend > 1
+        root = numpy.sqrt(numpy.maximum(slope**2 + bend * (1 - at_start), 0))
+        share = numpy.divide(root - slope, bend, out=numpy.ones_like(bend), where=beyond & (bend > 0))
+        share = numpy.clip(share, 0, 1)[:, None]
+        coefficients = self.coefficients * share[:, :, None]
+        coefficients[:, 0] += (1 - share) * average.heights
+        return LocalFit(self.features, self.degree, coefficients, start + share * way)
 
 
 def fit_locally(sums: Array, features: int, degree: int) -> LocalFit:

@@ -43,9 +43,9 @@ class MergedSamples(Samples):
         return self.state.count
 
     @cached_property
-    def spans(self) -> Array:
-        """The range of the feature, (1,)."""
-        return numpy.array([(self.state.high - self.state.low) or 1.0])
+    def bounds(self) -> tuple[Array, Array]:
+        """The least and the largest of the feature, (1,) each."""
+        return numpy.array([self.state.low]), numpy.array([self.state.high])
 
     @property
     def _x(self) -> Array:

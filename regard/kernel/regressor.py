@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Features, Rows, indices_of
+from regard.kernel.features import Features, Rows, check_span, indices_of
 from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, compress_part, compress_parts, is_distributed
 from regard.kernel.smoother import Smoother
@@ -119,7 +119,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True, y_numeric=True)
         values = numpy.asarray(y, dtype=numpy.float64)
         self.one_output_ = values.ndim == 1
-        return rows, values.reshape(len(values), -1), weights
+        values = values.reshape(len(values), -1)
+        for output, column in enumerate(values.T):
+            check_span("y" if self.one_output_ else f"y: output {output}", column)
+        return rows, values, weights
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> KernelRegressor:
         """Go on from the samples before with these.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -23,7 +24,8 @@ from regard.kernel.local import Array, Indices, LocalFit, Mask, fit_locally
 from regard.kernel.sums_nd import SamplesND, Targets, spatial_order
 
 WIDEST = 1e8  # ranges of the samples: a wider width changes no digit of a weight
-CACHED = ("spans", "on_a_line", "on_a_grid", "codes", "labels", "_line", "_cloud")  # by samples
+FARTHEST = 1e8  # ranges from the samples: farther away nothing changes, but that distances lose their digits
+CACHED = ("bounds", "spans", "on_a_line", "on_a_grid", "codes", "labels", "_line", "_cloud")  # by samples
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,11 @@ class Samples:
         return total if self.counts else total**2 / float((self.weights**2).sum())
 
     @property
+    def variance(self) -> float:
+        """Of the values, the mean over outputs."""
+        return float(numpy.average(numpy.square(self.centred).mean(1), weights=self.weights))
+
+    @property
     def squared_weights(self) -> Array:
         """What a sample adds to Σ l², in squared kernels: its squared weight, or as many squares as it counts."""
         return self.weights * (self.factors if self.counts else self.weights)
@@ -119,11 +126,20 @@ class Samples:
         return self.columns / (self.weights / self.factors)[:, None] if self.counts else self.columns
 
     @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        """The least and the largest of each continuous feature, (continuous,)."""
+        return self.rows.points.min(0), self.rows.points.max(0)
+
+    @cached_property
     def spans(self) -> Array:
         """The range of each continuous feature, (continuous,); 1 where it is 0."""
-        points = self.rows.points
-        spans = points.max(0) - points.min(0) if len(points) else numpy.ones(points.shape[1])
-        return numpy.where(spans > 0, spans, 1.0)
+        low, high = self.bounds
+        return numpy.where(high > low, high - low, 1.0)
+
+    def nearer(self, points: Array) -> Array:
+        """Points that are too far outside for distances, as far as these can still be told apart."""
+        low, high = self.bounds
+        return numpy.clip(points, low - FARTHEST * self.spans, high + FARTHEST * self.spans)
 
     @property
     def dimensions(self) -> int:
@@ -153,7 +169,25 @@ class Samples:
     ) -> LocalFit:
         """The local polynomials of this degree at the queries; see `sums`."""
         sums = self.sums(widths, queries, 2 * degree, columns=columns, single=single)
-        return fit_locally(sums, self.dimensions, degree)
+        fit = fit_locally(sums, self.dimensions, degree)
+        return self._steadied(fit, sums, lambda few: self.sums_of_squares(widths, queries.take(few), degree))
+
+    def fit_to_others(self, widths: Array, chosen: Indices, degree: int, tolerance: float) -> LocalFit:
+        """The same at the chosen samples, each left out of its own sums."""
+        sums = self.sums_of_others(widths, chosen, 2 * degree, tolerance)
+        fit = fit_locally(sums, self.dimensions, degree)
+        return self._steadied(fit, sums, lambda few: self.squares_of_others(widths, chosen[few], degree))
+
+    def _steadied(self, fit: LocalFit, sums: Array, squares: Callable[[Indices], Array]) -> LocalFit:
+        """Of several features, the fit without estimates that vary more than a sample does."""
+        if fit.degree == 0 or self.on_a_line:
+            return fit
+        # Σ l² is at most the weight that a sample at the query would have: where that is 1 or less, all is well.
+        few = numpy.flatnonzero(fit.duals[:, 0] * (self.squared_weights / self.weights).max() > 1)
+        if len(few):
+            steadied = fit.take(few).steadied(sums[few], squares(few))
+            fit.coefficients[few], fit.duals[few] = steadied.coefficients, steadied.duals
+        return fit
 
     def units(self, widths: Array) -> Array:
         """What monomials are measured in, (continuous,): the widths, or the ranges where those are less."""
@@ -180,6 +214,19 @@ class Samples:
             return self._line_sums(widths, queries, order, form, columns)
         cloud = self._cloud if columns is None else SamplesND(self.rows.points, columns, self.codes)
         return cloud.sums(*self.around(widths, queries), order=order, value_order=order // 2, form=form, single=single)
+
+    def sums_of_squares(self, widths: Array, queries: Rows, degree: int) -> Array:
+        """What Σ l² of local polynomials of this degree is made of: sums of squared weights and kernels."""
+        return self.sums(widths, queries, 2 * degree, "squared", columns=self.squared_weights[:, None])
+
+    def squares_of_others(self, widths: Array, chosen: Indices, degree: int) -> Array:
+        """The same around the chosen samples, each left out of its own sums; of several features."""
+        squared = self.squared_weights[:, None]
+        kernel, targets = self.around(widths, self.rows.take(chosen), chosen)
+        sums = SamplesND(self.rows.points, squared, self.codes).sums(kernel, targets, order=2 * degree, form="squared")
+        counted = self._counted(chosen)
+        sums[counted, 0] -= numpy.square(self.factors)[chosen[counted], None]
+        return sums
 
     def sums_of_others(self, widths: Array, chosen: Indices, order: int = 0, tolerance: float = 1e-12) -> Array:
         """The same around the chosen samples, each left out of its own sums."""

@@ -28,6 +28,7 @@ from regard.kernel.samples import Samples
 
 WEIGHTS = 1 << 22  # weights that are looked at together
 NOISE_SAMPLES = 20_000  # whose leave-one-out errors tell the variance of the noise, where errors cost pairs
+INTERPOLATED = 1e-9  # what remains of a sample's error if the curve goes through it, beside rounding
 STEP = 1e-4  # of a central difference, in widths
 
 
@@ -71,8 +72,7 @@ class Smoother:
         """The standard error of the curve at the queries, (n, outputs); infinite with nothing in reach."""
         degree = self.degree if degree is None else degree
         fit = self.samples.fit(self.widths, queries, degree)
-        squared = self.samples.squared_weights[:, None]
-        squares = self.samples.sums(self.widths, queries, 2 * degree, "squared", columns=squared)
+        squares = self.samples.sums_of_squares(self.widths, queries, degree)
         deviations = numpy.sqrt(fit.variance_factors(squares))[:, None] * self.noise.deviation(queries)
         deviations[numpy.isnan(fit.duals[:, 0])] = numpy.inf
         return deviations
@@ -107,7 +107,9 @@ class Smoother:
         return slopes
 
     def _difference(self, queries: Rows, feature: int) -> Array:
-        step = STEP * float(self.samples.units(self.widths)[feature])
+        # Where points are far from 0, for their width, not less than they can be told apart by
+        digits = 64 * numpy.spacing(numpy.abs(queries.points[:, feature]))
+        step = numpy.maximum(STEP * self.samples.units(self.widths)[feature], digits)
         ends = []
         for sign in (1, -1):
             points = queries.points.copy()
@@ -197,8 +199,12 @@ class Smoother:
             one = numpy.ones((len(at), len(points)))
             powers = [math.prod((v[d] for d in m), start=one) for m in monomials(features, 2 * degree)]
             sums = numpy.stack([(weights[part] * power).sum(1) for power in powers], axis=1)[:, :, None]
-            duals = fit_locally(sums, features, degree).duals  # (n, basis)
-            weights[part] *= sum(duals[:, b, None] * powers[b] for b in range(duals.shape[1]))
+            fit = fit_locally(sums, features, degree)
+            if not self.samples.on_a_line:
+                squares = numpy.square(weights[part]) * (self.samples.squared_weights / self.samples.weights**2)
+                squared = numpy.stack([(squares * power).sum(1) for power in powers], axis=1)[:, :, None]
+                fit = fit.steadied(sums, squared)
+            weights[part] *= sum(fit.duals[:, b, None] * powers[b] for b in range(fit.duals.shape[1]))
         return weights
 
     def _refuse_empty(self, row: int) -> None:
@@ -226,8 +232,9 @@ class Noise:
     """The noise of a regression, from the leave-one-out errors of all samples, or of as many as make it cheap.
 
     columns (m, 1 + outputs): the weight of each sample that tells of the noise, and times it the squared error, less
-    what comes from the curve's own variance · freedom: samples less the curve's degrees of freedom · errors: the
-    samples and their errors (n, outputs), where they are known one by one.
+    what comes from the curve's own variance. A sample through which the curve goes whatever its value tells nothing;
+    where none tells anything, the noise is infinite · freedom: samples less the curve's degrees of freedom · errors:
+    the samples and their errors (n, outputs), where they are known one by one.
     """
 
     def __init__(self, smoother: Smoother) -> None:
@@ -238,11 +245,14 @@ class Noise:
             return
         loss = smoother.loss(NOISE_SAMPLES * len(samples))
         errors, (_, leverage) = loss.errors(widths), loss.fitted(widths)
-        self.errors, weights = (loss.chosen, errors), samples.weights[loss.chosen]
+        weights, remains = samples.weights[loss.chosen], 1 - numpy.clip(leverage, 0, 1)
+        self.freedom = samples.count * float(numpy.average(remains, weights=weights))
+        telling = remains > INTERPOLATED
         self.columns = numpy.zeros((len(samples), 1 + errors.shape[1]))
-        self.columns[loss.chosen, 0] = weights
-        self.columns[loss.chosen, 1:] = weights[:, None] * (errors**2 * (1 - numpy.clip(leverage, 0, 1)[:, None]))
-        self.freedom = samples.count * (1 - float(numpy.average(leverage, weights=weights)))
+        self.columns[loss.chosen, 0] = weights * telling
+        self.columns[loss.chosen, 1:] = (weights * telling * remains)[:, None] * errors**2
+        if telling.any():
+            self.errors = loss.chosen[telling], errors[telling]
 
     def deviation(self, queries: Rows) -> Array:
         """The standard deviation of a value about the curve at the queries, (n, outputs)."""
@@ -250,7 +260,8 @@ class Noise:
         widths = self.smoother.widths.copy()
         widths[self.smoother.samples.features.continuous[: len(widths)]] *= 2
         variances = self.smoother.samples.fit(widths, queries, columns=self.columns).heights
-        overall = self.columns[:, 1:].sum(0) / self.columns[:, 0].sum()
+        told = self.columns[:, 0].sum()
+        overall = self.columns[:, 1:].sum(0) / told if told else numpy.inf
         return numpy.sqrt(numpy.maximum(numpy.where(numpy.isnan(variances), overall, variances), 0))
 
     def quantiles(self, share: float) -> Array:
