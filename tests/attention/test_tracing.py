@@ -168,7 +168,7 @@ def test_compiled_sinks_beside_numbers_that_are_not_finite(kv_heads):
     draw, sink = Draw(3), nn.Parameter(torch.linspace(-2, 2, 6, dtype=torch.float64))
     query, key, value = (draw.normal(2, heads, 5, 7).requires_grad_() for heads in (6, kv_heads, kv_heads))
     normalizer, mask = Softmax(sink), regard.bias(draw.normal(2, 1, 5, 5)) & regard.causal()
-    poisoned = key.masked_fill((torch.arange(5) == 3)[:, None], torch.nan)  # which the first three rows do not see
+    poisoned = key.detach().masked_fill((torch.arange(5) == 3)[:, None], torch.nan)  # not for the first rows
 
     def first_rows(key):
         return attend(query, key, value, mask=mask, normalizer=normalizer)[..., :3, :]
