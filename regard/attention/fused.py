@@ -285,9 +285,15 @@ def _by_formula(
     """As an eager call computes it, whatever the numbers are."""
     from regard.attention import api, dense_masks, normalizers, position_masks  # which import this module
 
+    if sink is not None:  # each of (B, R) has its own: heads of one batch
+        lead = query.shape[:2]
+        mask = None if mask is None else mask.expand(*lead, -1, -1).flatten(0, 1)
+        query, key, value = (rows.flatten(0, 1)[None] for rows in (query, key, value))
+        sink = sink.expand(*lead, 1, 1).flatten()
     restricted = None if mask is None else dense_masks.bias(mask)
     if causal:
         rows_before = position_masks.causal(align="start")
         restricted = rows_before if restricted is None else restricted & rows_before
-    normalizer = None if sink is None else normalizers.Softmax(sink.expand(-1, query.shape[1], 1, 1)[0].flatten())
-    return api.attend(query, key, value, score=Dot(scale=1.0), mask=restricted, normalizer=normalizer)
+    normalizer = None if sink is None else normalizers.Softmax(sink)
+    output = api.attend(query, key, value, score=Dot(scale=1.0), mask=restricted, normalizer=normalizer)
+    return output if sink is None else output[0].unflatten(0, lead)

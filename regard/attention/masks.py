@@ -180,7 +180,8 @@ def _state_of(sources: tuple[Tensor, ...]) -> tuple[object, ...] | None:
     """Which numbers the tensors hold: in-place operations count up `_version`. None: there is no way to tell."""
     state: list[object] = [torch.is_inference_mode_enabled()]  # what was made there must not be trained with
     for tensor in sources:
-        if tensor.requires_grad or tensor.is_inference():
+        # Memory that cannot be resized is not PyTorch's alone: NumPy writes into it, and no version counts that.
+        if tensor.requires_grad or tensor.is_inference() or not tensor.untyped_storage().resizable():
             return None
         state += (tensor._version, tensor.data_ptr())
     return tuple(state)

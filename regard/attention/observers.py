@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +136,8 @@ class AttentionCall:
         if self.watch is not None:
             self.watch(receive)
         elif self.output is not None and self.value is not None and self.output.requires_grad:
-            self.output.register_hook(lambda gradient: receive(self.weights_gradient(gradient)))
+            others = replace(self, output=None)  # a hook that holds its own tensor would never be freed
+            self.output.register_hook(lambda gradient: receive(others.weights_gradient(gradient)))
 
     def weights_gradient(self, gradient: Tensor) -> Tensor:
         """d loss / d w_ij = d loss / d output_i · value_j, from the gradient of the output."""

@@ -37,10 +37,13 @@ def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Te
                 return output
     small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
     # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
-    if (small and not needs_grad) or (needs_grad and call.is_foreign and any(True for _ in call.score.buffers())):
-        given, guarded = TileInput(query, key, value), needs_grad and not fused.are_finite(query, key, value)
+    once = call.is_foreign and any(True for _ in call.score.buffers())
+    # What is dropped must not depend on gradients: a checkpoint runs first without them, and then again with them.
+    in_training = needs_grad or call.dropout > 0
+    if once if in_training else small:
+        given, guarded = TileInput(query, key, value), in_training and not fused.are_finite(query, key, value)
         output = solve(call, whole, given, guarded=guarded)[0]  # by the formula as it stands, with PyTorch's own graph
-        return output if needs_grad or fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
+        return output if in_training or fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
     tiles = streamed_tiles(whole, call.layout.sharing, call.mask)
     return solve_tiles(call, tiles, query, key, value, needs_grad)
 
@@ -122,7 +125,7 @@ def with_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> tuple
     if is_traced(query):
         return _traced_solve(call, query, key, value, whole)
     key, value = call.without_hidden(key, value)
-    if call.needs_grad(query, key, value):
+    if call.needs_grad(query, key, value) or call.dropout:  # see `without_weights`
         guarded = not fused.are_finite(query, key, value)
         return solve(call, whole, TileInput(query, key, value), guarded=guarded)
     output, weights = query.new_empty(batch, sharing, n, value.shape[-1]), query.new_empty(batch, sharing, n, m)

@@ -129,7 +129,9 @@ class Average:
         whole = self.record.normalized is not None and solid(self.record.normalized) in map(solid, axes)
         columns = self.record.normalized if whole and self._sinks and self.record.normalized else self.contracted
         arranged = arrange(tensor, axes, (self.batch, self.heads, self.queries, columns))
-        return arranged[..., : axis_size(self.contracted)]
+        if columns is self.contracted:
+            return arranged
+        return arranged.narrow(-1, _places(columns).index(_places(self.contracted)[0]), axis_size(self.contracted))
 
     def _scored(self) -> tuple[Tensor | None, Tensor | None]:
         """The queries and the keys (batch, heads, n or m, size) whose product the scores are, where that is plain."""
@@ -160,5 +162,9 @@ def _part_of(contracted: Axis, normalized: Axis) -> bool:
         return True
     if len(contracted) != 1 or len(normalized) != 1:
         return False
-    places = {(root, start + step) for root, start, length in normalized[0] for step in range(length)}
-    return all((root, start + step) in places for root, start, length in contracted[0] for step in range(length))
+    return {*_places(contracted)} <= {*_places(normalized)}
+
+
+def _places(axis: Axis) -> list[tuple[ax.Root, int]]:
+    """The places of an axis of one factor."""
+    return [(root, start + step) for root, start, length in solid(axis)[0] for step in range(length)]

@@ -103,10 +103,11 @@ def original(factor: Factor) -> Factor:
 
 
 def positions(axis: Axis) -> list[int] | None:
-    """The positions of an axis' places in their sequence; None: it has no single sequence."""
+    """The positions of an axis' places in their sequence; None: it has no single sequence, or has it twice."""
     if len(axis) != 1:
         return None
-    return [root.position + start + step for root, start, length in original(axis[0]) for step in range(length)]
+    places = [root.position + start + step for root, start, length in original(axis[0]) for step in range(length)]
+    return places if len({*places}) == len(places) else None
 
 
 def related(one: Axis, other: Axis) -> bool:
@@ -139,16 +140,34 @@ def cut(factor: Factor, start: int, length: int) -> Factor:
     return tuple(pieces)
 
 
-def joined(axes: Sequence[Axis]) -> Axis:
-    """Axes one behind the other. What follows a sequence continues it, if it is not placed yet."""
+def joined(axes: Sequence[Axis], *, placed: bool) -> Axis:
+    """Axes one behind the other. placed: what follows a sequence continues it, if it has no position yet."""
+    if not placed:  # a column of one place, whose axis nobody has named
+        axes = [axis or fresh(1) for axis in axes]
     if any(len(axis) != 1 for axis in axes):
         parents = roots(flat(axes))
         return fresh(sum(map(axis_size, axes)), *parents, opaque=any(root.opaque for root in parents))
     runs = tuple(run for axis in axes for run in axis[0])
-    for (before, start, length), (root, _, _) in pairwise(runs):
+    for (before, start, length), (root, first, _) in pairwise(runs) if placed else ():
         if root is not before and not root.position and root.twin_of is None:
-            root.position = before.position + start + length
+            root.position = before.position + start + length - first
     return (runs,)
+
+
+def counted(pieces: Sequence[Axis]) -> tuple[Factor, Axis] | None:
+    """The factor that counts consecutive pieces of one axis, and what is left in each; None: they are not such."""
+    first = pieces[0]
+    if len(pieces) < 2 or not first or len(first[0]) != 1:
+        return None
+    root, start, length = first[0][0]
+    for number, piece in enumerate(pieces):
+        if piece != (((root, start + number * length, length),), *first[1:]):
+            return None
+    whole: Factor = ((root, start, length * len(pieces)),)
+    if length == 1:
+        return whole, first[1:]
+    major, minor = _split(whole, len(pieces))
+    return major, (minor, *first[1:])
 
 
 def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:

@@ -77,11 +77,49 @@ def _slice(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
     if size == whole:
         return axes
     first = 0 if start is None else max(0, start + whole if start < 0 else start)
-    if step == 1 and len(axis) == 1:
-        axis = (ax.cut(axis[0], first, size),)
+    within = ax.axis_size(axis[1:]) if axis else 1  # places of the other factors for one of the first
+    if step == 1 and axis and first % within == size % within == 0:
+        axis = (ax.cut(axis[0], first // within, size // within), *axis[1:])
     else:
         axis = ax.fresh(size, *ax.roots(axis), projected=any(map(ax.is_projected, axis)))
     return (*axes[:dim], axis, *axes[dim + 1 :])
+
+
+def concatenated(parts: Sequence[Axes], dim: int, *, placed: bool) -> Axes:
+    """The axes of tensors that are put one behind the other. placed: positions continue along `dim`."""
+    made = _counted(parts, dim)
+    if made is None:
+        made = _best_known(parts)
+        made[dim] = ax.joined([axes[dim] for axes in parts], placed=placed)
+    return tuple(made)
+
+
+def stacked(parts: Sequence[Axes], dim: int) -> Axes:
+    """The axes of tensors along a new one."""
+    made = _counted([(*axes[:dim], (), *axes[dim:]) for axes in parts], dim)
+    if made is None:
+        made, sizes = _best_known(parts), [axes[-1] for axes in parts]
+        # Rows (batch, n, size) of as many learned matrices, in front of all else: they are heads.
+        apart = len({*map(ax.solid, sizes)}) == len(parts) and all(map(ax.is_projected, ax.flat(sizes)))
+        made.insert(dim, ax.fresh(len(parts), projected=dim == 0 and len(made) > 2 and apart))
+    return tuple(made)
+
+
+def _best_known(parts: Sequence[Axes]) -> list[Axis]:
+    """The axes that tensors share: of a sink, which is expanded to the shape of scores, the scores know them."""
+    return [next((axis for axis in axes if axis and not is_copied(axis)), axes[0]) for axes in zip(*parts, strict=True)]
+
+
+def _counted(parts: Sequence[Axes], dim: int) -> list[Axis] | None:
+    """Where the parts are consecutive pieces along another axis, as heads that are split off and put along the batch,
+    the factor that counts them has moved to this one; None: they are not."""
+    made = list(parts[0])
+    different = [place for place, axes in enumerate(zip(*parts, strict=True)) if len({*axes}) > 1]
+    moved = ax.counted([axes[different[0]] for axes in parts]) if len(different) == 1 and different != [dim] else None
+    if moved is None:
+        return None
+    made[dim], made[different[0]] = (moved[0], *made[dim]), moved[1]
+    return made
 
 
 def _copied(axes: Axes, shape: Sequence[int], *, related: bool = False) -> Axes:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode
 
 from regard.attention.observers import AttentionCall, Observer, edited, has_editors
 from regard.view import axes as ax
@@ -24,7 +26,7 @@ from regard.view import axis_rules
 from regard.view.averages import Average, combined
 from regard.view.fused_calls import FUSED, FusedCall
 from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
-from regard.view.reports import ATTENTION, Reports, constructed, is_named, running
+from regard.view.reports import ATTENTION, Reports, constructed, is_named, learned_in, running
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
@@ -67,9 +69,19 @@ class Tracker(TorchDispatchMode):
         self.defer = False
         self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
         self.reports = Reports(paths)
-        learned = (tensor for module in paths for tensor in (*module._parameters.values(), *module._buffers.values()))
-        self.lineage = Lineage({id(tensor) for tensor in learned}, self.reports.meet, self.reports.begin)
+        learned = {id(tensor) for module in paths for tensor in learned_in(module)}
+        self.lineage = Lineage(learned, self.reports.meet, self.reports.begin)
         self._after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
+
+    def __exit__(self, *error: Any) -> None:
+        """Modes that were opened later and are still open stay so, as those of other tasks of asyncio."""
+        modes = _get_current_dispatch_mode_stack()
+        later = modes[modes.index(self) + 1 :] if self in modes else []
+        for _ in later:
+            _pop_mode()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for mode in later:
+            _push_mode(mode)
 
     # ------------------------------------------------------------------------------------------------ the operations
 
@@ -90,7 +102,7 @@ class Tracker(TorchDispatchMode):
         if not self.active():
             return func(*args, **options)
         if operation.is_composite and self._is_whole(operation, types, args):
-            with self:
+            with _as_outside(operation), self:
                 result = func.decompose(*args, **options)
             if result is not NotImplemented:
                 return result
@@ -100,7 +112,8 @@ class Tracker(TorchDispatchMode):
                 self.lineage.before_writing(operation, args)
             except Exception as error:
                 self.reports.fail(func, error)
-        result = func(*args, **options)
+        with _as_outside(operation):
+            result = func(*args, **options)
         try:
             return self._follow(operation, args, options, result)
         except EditError:
@@ -277,16 +290,21 @@ class Tracker(TorchDispatchMode):
     def _watch(
         self, computed: Average | FusedCall, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
     ) -> None:
-        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
+        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over.
+
+        A hook that holds its own tensor would never be freed.
+        """
         if isinstance(computed, Average):
             if computed.weights.requires_grad:
-                computed.weights.register_hook(lambda gradient: receive(computed.arranged(gradient, computed.axes)))
+                held = copy(computed)
+                del held.weights
+                computed.weights.register_hook(lambda gradient: receive(held.arranged(gradient, held.axes)))
         elif call.output is not None:
-            shape, held = call.output.shape, replace(call, watch=None)
+            shape, others = call.output.shape, replace(call, watch=None, output=None)
 
             def wait() -> None:
                 if result.requires_grad:
-                    result.register_hook(lambda gradient: receive(held.weights_gradient(gradient.reshape(shape))))
+                    result.register_hook(lambda gradient: receive(others.weights_gradient(gradient.reshape(shape))))
 
             self._after.append(wait)
 
@@ -357,3 +375,12 @@ class Tracker(TorchDispatchMode):
         while self._after:
             self._after.pop()()
         self.reports.close()
+
+
+def _as_outside(operation: Operation) -> AbstractContextManager[Any]:
+    """A composite operation that comes whole, in inference mode, takes views of parameters, and asks whether these want
+    gradients: it has to be told the same as without this mode."""
+    if not operation.is_composite or operation.makes_views or not torch.is_inference_mode_enabled():
+        return nullcontext()
+    excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)

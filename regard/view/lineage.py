@@ -38,7 +38,7 @@ class Operation:
     name: without the namespace, and without the underscore of operations in place
     """
 
-    __slots__ = ("func", "is_composite", "is_custom", "is_pointwise", "name", "rule", "writes")
+    __slots__ = ("func", "is_composite", "is_custom", "is_pointwise", "makes_views", "name", "rule", "writes")
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
@@ -46,6 +46,8 @@ class Operation:
         space, _, name = ("", "", str(func)) if schema is None else schema.name.partition("::")
         self.name, self.is_custom = name.rstrip("_"), space not in ("", "aten", "prim", "prims", "regard")
         self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
+        key = torch._C.DispatchKey.ADInplaceOrView  # where PyTorch notes what a view is of, but for composite ones
+        self.makes_views = self.is_composite and func.has_kernel_for_dispatch_key(key)
         self.is_pointwise = torch.Tag.pointwise in getattr(func, "tags", ()) or self.name in POINTWISE
         self.rule = axis_rules.RULES.get(self.name)
 
@@ -211,7 +213,9 @@ class Lineage:
             return self._pointwise(name, args, result)
         if name in SOFTMAX and first is not None:
             state = self.state(first)
-            record = Weights(first, state.record if state.stage == "scores" else None, state.axes[args[1]])
+            record = Weights(
+                _unless(result, first), state.record if state.stage == "scores" else None, state.axes[args[1]]
+            )
             if "log" in name:
                 return State(state.axes, "log", record)
             return self._weights(record, state.axes)
@@ -267,17 +271,17 @@ class Lineage:
         states = [self.state(tensor) for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         shape = result.shape
 
+        scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
+        if scores is not None and not {state.stage for state in states} <= {"scores", ""}:
+            scores = None
+
         def joined(*axes: Axes) -> Axes:
-            made = list(axes[0])
             if name == "stack":
-                made.insert(dim, ax.fresh(shape[dim]))
-            else:
-                made[dim] = ax.joined([one[dim] for one in axes])
-            return tuple(made)
+                return axis_rules.stacked(axes, dim)
+            return axis_rules.concatenated(axes, dim, placed=scores is None)  # columns of scores are no positions
 
         made = State(None, parents=states, make=joined, shape=shape)
-        scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
-        if scores is not None and {state.stage for state in states} <= {"scores", ""}:
+        if scores is not None:
             made.stage, made.record = "scores", scores.record
         return made
 
@@ -288,7 +292,7 @@ class Lineage:
         operands = [
             (one, self.state(one))
             for one in tensors_in(args)
-            if (one.is_floating_point() or one.is_complex()) and not one.is_nested
+            if not one.is_nested and (one.is_floating_point() or one.is_complex() or self.state(one).learned)
         ]
         operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
         if name == "bernoulli" or not operands:
@@ -307,7 +311,8 @@ class Lineage:
         if name == "exp" and stage == "log":
             return self._weights(record, axes)
         if name == "exp":
-            return State(axes, "exp", Weights(decisive, record if stage == "scores" else None))
+            scores = None if result is decisive else decisive  # which are gone if it was written into them
+            return State(axes, "exp", Weights(scores, record if stage == "scores" else None))
         of_total = any(state.stage == "total" and state.record is record for state in others)
         if stage == "exp" and name in ("div", "mul") and of_total:
             return self._weights(record, axes)
@@ -353,7 +358,9 @@ class Lineage:
 
     def before_writing(self, operation: Operation, args: Sequence[Any]) -> None:
         """Weights into which dropout is about to be written are copied before."""
-        target = self.known(args[0]) if args and isinstance(args[0], Tensor) else None
+        if not args or not isinstance(args[0], Tensor):
+            return
+        target = self.state(args[0]) if operation.name in WRITES else self.known(args[0])
         if target is None:
             return
         noise = any((state := self.known(tensor)) and state.stage == "noise" for tensor in tensors_in(args[1:]))
@@ -361,6 +368,9 @@ class Lineage:
             target.before = args[0].clone(), target.axes
         if operation.name not in WRITES:
             return
+        buffer = args[0] if args[0]._base is None else args[0]._base
+        if buffer.dim() > 2:  # a cache, and not a matrix that is learned by averages
+            self.state(buffer).learned = target.learned = 0
         sources = [one for one in tensors_in(args) if one is not args[0] and one.is_floating_point()]
         if sources and sources[-1].dim() == len(target.axes):
             # A buffer that is written into, as the cache of a decoder, belongs to the sequence of what is written.

@@ -81,8 +81,9 @@ class Reports:
         if not modules or not tensor.dim():
             return False
         for module in modules:
-            held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-            if any(tensor is one for one in held):
+            # Another attribute may be a matrix, or the keys and values of what the module has read before.
+            matrix = tensor.dim() == 2 and any(tensor is one for one in vars(module).values())
+            if matrix or any(tensor is one for one in learned_in(module)):
                 return True
         module = modules[0]
         if tensor.dim() > 2 and tensor.is_floating_point():
@@ -158,6 +159,12 @@ class Reports:
         for module in (child for parent in self._receivers for child in parent.children()):
             if type(module) in kinds and module not in covered:
                 self.report(module, "unknown", (), "others of its class attended, this one not in this thread")
+
+
+def learned_in(module: nn.Module) -> Iterator[Tensor]:
+    """The parameters of a module, and its buffers, which may be weights, but for a cache (batch, heads, m, size)."""
+    yield from (tensor for tensor in module._parameters.values() if tensor is not None)
+    yield from (tensor for tensor in module._buffers.values() if tensor is not None and tensor.dim() < 4)
 
 
 def is_named(module: nn.Module | None) -> bool:

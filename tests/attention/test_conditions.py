@@ -1,10 +1,11 @@
 """What happens between the forward and the backward pass must not make gradients wrong without a word."""
 
+import numpy
 import pytest
 import torch
 from torch import nn
 
-from regard import Additive, Dot, Kernel, Softmax, attend, bias, causal, keep
+from regard import Additive, Dot, Kernel, Softmax, attend, bias, causal, keep, lengths
 from tests.attention.cases import SOME_SCORES, Case, cut, gradients, table_case
 from tests.attention.meanings import Shape
 
@@ -56,6 +57,19 @@ def test_two_masks_in_one_buffer(score):
     outputs.append(attend(*rows, score=score, mask=keep(buffer)))
     found = gradients_or_refusal(sum(outputs), rows)
     assert found is None or all(torch.allclose(*pair) for pair in zip(found, wanted, strict=True))
+
+
+def test_a_mask_whose_memory_numpy_writes_into():
+    """PyTorch does not count such changes: what the mask was must not be remembered."""
+    rows, counts = [torch.randn(2, n, 4) for n in (5, 11, 11)], numpy.array([11, 3])
+    allowed = numpy.arange(11) < counts[:, None, None]
+    masks = lengths(torch.from_numpy(counts)), keep(torch.from_numpy(allowed))
+    for mask in masks:
+        attend(*rows, mask=mask)
+    counts[1] = 7
+    allowed[1] = numpy.arange(11) < 7
+    for mask in masks:
+        assert torch.equal(attend(*rows, mask=mask), attend(*rows, mask=lengths([11, 7])))
 
 
 def test_a_sink_that_a_step_changed_is_noticed():

@@ -1,10 +1,12 @@
 """Dropout and other randomness: the same seed, the same mean, and the gradients of what was drawn."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention import attend, weights
 from regard.attention.dropout import dropout
@@ -53,6 +55,29 @@ def test_gradients_are_those_of_the_weights_that_were_dropped(monkeypatch, score
     slopes = gradients((right * kept / 0.75) @ case.value, wanted)
     for place, (slope, other) in enumerate(zip(gradients(output, wanted), slopes, strict=True)):
         assert_near(slope, other, BACKWARD, f"gradient {place}")
+
+
+@pytest.mark.parametrize("size", CUTS)
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("score", SOME_SCORES)
+def test_what_is_dropped_does_not_depend_on_gradients(monkeypatch, score, need_weights, size):
+    """A reentrant checkpoint runs without them, and then again with them: both have to draw the same."""
+    cut(monkeypatch, size)
+    case = table_case(score, "lengths-by-row", grad=True)
+
+    def run(query):
+        output = replace(case, query=query).attend(dropout=0.5, need_weights=need_weights)
+        return output[0] if need_weights else output
+
+    outputs, slopes = [], []
+    for way in (run, partial(checkpoint, run, use_reentrant=True)):
+        torch.manual_seed(7)
+        outputs.append(way(case.query))
+        case.query.grad = None
+        outputs[-1].square().sum().backward()
+        slopes.append(case.query.grad)
+    assert_near(*outputs, FORWARD)
+    assert_near(*slopes, BACKWARD)
 
 
 def test_dropout_keeps_the_mean():

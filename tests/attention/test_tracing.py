@@ -162,6 +162,24 @@ def test_compiled_to_machine_code():
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+def test_compiled_sinks_beside_numbers_that_are_not_finite(kv_heads):
+    """Which the operator computes by the formula: each head has its sink there too, also where heads share keys."""
+    draw, sink = Draw(3), nn.Parameter(torch.linspace(-2, 2, 6, dtype=torch.float64))
+    query, key, value = (draw.normal(2, heads, 5, 7).requires_grad_() for heads in (6, kv_heads, kv_heads))
+    normalizer, mask = Softmax(sink), regard.bias(draw.normal(2, 1, 5, 5)) & regard.causal()
+    poisoned = key.detach().masked_fill((torch.arange(5) == 3)[:, None], torch.nan)  # not for the first rows
+
+    def first_rows(key):
+        return attend(query, key, value, mask=mask, normalizer=normalizer)[..., :3, :]
+
+    expected, leaves = first_rows(key), [query, value, sink]
+    got = torch.compile(first_rows, fullgraph=True, backend="aot_eager")(poisoned)
+    assert_same(got, expected)
+    assert_same(gradients(got, leaves), gradients(expected, leaves), 1e-10)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_calls_of_other_kinds():
     """Masks made inside, grouped heads, half precision, two dimensions, dropout, and masked_softmax."""
 
