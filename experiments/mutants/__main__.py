@@ -111,12 +111,12 @@ def run(
     copy(ROOT, base)
     tests_of = functools.cache(lambda file: traced(base, file, mutants))
     todo = by_turns(todo)
-    for stage, sources in enumerate(((traced_files, likely_files), (room_files,), (other_files,))):
+    for stage, groups_of in enumerate((at_first, by_room, by_others)):
         later: list[Mutant] = []
         for number, mutant in enumerate(todo):
-            for source in sources:
+            for group in groups_of(base, mutant):
                 tests: dict[str, Tests] = {}
-                for file in source(base, mutant):
+                for file in group:
                     if time.monotonic() > end:
                         return [*later, *todo[number:]]
                     tests[file] = tests_of(file)
@@ -125,7 +125,7 @@ def run(
                     break
             if stage == 2:
                 verdict["tests"] = verdict.get("tests", 0) + verdicts[mutant.key]["tests"]
-            is_last = "by" in verdict or stage == 2 or (stage == 1 and not other_files(base, mutant))
+            is_last = "by" in verdict or stage == 2 or (stage == 1 and by_others(base, mutant) == [[]])
             lasting = {"suite": suite(base, mutant)} if is_last and "by" not in verdict else {}
             verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}
             later += [] if is_last else [mutant]
@@ -145,24 +145,21 @@ def by_turns(mutants: Sequence[Mutant]) -> list[Mutant]:
     return sorted(mutants, key=lambda mutant: places[mutant.key])
 
 
-def traced_files(base: Path, mutant: Mutant) -> list[str]:
-    """The files of tests of its room of which it is known already whether they run it."""
-    return [file for file in room_files(base, mutant) if is_traced(base, file, mutant)]
+def at_first(base: Path, mutant: Mutant) -> list[list[str]]:
+    """Files of tests that try it: those of which it is known whether they run it; then likely ones, one by one."""
+    (files,) = by_room(base, mutant)
+    known = [file for file in files if is_traced(base, file, mutant)]
+    return [known, *([file] for file in files[:LIKELY] if file not in known)]
 
 
-def likely_files(base: Path, mutant: Mutant) -> list[str]:
-    """The others that speak of its code most."""
-    return [file for file in room_files(base, mutant)[:LIKELY] if not is_traced(base, file, mutant)]
+def by_room(base: Path, mutant: Mutant) -> list[list[str]]:
+    """Those of its room."""
+    return [likely(base, mutant, test_files(base, [room(mutant.file)]))]
 
 
-def room_files(base: Path, mutant: Mutant) -> list[str]:
-    """Those of its room, but for the ones that run other processes for minutes."""
-    return likely(base, mutant, test_files(base, [room(mutant.file)]))
-
-
-def other_files(base: Path, mutant: Mutant) -> list[str]:
+def by_others(base: Path, mutant: Mutant) -> list[list[str]]:
     """Those of rooms that use it."""
-    return likely(base, mutant, test_files(base, ALSO_TESTED_BY.get(room(mutant.file), ())))
+    return [likely(base, mutant, test_files(base, ALSO_TESTED_BY.get(room(mutant.file), ())))]
 
 
 def save(mutants: Sequence[Mutant], verdicts: dict[Key, Verdict]) -> list[Verdict]:
