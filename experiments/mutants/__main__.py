@@ -26,7 +26,7 @@ VERDICTS, EQUIVALENT = Path(__file__).with_name("verdicts.json"), Path(__file__)
 PAGE = ROOT / "docs" / "mutants.md"
 ROOMS = ("attention", "kernel", "models", "training", "view")
 # What its own tests do not kill is tried by those of a room that uses it.
-ALSO_TESTED_BY = {"attention": ("kernel",), "training": ("cli",), "view": ("cli",)}
+ALSO_TESTED_BY = {"attention": ("kernel", "view"), "training": ("cli",), "view": ("cli",)}
 COUNT = 40  # mutants of each room
 # Imported before anything forks. The first sets what has to be set before torch and scipy are imported.
 LARGE = (
@@ -147,19 +147,24 @@ def by_turns(mutants: Sequence[Mutant]) -> list[Mutant]:
 
 def at_first(base: Path, mutant: Mutant) -> list[list[str]]:
     """Files of tests that try it: those of which it is known whether they run it; then likely ones, one by one."""
-    (files,) = by_room(base, mutant)
+    files = likely(base, mutant, test_files(base, _rooms(mutant)))
     known = [file for file in files if is_traced(base, file, mutant)]
     return [known, *([file] for file in files[:LIKELY] if file not in known)]
 
 
 def by_room(base: Path, mutant: Mutant) -> list[list[str]]:
     """Those of its room."""
-    return [likely(base, mutant, test_files(base, [room(mutant.file)]))]
+    return [likely(base, mutant, test_files(base, _rooms(mutant)[:1]))]
 
 
 def by_others(base: Path, mutant: Mutant) -> list[list[str]]:
     """Those of rooms that use it."""
-    return [likely(base, mutant, test_files(base, ALSO_TESTED_BY.get(room(mutant.file), ())))]
+    return [likely(base, mutant, test_files(base, _rooms(mutant)[1:]))]
+
+
+def _rooms(mutant: Mutant) -> list[str]:
+    """Its own, and others that have tests of it."""
+    return [room(mutant.file), *ALSO_TESTED_BY.get(room(mutant.file), ())]
 
 
 def save(mutants: Sequence[Mutant], verdicts: dict[Key, Verdict]) -> list[Verdict]:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -18,8 +19,8 @@ import pytest
 from experiments.mutants.forks import PATIENCE, Limited, in_fork, processor_time, run_pytest
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
-INSTANCES = 6  # of a parametrised test, which are traced; the others are run when one of these runs the line
-TRACED = 30.0  # seconds of the processor, for the tests of a file
+INSTANCES = 3  # of a parametrised test, which are traced; the others are run when one of these runs the line
+TRACED = 8.0  # seconds of the processor, for the tests of a file
 Tests = dict[str, tuple[float, list[str]]]  # test → its seconds, the names of the mutants whose lines it runs
 
 
@@ -126,11 +127,12 @@ class _Tracer(Limited):
         self._functions: dict[CodeType, dict[int, set[str]]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Some instances of each test, from the first to the last."""
+        """Some instances of each test, from the first to the last; one of each test before the second of any."""
         instances: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
             instances[function_of(item.nodeid)].append(item)
-        items[:] = [item for group in instances.values() for item in group[:: -(-len(group) // INSTANCES)]]
+        some = [group[:: -(-len(group) // INSTANCES)] for group in instances.values()]
+        items[:] = [item for turn in zip_longest(*some) for item in turn if item is not None]
 
     def pytest_runtest_logstart(self) -> None:
         """Before its fixtures."""
