@@ -20,7 +20,7 @@ from experiments.mutants.forks import PATIENCE, Limited, in_fork, processor_time
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
 INSTANCES = 3  # of a parametrised test, which are traced; the others are run when one of these runs the line
-TRACED = 8.0  # seconds of the processor, for the tests of a file
+TRACED = 5.0  # seconds of the processor, for the tests of a file
 Tests = dict[str, tuple[float, list[str]]]  # test → its seconds, the names of the mutants whose lines it runs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -47,17 +48,43 @@ def is_there(root: Path, test: str) -> bool:
 
 
 def likely(base: Path, mutant: Mutant, files: Sequence[str]) -> list[str]:
-    """Files of tests: first those that name the mutant's function, then those that name others of its file."""
-    near = {name for name in mutant.function.split(".") if not name.startswith("__")}
-    code = (base / mutant.file).read_text("utf-8")
-    far = {Path(mutant.file).stem, *re.findall(r"(?m)^(?:def|class) ([a-zA-Z]\w+)", code)}
+    """Files of tests: first those that are called like the mutant's, or like one that imports it; then what names it.
 
-    def rank(file: str) -> tuple[int, int, int]:
+    By its function, or else by others of its file.
+    """
+    steps = distances(base, mutant.file)
+    near = {name for name in mutant.function.split(".") if not name.startswith("__")}
+    far = set(re.findall(r"(?m)^(?:def|class) ([a-zA-Z]\w+)", (base / mutant.file).read_text("utf-8")))
+
+    def rank(file: str) -> tuple[int, int, int, int]:
         text = (base / file).read_text("utf-8")
         words = Counter(re.findall(r"\w+", text))
-        return -sum(words[name] for name in near), -sum(words[name] for name in far), len(text)
+        away = steps.get(Path(file).stem.removeprefix("test_"), len(steps))
+        return away, -sum(words[name] for name in near), -len(far & words.keys()), len(text)
 
     return sorted((file for file in files if not file.endswith(UNTRACED)), key=rank)
+
+
+@functools.cache
+def distances(base: Path, file: str) -> dict[str, int]:
+    """The names of modules that import a file of the package, with how many imports lie between: its own has 0."""
+    steps, ring = {_module(file).rpartition(".")[2]: 0}, {_module(file)}
+    for step in (1, 2, 3):
+        imports = re.compile(rf"({'|'.join(map(re.escape, ring))})\b")
+        ring = {module for module, text in _modules(base).items() if imports.search(text)}
+        for module in ring:
+            steps.setdefault(module.rpartition(".")[2], step)
+    return steps
+
+
+@functools.cache
+def _modules(base: Path) -> dict[str, str]:
+    paths = sorted((base / "regard").rglob("*.py"))
+    return {_module(path.relative_to(base).as_posix()): path.read_text("utf-8") for path in paths}
+
+
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def attempt(base: Path, mutant: Mutant, reached: Mapping[str, Tests], briefly: bool = False) -> dict[str, Any]:
