@@ -6,7 +6,8 @@ import pytest
 
 from experiments.mutants.__main__ import PAGE, VERDICTS, page
 from experiments.mutants.mutations import mutants, sample
-from experiments.mutants.trying import attempt, copy, traced
+from experiments.mutants.tracing import traced
+from experiments.mutants.trying import attempt, copy
 
 CODE = b'''"""Not 1 + 1."""
 LIMIT = 3

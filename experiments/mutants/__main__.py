@@ -16,7 +16,8 @@ from typing import Any
 
 from benchmarks.measured import table
 from experiments.mutants.mutations import Mutant, sample
-from experiments.mutants.trying import Tests, attempt, copy, digest, is_there, test_files, traced
+from experiments.mutants.tracing import Tests, digest, is_traced, test_files, traced
+from experiments.mutants.trying import LIKELY, attempt, copy, is_there, likely
 from regard import files
 from regard.data.store import cache
 
@@ -25,7 +26,7 @@ VERDICTS, EQUIVALENT = Path(__file__).with_name("verdicts.json"), Path(__file__)
 PAGE = ROOT / "docs" / "mutants.md"
 ROOMS = ("attention", "kernel", "models", "training", "view")
 # What its own tests do not kill is tried by those of a room that uses it.
-ALSO_TESTED_BY = {"attention": ("kernel",), "training": ("cli",), "view": ("cli",)}
+ALSO_TESTED_BY = {"attention": ("kernel", "view"), "training": ("cli",), "view": ("cli",)}
 COUNT = 40  # mutants of each room
 # Imported before anything forks. The first sets what has to be set before torch and scipy are imported.
 LARGE = (
@@ -37,8 +38,8 @@ INTRODUCTION = """# Mutants
 Do the tests notice a fault? `make mutants` makes small ones, one at a time, in a copy of the package: another
 comparison, another sign, a number one larger, `and` for `or`, a call or a result left out, `max` for `min`, a slice one
 longer; of each kind as many as of the others, drawn by a seed. It then runs the tests that run the changed line, for a
-minute at most. A mutant is killed when one of them fails, hangs or crashes. The table is made of what came out
-(`experiments/mutants/verdicts.json`), and not by hand.
+minute of the processor at most. A mutant is killed when one of them fails, hangs or crashes. The table is made of what
+came out (`experiments/mutants/verdicts.json`), and not by hand.
 """
 Verdict = dict[str, Any]  # file, function, change, number: which mutant; source: of which code; verdict; …
 Key = tuple[str, str, str, int]
@@ -87,12 +88,12 @@ def is_settled(mutant: Mutant, verdict: Verdict) -> bool:
     """Killed by a test that is there; or survived, and no test of the room has changed since; or equivalent."""
     if "by" in verdict:
         return is_there(ROOT, verdict["by"])
-    return verdict.get("verdict") == "equivalent" or verdict.get("suite") == suite(mutant)
+    return verdict.get("verdict") == "equivalent" or verdict.get("suite") == suite(ROOT, mutant)
 
 
-def suite(mutant: Mutant) -> str:
+def suite(root: Path, mutant: Mutant) -> str:
     """A digest of the tests of the mutant's room."""
-    return digest(ROOT, test_files(ROOT, [room(mutant.file)]))
+    return digest(root, test_files(root, [room(mutant.file)]))
 
 
 def reasons() -> list[dict[str, str]]:
@@ -109,24 +110,61 @@ def run(
     base = cache() / "experiments" / "mutants" / "regard"
     copy(ROOT, base)
     tests_of = functools.cache(lambda file: traced(base, file, mutants))
-    for number, mutant in enumerate(todo):
-        verdict: Verdict = {}
-        for name in (room(mutant.file), *ALSO_TESTED_BY.get(room(mutant.file), ())):
-            tests: dict[str, Tests] = {}
-            for file in test_files(ROOT, [name]):
-                if time.monotonic() > end:
-                    return todo[number:]
-                tests[file] = tests_of(file)
-            last = attempt(base, mutant, tests)
-            sums = {name: round(verdict.get(name, 0) + last.get(name, 0), 1) for name in ("tests", "seconds")}
-            verdict = {**last, **sums}
-            if "by" in verdict:
-                break
-        lasting = {} if "by" in verdict else {"suite": suite(mutant)}
-        verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}
-        save(mutants, verdicts)
-        print(f"{' · '.join(map(str, mutant.key))}: {verdict}; {len(todo) - number - 1} left", file=sys.stderr)
-    return []
+    todo = by_turns(todo)
+    for stage, groups_of in enumerate((at_first, by_room, by_others)):
+        later: list[Mutant] = []
+        for number, mutant in enumerate(todo):
+            for group in groups_of(base, mutant):
+                tests: dict[str, Tests] = {}
+                for file in group:
+                    if time.monotonic() > end:
+                        return [*later, *todo[number:]]
+                    tests[file] = tests_of(file)
+                verdict = attempt(base, mutant, tests, briefly=stage == 0)
+                if "by" in verdict:
+                    break
+            if stage == 2:
+                verdict["tests"] = verdict.get("tests", 0) + verdicts[mutant.key]["tests"]
+            is_last = "by" in verdict or stage == 2 or (stage == 1 and by_others(base, mutant) == [[]])
+            lasting = {"suite": suite(base, mutant)} if is_last and "by" not in verdict else {}
+            verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}
+            later += [] if is_last else [mutant]
+            save(mutants, verdicts)
+            print(f"{' · '.join(map(str, mutant.key))}: {verdict}; {len(todo) - number - 1} left", file=sys.stderr)
+        todo = later
+    return todo
+
+
+def by_turns(mutants: Sequence[Mutant]) -> list[Mutant]:
+    """One of each room, then the second of each: where there is no time for all, something is known of each room."""
+    rooms: Counter[str] = Counter()
+    places = {}
+    for mutant in mutants:
+        rooms[room(mutant.file)] += 1
+        places[mutant.key] = rooms[room(mutant.file)]
+    return sorted(mutants, key=lambda mutant: places[mutant.key])
+
+
+def at_first(base: Path, mutant: Mutant) -> list[list[str]]:
+    """Files of tests that try it: those of which it is known whether they run it; then likely ones, one by one."""
+    files = likely(base, mutant, test_files(base, _rooms(mutant)))
+    known = [file for file in files if is_traced(base, file, mutant)]
+    return [known, *([file] for file in files[:LIKELY] if file not in known)]
+
+
+def by_room(base: Path, mutant: Mutant) -> list[list[str]]:
+    """Those of its room."""
+    return [likely(base, mutant, test_files(base, _rooms(mutant)[:1]))]
+
+
+def by_others(base: Path, mutant: Mutant) -> list[list[str]]:
+    """Those of rooms that use it."""
+    return [likely(base, mutant, test_files(base, _rooms(mutant)[1:]))]
+
+
+def _rooms(mutant: Mutant) -> list[str]:
+    """Its own, and others that have tests of it."""
+    return [room(mutant.file), *ALSO_TESTED_BY.get(room(mutant.file), ())]
 
 
 def save(mutants: Sequence[Mutant], verdicts: dict[Key, Verdict]) -> list[Verdict]:

@@ -1,42 +1,29 @@
-"""Which tests run the line of a mutant, and does one of them notice it? All in forks, and in copies of the package.
-
-A fork of a process that has imported the large packages is ready at once, so that a mutant costs what its tests cost.
-"""
+"""Does a test notice a mutant? They are tried in copies of the package."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import multiprocessing
+import functools
 import os
 import re
 import shutil
-import signal
-import sys
-import tempfile
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.mutants.mutations import WHOLE_FILE, Mutant
+from experiments.mutants.forks import MINUTE, PATIENCE, Limited, in_fork, run_pytest
+from experiments.mutants.mutations import Mutant
+from experiments.mutants.tracing import Tests, file_of, function_of, importers, name_of
 
-INSTANCES = 6  # of a parametrised test, which are traced before any others
-TRACED = 90.0  # seconds, for the tests of a file
-MINUTE = 60.0  # for the tests that try a mutant
-AT_FIRST = 4.0  # seconds of the quickest tests: most mutants are killed by them
-PATIENCE = 90.0  # seconds beyond the time of the tests, after which a mutant hangs
+AT_FIRST = 4.0  # seconds of the processor for the quickest tests: most mutants are killed by them
+LIKELY = 3  # files of tests, which try a mutant first
 FILES = 8  # of tests, for one mutant
 UNTRACED = ("test_faults.py", "test_processes.py", "test_process_memory.py")  # run other processes, for minutes
 MADE = (".*", "site", "build", "dist", "regard-*", "output.txt")
-Tests = dict[str, tuple[float, list[str]]]  # test → its seconds, the names of the mutants whose lines it runs
 
 
 def copy(root: Path, to: Path) -> None:
@@ -52,217 +39,64 @@ def copy(root: Path, to: Path) -> None:
             path.unlink()
 
 
-def test_files(root: Path, rooms: Iterable[str]) -> list[str]:
-    """The files of tests of these rooms."""
-    paths = [path for room in rooms for path in sorted((root / "tests" / room).rglob("test_*.py"))]
-    return [path.relative_to(root).as_posix() for path in paths]
-
-
-def digest(root: Path, tests: Iterable[str]) -> str:
-    """Of the content of these files."""
-    return hashlib.sha256(b"".join((root / file).read_bytes() for file in tests)).hexdigest()[:12]
-
-
 def is_there(root: Path, test: str) -> bool:
     """Whether a test, or file of tests, that has killed a mutant is there; "time" and "crash" always are."""
-    path, _, name = _function(test).partition("::")
+    path, _, name = function_of(test).partition("::")
     if path in ("time", "crash"):
         return True
     return (root / path).is_file() and f"def {name}(" in (root / path).read_text("utf-8") + "def ("
 
 
-# ------------------------------------------------------------------------------------------------------------- forks
+def likely(base: Path, mutant: Mutant, files: Sequence[str]) -> list[str]:
+    """Files of tests: first those that are called like the mutant's, or like one that imports it; then what names it.
 
-
-def in_fork(root: Path, work: Callable[[], Any], limit: float) -> Any:
-    """What `work` returns in a fork that has `root` as its folder; "time" if it takes longer, "crash" if it dies."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        process = context.Process(target=_in_root, args=(root, temporary, work, sender))
-        process.start()
-        sender.close()
-        try:
-            result = receiver.recv() if receiver.poll(limit) else "time"
-        except EOFError:
-            process.join()
-            if (process.exitcode or 0) >= 0:  # not by a signal
-                raise RuntimeError(f"a fork failed: {(root / 'output.txt').read_text()[-2000:]}") from None
-            result = "crash"
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)  # and all that it has started
-        process.join()
-    return result
-
-
-def _in_root(root: Path, temporary: str, work: Callable[[], Any], sender: Connection) -> None:
-    """Leave the parent's folder, output and modules behind, then work."""
-    os.setsid()
-    sys.stdout = sys.stderr = (root / "output.txt").open("w")
-    for descriptor in (1, 2):
-        os.dup2(sys.stdout.fileno(), descriptor)
-    os.chdir(root)
-    sys.path.insert(0, str(root))
-    for name in list(sys.modules):
-        if name.partition(".")[0] in ("regard", "tests", "benchmarks", "experiments"):
-            del sys.modules[name]
-    os.environ |= {"PYTHONPATH": str(root), "REGARD_PREPARED": temporary, "TMPDIR": temporary}
-    tempfile.tempdir = None  # or it would be the parent's
-    sender.send(work())
-
-
-def _pytest(files: Sequence[str], plugin: object, *options: str) -> None:
-    imported = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins, before the fork
-    arguments = ["--quiet", "-p", "no:cacheprovider", "--tb=line", "-W", imported, *options, *files]
-    code = pytest.main(arguments, plugins=[plugin])
-    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
-        raise RuntimeError(f"pytest ended with {code!r}")
-
-
-class _Limited:
-    """A plugin of pytest: so many seconds after the first test, no other one is begun."""
-
-    seconds = MINUTE
-    start: float | None = None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self) -> bool | None:
-        """True: it has been seen to."""
-        self.start = self.start or time.monotonic()
-        return True if time.monotonic() - self.start > self.seconds else None
-
-
-# ------------------------------------------------------------------------------------------------- who runs the line
-
-
-def traced(base: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
-    """The tests of a file, with the mutants whose lines they run; kept beside `base` until the file changes."""
-    if file.endswith(UNTRACED):
-        return {}
-    kept = base.with_name("traced") / f"{file.replace('/', '.')}.json"
-    content = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
-    if content.get("digest") != digest(base, [file]):
-        content = {"digest": digest(base, [file]), "names": [], "tests": {}}
-    if missing := [mutant for mutant in mutants if _name(mutant) not in content["names"]]:
-        for test, (seconds, names) in trace(base, file, missing).items():
-            content["tests"][test] = (seconds, [*names, *content["tests"].get(test, (0, []))[1]])
-        content["names"] += map(_name, missing)
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(json.dumps(content), "utf-8")
-    return content["tests"]
-
-
-def trace(root: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
-    """The tests of a file that pass, with their seconds and the mutants whose lines they run.
-
-    In a file that takes long, as many as it has time for.
+    By its function, or else by others of its file.
     """
+    steps = distances(base, mutant.file)
+    near = {name for name in mutant.function.split(".") if not name.startswith("__")}
+    far = set(re.findall(r"(?m)^(?:def|class) ([a-zA-Z]\w+)", (base / mutant.file).read_text("utf-8")))
 
-    def work() -> Tests:
-        plugin = _Tracer(_lines_to_trace(root, mutants))
-        _pytest([file], plugin)
-        return plugin.tests
+    def rank(file: str) -> tuple[int, int, int, int]:
+        text = (base / file).read_text("utf-8")
+        words = Counter(re.findall(r"\w+", text))
+        away = steps.get(Path(file).stem.removeprefix("test_"), len(steps))
+        return away, -sum(words[name] for name in near), -len(far & words.keys()), len(text)
 
-    result = in_fork(root, work, TRACED + 3 * PATIENCE)
-    return {} if isinstance(result, str) else result
-
-
-def _name(mutant: Mutant) -> str:
-    return hashlib.sha256(repr((mutant.key, mutant.source)).encode()).hexdigest()[:12]
-
-
-def _lines_to_trace(root: Path, mutants: Sequence[Mutant]) -> dict[str, dict[int, set[str]]]:
-    """File → line → the mutants that it concerns. Compiled code runs no lines: instead, those of files that load it."""
-    lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for mutant in mutants:
-        compiled = "/loops/" in mutant.file
-        for file in _users(root, mutant.file) if compiled else [mutant.file]:
-            first, last = WHOLE_FILE if compiled else mutant.lines
-            length = len((root / file).read_text("utf-8").splitlines())
-            for line in range(first, min(last, length) + 1):
-                lines[str(root / file)][line].add(_name(mutant))
-    return lines
+    return sorted((file for file in files if not file.endswith(UNTRACED)), key=rank)
 
 
-def _users(root: Path, file: str) -> list[str]:
-    """The files that load a module of compiled loops, or one that imports it."""
-    names = {Path(path).stem for path in [file, *_importers(root, file)]}
-    loads = re.compile(rf"load_kernels\(\"({'|'.join(names)})\"")
-    paths = sorted((root / "regard").rglob("*.py"))
-    return [path.relative_to(root).as_posix() for path in paths if loads.search(path.read_text("utf-8"))]
+@functools.cache
+def distances(base: Path, file: str) -> dict[str, int]:
+    """The names of modules that import a file of the package, with how many imports lie between: its own has 0."""
+    steps, ring = {_module(file).rpartition(".")[2]: 0}, {_module(file)}
+    for step in (1, 2, 3):
+        imports = re.compile(rf"({'|'.join(map(re.escape, ring))})\b")
+        ring = {module for module, text in _modules(base).items() if imports.search(text)}
+        for module in ring:
+            steps.setdefault(module.rpartition(".")[2], step)
+    return steps
 
 
-def _importers(root: Path, file: str) -> list[str]:
-    """The modules of compiled loops that import this file, directly or through others of them."""
-    loops = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.glob("regard/*/loops/*.py")}
-    importers: list[str] = []
-    for imported in (todo := [file]):
-        module = re.escape(imported.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-        for path, text in loops.items():
-            if path not in importers and re.search(rf"^from {module} import", text, re.MULTILINE):
-                importers.append(path)
-                todo.append(path)
-    return importers
+@functools.cache
+def _modules(base: Path) -> dict[str, str]:
+    paths = sorted((base / "regard").rglob("*.py"))
+    return {_module(path.relative_to(base).as_posix()): path.read_text("utf-8") for path in paths}
 
 
-class _Tracer(_Limited):
-    """A plugin of pytest that notes which lines each test runs."""
-
-    seconds = TRACED
-
-    def __init__(self, lines: Mapping[str, Mapping[int, set[str]]]) -> None:
-        self.tests: Tests = {}
-        self._lines, self._names, self._began = lines, set[str](), 0.0
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """First some instances of each test, from the first to the last; the others if there is time."""
-        instances: dict[str, list[pytest.Item]] = defaultdict(list)
-        for item in items:
-            instances[_function(item.nodeid)].append(item)
-        some = [item for group in instances.values() for item in group[:: -(-len(group) // INSTANCES)]]
-        items[:] = dict.fromkeys([*some, *items])
-
-    def pytest_runtest_logstart(self) -> None:
-        """Before its fixtures."""
-        self._names, self._began = set(), time.monotonic()
-        threading.settrace(self._call)
-        sys.settrace(self._call)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Twice or three times for each test."""
-        if report.when == "call" and report.passed:
-            self.tests[report.nodeid] = (round(time.monotonic() - self._began, 4), sorted(self._names))
-        elif report.failed:
-            self.tests.pop(report.nodeid, None)
-
-    def pytest_runtest_logfinish(self) -> None:
-        """After its fixtures."""
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-
-    def _call(self, frame: Any, event: str, argument: object) -> Any:
-        lines = self._lines.get(frame.f_code.co_filename)
-        if lines is None:
-            return None
-
-        def note(frame: Any, event: str, argument: object) -> Any:
-            if event == "line" and frame.f_lineno in lines:
-                self._names |= lines[frame.f_lineno]
-            return note
-
-        return note
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-# ------------------------------------------------------------------------------------------------------- who notices
-
-
-def attempt(base: Path, mutant: Mutant, reached: Mapping[str, Tests]) -> dict[str, Any]:
-    """Try a mutant in a copy of `base`: first by the quickest tests that run its line, then by the others."""
+def attempt(base: Path, mutant: Mutant, reached: Mapping[str, Tests], briefly: bool = False) -> dict[str, Any]:
+    """Try a mutant in a copy of `base`: first by the quickest tests that run its line; then, unless briefly, others."""
     clone, start = base.with_name(f"{base.name}-mutant"), time.monotonic()
-    make_clone(base, clone, mutant)
     quick, others = plan(base, mutant, reached)
-    patience = PATIENCE * (3 if "/loops/" in mutant.file else 1)  # they have to be compiled
+    others = [] if briefly else others
     verdict: dict[str, Any] = {"verdict": "survived", "tests": 0}
+    if not quick and not others:
+        return verdict
+    make_clone(base, clone, mutant)
+    patience = PATIENCE * (3 if "/loops/" in mutant.file else 1)  # they have to be compiled
     if quick:
         verdict = _try(clone, quick, False, patience + AT_FIRST)
     passing, failing = {test for tests in reached.values() for test in tests}, set[str]()
@@ -285,7 +119,7 @@ def make_clone(base: Path, clone: Path, mutant: Mutant) -> None:
     content = path.read_bytes()
     path.unlink()  # or the file of the base would change with it
     path.write_bytes(mutant.apply(content))
-    for stale in [mutant.file, *_importers(base, mutant.file)]:
+    for stale in [mutant.file, *importers(base, mutant.file)]:
         for compiled in (clone / stale).parent.glob(f"__pycache__/{Path(stale).stem}.*.nb?"):
             compiled.unlink()
 
@@ -295,12 +129,12 @@ def plan(base: Path, mutant: Mutant, reached: Mapping[str, Tests]) -> tuple[list
 
     One instance of each test goes before the second of any.
     """
-    rows = [row for tests in reached.values() for row in tests.items() if _name(mutant) in row[1][1]]
+    rows = [row for tests in reached.values() for row in tests.items() if name_of(mutant) in row[1][1]]
     instances: Counter[str] = Counter()
     ranked = []
     for test, (seconds, _) in sorted(rows, key=lambda row: row[1][0]):
-        instances[_function(test)] += 1
-        ranked.append((seconds * instances[_function(test)], seconds, test))
+        instances[function_of(test)] += 1
+        ranked.append((seconds * instances[function_of(test)], seconds, test))
     ranked.sort()
     order = [test for _, _, test in ranked]
     if not order:
@@ -309,8 +143,8 @@ def plan(base: Path, mutant: Mutant, reached: Mapping[str, Tests]) -> tuple[list
         return [], [file for file in reached if named.search((base / file).read_text("utf-8"))][:FILES]
     spent = accumulate(seconds for _, seconds, _ in ranked)
     quick = [test for test, seconds in zip(order, spent, strict=True) if seconds < AT_FIRST] or order[:1]
-    files = list(dict.fromkeys(map(_file, order)))[:FILES]
-    return quick, [test for test in order if _file(test) in files]
+    files = list(dict.fromkeys(map(file_of, order)))[:FILES]
+    return quick, [test for test in order if file_of(test) in files]
 
 
 def _try(root: Path, tests: Sequence[str], others: bool, limit: float, without: Iterable[str] = ()) -> dict[str, Any]:
@@ -318,7 +152,7 @@ def _try(root: Path, tests: Sequence[str], others: bool, limit: float, without: 
 
     def work() -> dict[str, Any]:
         plugin = _Selection(tests, others, without)
-        _pytest(list(dict.fromkeys(map(_file, tests))), plugin, "--exitfirst")
+        run_pytest(list(dict.fromkeys(map(file_of, tests))), plugin, "--exitfirst")
         return {**plugin.failure, "tests": plugin.count}
 
     result = in_fork(root, work, limit)
@@ -327,7 +161,7 @@ def _try(root: Path, tests: Sequence[str], others: bool, limit: float, without: 
     return {"verdict": "killed" if "by" in result else "survived", **result}
 
 
-class _Selection(_Limited):
+class _Selection(Limited):
     """A plugin of pytest: these tests, file by file, in this order; then their other instances."""
 
     def __init__(self, tests: Sequence[str], others: bool, without: Iterable[str] = ()) -> None:
@@ -338,13 +172,14 @@ class _Selection(_Limited):
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """File by file, so that what a module's tests share is made once."""
-        files = {file: place for place, file in enumerate(dict.fromkeys(map(_file, self._order)))}
-        functions = {_function(test) for test in self._order} if self._others else set()
+        files = {file: place for place, file in enumerate(dict.fromkeys(map(file_of, self._order)))}
+        functions = {function_of(test) for test in self._order} if self._others else set()
         wanted = {*self._order, *functions}
         places = {
-            item: (files[_file(item.nodeid)], self._order.get(item.nodeid, len(self._order)))
+            item: (files[file_of(item.nodeid)], self._order.get(item.nodeid, len(self._order)))
             for item in items
-            if wanted & {item.nodeid, _function(item.nodeid), _file(item.nodeid)} and item.nodeid not in self._without
+            if wanted & {item.nodeid, function_of(item.nodeid), file_of(item.nodeid)}
+            and item.nodeid not in self._without
         }
         items[:] = sorted(places, key=lambda item: places[item])
 
@@ -362,11 +197,3 @@ class _Selection(_Limited):
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         message = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
         self.failure = self.failure or {"by": report.nodeid, "error": re.split(r"[:\n (]", message)[0]}
-
-
-def _function(test: str) -> str:
-    return test.partition("[")[0]
-
-
-def _file(test: str) -> str:
-    return test.partition("::")[0]

@@ -106,6 +106,16 @@ def test_robust_iterations_forget_outliers():
     assert numpy.abs(robust - truth).max() < 0.3 < numpy.abs(plain - truth).max()
 
 
+def test_of_several_outputs_the_largest_error_decides_how_much_a_row_counts():
+    X, y = curve(211)
+    y[::20] += 30
+    alone, beside = (
+        KernelRegressor(bandwidth=0.3, robust=2).fit(X, values).predict(X)
+        for values in (y, numpy.column_stack([numpy.zeros(211), y]))
+    )
+    numpy.testing.assert_allclose(beside[:, 1], alone, rtol=1e-9)
+
+
 @pytest.mark.parametrize(("features", "n"), [(1, 211), (2, 101), (1, 20_011)])
 def test_counts_of_one_are_samples_also_when_they_count_less(features, n):
     """A robust iteration takes weight from a count, not samples; of many, too, whose search would be in cells."""

@@ -95,6 +95,18 @@ def test_selecting_rows(model):
     same(model.predict(rows)[:, -1], model(torch.cat([ids[order], more], 1))[:, -1])
 
 
+def test_what_is_selected_brings_little_memory_along():
+    """From a cache that has grown into a buffer of 200 columns, with 101 of them and with all."""
+    rows = torch.randn(2, 3, 200, 5)
+    with torch.no_grad():
+        half = KVCache(*[rows[:, :, :100]] * 2).append(*[rows[:, :, 100:101]] * 2)
+        full = half.append(*[rows[:, :, 101:]] * 2)
+    for grown, most in ((half, 120), (full, 200)):
+        one = grown.select(torch.tensor([1]))
+        assert torch.equal(one.keys, grown.keys[1:])
+        assert one.keys.untyped_storage().nbytes() <= most * torch.zeros(2, 3, 5).nbytes
+
+
 def test_a_cache_is_a_value(model):
     """One prefix, two continuations, and the first once more."""
     ids = torch.randint(31, (3, 13))

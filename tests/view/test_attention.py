@@ -180,6 +180,17 @@ def test_a_large_page_takes_coarser_steps():
     assert sum(map(len, data["layers"][0]["weights"])) <= 20_000
 
 
+def test_weights_that_are_next_to_nothing_do_not_say_what_scores_are_made_of():
+    weights = torch.tensor([[[[0.5, 0.5, 1e-12]]]], dtype=torch.float64)
+    keys = torch.tensor([[[[1.0, 0.0], [1.0, 0.0], [9.0, 0.0]]]])
+    operands = {"query": torch.tensor([[[[1.0, 0.0]]]]), "key": keys, "value": keys, "output": keys[:, :, :1]}
+    for small, is_exact in ((1e-12, True), (1.1e-12, False)):
+        weights[..., 2] = small
+        layer = AttentionMap("blocks.0", "self", weights, (0,), (0,), 0, **operands)
+        head = page.inside(layer, 0)
+        assert (head["scale"] == 2**-0.5) == is_exact
+
+
 # ------------------------------------------------------------------------------------------------------ any script
 
 
