@@ -1,11 +1,12 @@
 """Time and memory, as the tour and the benchmarks measure them."""
 
+import gc
 import time
 
 import pytest
 
 from benchmarks.measure import peak_memory_alone
-from regard.measure import least_seconds, peak_memory
+from regard.measure import least_seconds, peak_memory, quick_collections
 
 
 def allocate():
@@ -49,3 +50,16 @@ def test_memory_is_what_the_work_takes_beyond_what_was_held():
 def test_work_that_fails_says_so():
     with pytest.raises(ZeroDivisionError):
         peak_memory(lambda: 1 / 0)
+
+
+def test_what_was_frozen_before_a_block_stays_frozen_and_nothing_else():
+    gc.unfreeze()
+    try:
+        with quick_collections():
+            assert gc.get_freeze_count() > 100_000  # of torch alone
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.freeze()
+    with quick_collections():
+        pass
+    assert gc.get_freeze_count() > 100_000

@@ -52,6 +52,13 @@ def start(arguments):
     return child
 
 
+def wait_for(pattern, out):
+    deadline = time.monotonic() + 60
+    while not any(out.glob(pattern)):
+        assert time.monotonic() < deadline, f"{pattern} never came"
+        time.sleep(0.01)
+
+
 def check_killed(untouched, out, operations):
     """Killed at each of these file operations, one after the other, and then left alone."""
     data, expected = untouched
@@ -85,9 +92,7 @@ def check_killed_after(untouched, out, delay):
     data, expected = untouched
     arguments = tiny.command(TASK, data, out)
     child = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, cwd=tiny.ROOT)
-    deadline = time.monotonic() + 60
-    while not (out / "log.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for("log.jsonl", out)
     time.sleep(delay)
     child.kill()
     child.wait()
@@ -127,6 +132,7 @@ def test_a_second_trainer_in_the_same_folder_is_refused_while_the_first_one_live
     arguments = tiny.command(TASK, data, out, steps=5_000)
     child = start(arguments)
     try:
+        wait_for("checkpoints/step-*", out)  # it could be resumed
         code, message = tiny.call([*arguments, "--resume"]), capsys.readouterr().err
         assert (code, message.count("\n")) == (2, 1), message
         assert "another process is training there" in message
