@@ -51,7 +51,7 @@ fix: $(VENV)/.installed-dev ## format the code and repair what ruff can repair
 bench: $(VENV)/.installed-dev $(VENV)/.installed-bench ## regard and its peers, as ratios, into docs/benchmarks.md: the rows not measured yet (ROW=dot: those again)
 	@$(BIN)/python -m benchmarks $(ROW)
 
-docs: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
+docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from the disk: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "wrote site/index.html"
 

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         message = error.format_message()
         if error.ctx is not None:
-            message += f"{'' if message[-1] in '.?)' else '.'} Try '{error.ctx.command_path} --help'."
+            message += f"{'' if message[-1] in '.?' else '.'} Try '{error.ctx.command_path} --help'."
         return _fail(message, error.exit_code)
     except (RegardError, OSError, ValueError, IndexError) as error:
         if sys.flags.dev_mode or not (isinstance(error, RegardError | OSError) or _is_raised_by_regard(error)):

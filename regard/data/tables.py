@@ -234,6 +234,8 @@ def _read_text(place: str, raw: bytes, encoding: str | None) -> Table:
     text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
     if not text.strip():
         raise TableError(f"{place}: is empty")
+    if "\0" in text:
+        raise TableError(f"{place}: holds a NUL character, so it is no text")
     try:
         return _read_lines(place, text, ", ".join(filter(None, [compression, encoding])))
     except csv.Error as error:

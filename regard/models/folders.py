@@ -64,7 +64,8 @@ def load(folder: str | Path) -> Model:
     folder = Path(folder)
     if not folder.is_dir():
         raise FolderError(
-            f"{folder}: expected a folder with a model, " + ("got a file" if folder.exists() else "found none")
+            f"{folder}: expected a folder with a model, {'got a file' if folder.exists() else 'found none'}; "
+            "`regard train` makes one, and `regard data fetch MiniLM` brings one"
         )
     if (folder / CONFIG).exists():
         config = read_json(folder / CONFIG)

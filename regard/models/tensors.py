@@ -28,7 +28,7 @@ class FolderError(RegardError, ValueError):
     >>> try:
     ...     regard.load("nowhere")
     ... except regard.FolderError as error:
-    ...     print(error)
+    ...     print(str(error).partition(";")[0])
     nowhere: expected a folder with a model, found none
     """
 

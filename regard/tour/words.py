@@ -33,5 +33,9 @@ def notes(passages: Sequence[Passage]) -> Text:
     files: dict[str, list[str]] = {}
     for file, first, last in passages:
         files.setdefault(file, []).append(str(first) if first == last else f"{first}–{last}")
-    parts = [say("notes {file}, lines {lines}", file=file, lines=lines) for file, lines in files.items()]
+    parts = []
+    for file, lines in files.items():
+        single = len(lines) == 1 and lines[0].isdecimal()
+        label = "notes {file}, line {lines}" if single else "notes {file}, lines {lines}"
+        parts.append(say(label, file=file, lines=lines))
     return Text("; ".join(part.en for part in parts), "；".join(part.zh for part in parts))

@@ -137,7 +137,7 @@ def test_the_version(capsys):
         ("train translate --text words", "No such option '--text'"),
         ("train text a.csv --patch-size 3", "No such option '--patch-size'"),
         ("train text --steps many", "'many' is not a valid integer"),
-        ("train text a.csv --steps 3 third", "unexpected extra argument (third)"),
+        ("train text a.csv --steps 3 third", "unexpected extra argument (third). Try"),
         ("data lst", "Did you mean 'list'?"),
         ("tour --code x --full", "--full: means nothing beside --code"),
         ("tour --json --only 3 --code x", "--json: means nothing beside --code"),

@@ -287,6 +287,7 @@ BAD = {
     "infinity": ("a,b\n1,inf\n", r"data.csv: line 2, column 'b': expected a finite number, got infinity"),
     "no rows": ("a,b\n", r"data.csv: no rows below the header"),
     "nothing": ("", r"data.csv: is empty"),
+    "no text": ("a,b\n1,\0\n", r"data.csv: holds a NUL character, so it is no text"),
     "comments": ("# nothing\n# else\n", r"data.csv: is empty but for comments"),
 }
 

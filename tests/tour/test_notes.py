@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard import cli
-from regard.tour import notes, sections
+from regard.tour import notes, sections, words
 from regard.tour.notes import DIGESTS, read_notes
 from tests.tour import small
 
@@ -23,6 +23,12 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "mine.txt").write_text(content, encoding="utf-8")
     monkeypatch.setitem(DIGESTS, "000", hashlib.sha256(content.encode()).hexdigest()[:32])
     return tmp_path
+
+
+def test_one_line_is_a_line_and_several_are_lines():
+    places = words.notes([("000", 132, 132), ("003", 42, 44), ("004", 5, 5), ("004", 9, 9)])
+    assert places.en == "notes 000, line 132; notes 003, lines 42–44; notes 004, lines 5, 9"
+    assert places.zh == "笔记 000 第 132 行；笔记 003 第 42–44 行；笔记 004 第 5、9 行"
 
 
 def test_a_passage_is_found_by_its_digest(folder):
