@@ -184,7 +184,7 @@ def _check_bounds(value: Any) -> None:
         for item in level:
             if isinstance(item, str) and not is_text(item):
                 raise ContentError("expected text, got half a character (a lone surrogate)")
-            elif isinstance(item, int) and abs(item) >= 10**DIGITS:
+            if isinstance(item, int) and abs(item) >= 10**DIGITS:
                 raise ContentError(f"expected numbers of at most {DIGITS} digits")
         parents = [item for item in level if isinstance(item, dict | list)]
         level = [part for item in parents for part in ((*item, *item.values()) if isinstance(item, dict) else item)]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from regard.errors import RegardError
+
 if TYPE_CHECKING:
     from regard.models.model import Model
 
@@ -100,7 +102,10 @@ def answers(
     for batch in _batches(inputs):
         texts = [text for _, text in batch if text.strip()]
         with notes_on_stderr():
-            results = iter(answer(texts) if texts else ())
+            try:
+                results = iter(answer(texts) if texts else ())
+            except RegardError:  # one of them is a damaged picture: those before it come first
+                results = (result for text in texts for result in answer([text]))
         for number, text in batch:
             yield number, text, next(results) if text.strip() else None
 

@@ -37,8 +37,9 @@ WORDS = 1 << 18  # of one generation of a WordCache: 45 MB
 LONG = 40  # characters: longer words seldom come again
 SPACE, LINE_END = re.compile(r" (?=\S)"), re.compile(r"(?<=\S)\n(?=\S)")
 # The time that it takes to train byte pairs grows with the square of the longest word: three megabytes of base64 in one
-# cell would take an hour. So words, and white space, are cut where they are longer than this.
-RUN = 4_000  # characters
+# cell would take an hour. And a token that is a page long is refused where a tokenizer is read. So words, and white
+# space, are cut where they are longer than this.
+RUN = 300  # characters
 LONG_RUNS = re.compile(rf"(\S{{{RUN}}}|\s{{{RUN}}})")
 CUTS = "|".join(f"▁?(?:{part})" for part in PATTERN.split("|")).replace(r"[^\w\s]", r"[^\w\s▁]") + "|▁"  # words
 CHARACTER = r"[\s\S]"
@@ -83,7 +84,10 @@ def train_tokenizer(
 
 
 def _cut_runs(texts: Iterable[str]) -> Iterator[str]:
-    return (piece for text in texts for piece in (LONG_RUNS.split(text) if len(text) > RUN else [text]))
+    for text in texts:
+        words = [len(word) for word in text.split()]
+        spaces = len(text) - sum(words)
+        yield from LONG_RUNS.split(text) if max(spaces, *words, 0) > RUN else [text]
 
 
 def _untrained(kind: str, vocab_size: int, sentences: bool) -> tuple[Tokenizer, Any]:

@@ -341,7 +341,7 @@ class _Maker(Dataset[StepData]):
         """In how many passes a process computes its share of a batch: equally many in all, which wait for each other.
 
         Activations are as large as a pass, and the logits of a large vocabulary are larger still: 16,384 tokens at once
-        take six gigabytes where 4,096 take two, and a processor is no faster with more. Images are not split, because
+        take six gigabytes where 4,096 take three, and a processor is no faster with more. Images are not split, because
         batch norm depends on what is in a batch.
         """
         options = self.task.options

@@ -273,7 +273,7 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
         value = str(value)
     if type(value) is not kind:
         raise OptionError(f"{field.name}: expected {TYPE_NAMES[kind]}, got {value!r}")
-    if kind is str and not is_text(value):  # training.yaml could not hold it
+    if isinstance(value, str) and not is_text(value):  # training.yaml could not hold it
         raise OptionError(f"{field.name}: expected a name in UTF-8, got {value!r}: rename it")
     return value
 

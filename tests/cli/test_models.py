@@ -86,6 +86,15 @@ def test_classify_texts(home, run):
     torch.testing.assert_close(torch.tensor([list(row.values()) for row in rows]), model.probabilities(texts))
 
 
+def test_pictures_before_a_damaged_one_are_classified(home, run, tmp_path):
+    Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).save(tmp_path / "one.png")
+    (tmp_path / "two.png").write_text("no picture")
+    code, out, err = run("classify", home / "images", tmp_path / "one.png", tmp_path / "two.png", tmp_path / "one.png")
+    assert (code, out.count("\n"), err.count("\n")) == (2, 1, 1)
+    assert out.endswith("one.png\n")
+    assert "two.png: is no picture" in err
+
+
 def test_classify_images(home, run, tmp_path):
     pixels = numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)
     Image.fromarray(pixels).save(tmp_path / "one.png")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from regard.data import tokens
 from regard.data.tokens import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK, train_tokenizer
 from regard.data.words import split
+from regard.models.tokenizer_files import read_tokenizer
 
 TEXTS = ["l'homme n'est pas sur le tapis.", "est-ce que le chat dort ?", "the cat is on the mat", "猫 在 垫子 上"]
 BYTE_PAIRS = train_tokenizer(TEXTS, "bpe", 300, sentences=False)
@@ -53,12 +54,18 @@ def test_the_vocabulary_has_its_limit():
         train_tokenizer(TEXTS, "bpe", 260)
 
 
-@pytest.mark.parametrize("unbroken", ["x", " "])
-def test_an_unbroken_run_takes_no_longer_than_other_text(unbroken):
-    """As one word, 100,000 characters take seconds, and three million an hour."""
-    tokenizer = train_tokenizer([*TEXTS, f"a{100_000 * unbroken}b"], "bpe", 300)
-    assert 1_000 < max(map(len, tokenizer.get_vocab())) <= tokens.RUN + 1  # the space before it
-    assert tokenizer.decode(tokenizer.encode(f"a{9_000 * unbroken}b").ids) == f"a{9_000 * unbroken}b"
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+@pytest.mark.parametrize("unbroken", ["x", " ", "\n", "\U0001d160"])
+def test_an_unbroken_run_makes_no_long_tokens_and_takes_no_longer_than_other_text(unbroken, kind, tmp_path):
+    """As one word, 100,000 characters take seconds, and three million an hour. (The last becomes three by NFC.)"""
+    tokenizer = train_tokenizer([*TEXTS, f"a{100_000 * unbroken}b"], kind, 300)
+    assert max(map(len, tokenizer.get_vocab())) <= 12 * tokens.RUN + 1  # the space before it
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    read = read_tokenizer(tmp_path / "tokenizer.json")
+    assert read.to_str() == tokenizer.to_str()
+    if kind == "bpe":
+        text = unicodedata.normalize("NFC", f"a{900 * unbroken}b")
+        assert read.decode(read.encode(text).ids) == text
 
 
 def test_a_damaged_tokenizer_file_is_made_anew(monkeypatch, tmp_path):
