@@ -126,7 +126,7 @@ def _lines_of_fit(fit: dict[str, Any], report: dict[str, Any]) -> list[tuple[str
     window = fit["window"]
     within = _by_column(window["interval"], report)
     return [
-        ("bandwidth", _by_column(fit["bandwidth"], report)),
+        ("bandwidth", _by_column(fit["bandwidth"], report) or "infinite"),
         ("leave-one-out R²", "unknown" if fit["loo_r2"] is None else f"{fit['loo_r2']:.4f}"),
         (
             "window",

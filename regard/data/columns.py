@@ -18,7 +18,7 @@ Array = NDArray[numpy.float64]
 Kind = Literal["numbers", "dates", "categories"]
 
 MISSING = frozenset(
-    ["", "na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", ".", "-", "--", "–", "—", "?"]
+    ["", "na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", ".", "..", "-", "--", "–", "—", "?"]
 )
 KIND_ROWS = 1000  # from which the kinds of columns are guessed, where none are named
 
@@ -267,9 +267,9 @@ class CurveData:
 
     @cached_property
     def fitted(self) -> NDArray[numpy.bool_]:
-        """(n,): the rows that can be fitted, because they have y and a weight as well."""
+        """(n,): the rows that can be fitted, because they have y and a weight, which is not 0, as well."""
         fitted = self.complete & ~self.target.missing
-        return fitted if self.weights is None else fitted & ~numpy.isnan(self.weights)
+        return fitted if self.weights is None else fitted & (self.weights > 0)
 
     def groups(self) -> list[tuple[str, NDArray[numpy.int64]]]:
         """Labels and rows of all groups, the largest first; without groups, all complete rows under ""."""
@@ -337,8 +337,9 @@ def prepare(table: Table, choice: Choice, *, day_first: bool | None = None, deci
         )
     data = CurveData(table, choice, x, y, by, pandas.DataFrame(features), target, weights)
     if not data.fitted.any():
+        above = f", and in {choice.weights} one above 0" if choice.weights else ""
         raise TableError(
-            f"{table.place}: no row has a value in every one of the columns {', '.join([*choice.x, *numbers])}"
+            f"{table.place}: no row has a value in every one of the columns {', '.join([*choice.x, *numbers])}{above}"
         )
     return data
 

@@ -88,7 +88,12 @@ class Table:
 
     def index(self, name: str) -> int:
         """The number of a column. Raises TableError where there is none of this name, or where a row is too short."""
-        column = find_column(self.place, self.names, name)
+        try:
+            column = find_column(self.place, self.names, name)
+        except TableError as error:
+            if all(ord(letter) < 0x300 for letter in name) or not re.search("Latin-1|Windows-1252", self.form):
+                raise
+            raise TableError(f"{error}; was it read in the right encoding? try --encoding gb18030") from None
         if self.separator not in ("", BLANKS):
             is_empty = (self.cells[column] == "") & (self.cells.iloc[:, -1] == "")  # as in a row that is too short
             for number in self.cells.index[is_empty]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy
-from scipy import optimize
+from scipy import optimize, stats
 
+from regard.kernel.kernels_nd import DEVIATION
 from regard.kernel.local import Array, Indices, LocalFit, fit_locally
 from regard.kernel.pyramid import LeaveOneOutError, Pyramid, mean_error, refine, scan
 from regard.kernel.samples import Samples, Weighing, spread
@@ -24,20 +25,8 @@ PAIRS = 5e7  # of samples that a step of the search may look at, where sums cost
 PAIRS_AT_LAST = 1e9  # the same for the few steps on all samples
 MANY = 20_000  # samples of one feature, from which on they are compressed for a search
 MOSTLY = 0.9  # of the samples are no copies: then a search may count the others
+MULTIPLES, STARTS, VALLEYS = 7, 17, 3  # from which several widths are searched, and from how many of them downwards
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
-# The standard deviation of each kernel of width 1: kernels of equal deviation smooth alike.
-DEVIATION = {
-    "gaussian": 1.0,
-    "laplace": math.sqrt(2),
-    "constant": 1.0,
-    "boxcar": math.sqrt(1 / 3),
-    "triangular": math.sqrt(1 / 6),
-    "epanechnikov": math.sqrt(1 / 5),
-    "biweight": math.sqrt(1 / 7),
-    "triweight": 1 / 3,
-    "tricube": math.sqrt(35 / 243),
-    "cosine": math.sqrt(1 - 8 / math.pi**2),
-}
 WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
 SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
 
@@ -320,11 +309,18 @@ def _minimize_compressed(loss: Loss) -> Array | None:
 
 
 def _from_scratch(loss: Loss) -> Array:
-    """Down from the rule of thumb and from the best of its multiples, then without each feature that says nothing."""
+    """Down from the best of many starts, then without each feature that says nothing.
+
+    Starts are multiples of the rule of thumb, and widths about it that differ by feature: errors have several valleys.
+    """
     space = Space.of(loss.samples)
     start = rule_of_thumb(loss.samples)
-    multiples = [space.clip(start * 2.0**power) for power in range(-3, 4)]
-    widths = min((descend(loss, at) for at in (start, min(multiples, key=loss))), key=loss)
+    features = len(space.free)
+    factors = numpy.ones((MULTIPLES + STARTS, len(start)))
+    factors[:MULTIPLES] *= 2.0 ** (numpy.arange(MULTIPLES) - MULTIPLES // 2)[:, None]
+    factors[MULTIPLES:, space.free] = 8.0 ** (2 * stats.qmc.Halton(features, scramble=False).random(STARTS) - 1)
+    starts = sorted(map(space.clip, start * factors), key=loss)
+    widths = min((descend(loss, at) for at in starts[:VALLEYS]), key=loss)
     least = loss(widths)
     for d in space.free:
         # A search can end in a valley where a feature that says nothing still narrows the window.

@@ -118,7 +118,7 @@ class KernelEstimator(BaseEstimator):
         if not self.counts and not SMALLEST_SPAN < weights.max() < LARGEST_SPAN:
             weights = weights / weights.max()  # only ratios count, and squares are needed
         rows = self.features_.rows(table)
-        self.features_.check_spans(rows.points)
+        self.features_.check_spans(rows.points, getattr(self, "feature_names_in_", None))
         return rows, y, weights
 
     def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
@@ -295,7 +295,7 @@ def _bisquare(errors: Array) -> Array:
         return numpy.ones(len(sizes))
     weights: Array = numpy.square(numpy.clip(1 - (sizes / scale) ** 2, 0, None))
     # A sample of weight 0 would have no place in the order of samples; fourth powers of errors times this are nothing.
-    return numpy.maximum(weights, 1e-30)
+    return numpy.maximum(weights, 1e-60)
 
 
 def _warn_of_correlation(loss: Loss, smoother: Smoother, error: float) -> None:

@@ -109,10 +109,10 @@ class Features:
             points[:, index] %= periods[index]
         return Rows(points, numpy.ascontiguousarray(table[:, self.categorical], dtype=numpy.float64))
 
-    def check_spans(self, points: Array) -> None:
+    def check_spans(self, points: Array, names: Sequence[str] | None) -> None:
         """Refuse features that could not be squared in float64."""
         for index, column in zip(self.continuous, points.T, strict=True):
-            check_span(f"X: feature {index}", column)
+            check_span(f"X: feature {index if names is None else repr(str(names[index]))}", column)
 
 
 def check_span(name: str, column: Array) -> None:

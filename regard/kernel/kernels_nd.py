@@ -39,6 +39,21 @@ ROOTS = {
 }
 
 
+# The standard deviation of each kernel of width 1: kernels of equal deviation smooth alike.
+DEVIATION = {
+    "gaussian": 1.0,
+    "laplace": math.sqrt(2),
+    "constant": 1.0,
+    "boxcar": math.sqrt(1 / 3),
+    "triangular": math.sqrt(1 / 6),
+    "epanechnikov": math.sqrt(1 / 5),
+    "biweight": math.sqrt(1 / 7),
+    "triweight": 1 / 3,
+    "tricube": math.sqrt(35 / 243),
+    "cosine": math.sqrt(1 - 8 / math.pi**2),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class KernelND:
     """How much a sample counts for a query: a kernel of continuous features times a table for each categorical one.

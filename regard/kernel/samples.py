@@ -182,8 +182,8 @@ class Samples:
         """Of several features, the fit without estimates that vary more than a sample does."""
         if fit.degree == 0 or self.on_a_line:
             return fit
-        # Σ l² is at most the weight that a sample at the query would have: where that is 1 or less, all is well.
-        few = numpy.flatnonzero(fit.duals[:, 0] * (self.squared_weights / self.weights).max() > 1)
+        # As K² ≤ K, sums of K are a bound: few queries need those of K².
+        few = numpy.flatnonzero(fit.variance_factors(sums) * (self.squared_weights / self.weights).max() > 1)
         if len(few):
             steadied = fit.take(few).steadied(sums[few], squares(few))
             fit.coefficients[few], fit.duals[few] = steadied.coefficients, steadied.duals
@@ -221,9 +221,8 @@ class Samples:
 
     def squares_of_others(self, widths: Array, chosen: Indices, degree: int) -> Array:
         """The same around the chosen samples, each left out of its own sums; of several features."""
-        squared = self.squared_weights[:, None]
-        kernel, targets = self.around(widths, self.rows.take(chosen), chosen)
-        sums = SamplesND(self.rows.points, squared, self.codes).sums(kernel, targets, order=2 * degree, form="squared")
+        cloud = SamplesND(self.rows.points, self.squared_weights[:, None], self.codes)
+        sums = cloud.sums(*self.around(widths, self.rows.take(chosen), chosen), order=2 * degree, form="squared")
         counted = self._counted(chosen)
         sums[counted, 0] -= numpy.square(self.factors)[chosen[counted], None]
         return sums

@@ -45,7 +45,7 @@ class GroupFit:
         widths = numpy.median((high - low).reshape(len(chosen), -1), axis=0)
         return {
             "rows": len(self.fitted),
-            "bandwidth": dict(zip(names, self.model.bandwidth_.tolist(), strict=True)),
+            "bandwidth": {name: _known(width) for name, width in zip(names, self.model.bandwidth_, strict=True)},
             "loo_r2": _known(self.model.loo_score_),
             "loo_error": _known(self.model.loo_error_),
             "window": {
@@ -231,7 +231,8 @@ def _predict(data: CurveData, groups: Sequence[GroupFit], level: float | None) -
 
 
 def _known(number: float) -> float | None:
-    return None if numpy.isnan(number) else float(number)
+    """The number; None where it is NaN or infinite, for which JSON has no words."""
+    return float(number) if numpy.isfinite(number) else None
 
 
 # --------------------------------------------------------------------------------------------------------------- files

@@ -112,6 +112,36 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(folder, capsys, name):
     assert files(folder) == ["bumps.csv"]
 
 
+def test_rows_of_weight_0_are_predicted_and_not_fitted(folder, capsys):
+    (folder / "w.csv").write_text("x,y,w,kind\n1,2,1,a\n2,90,0,a\n3,4,1,a\n4,1,0,b\n5,2,0,b\n")
+    assert main(["curve", "w.csv", "--x", "x", "--y", "y", "--weights", "w", "--by", "kind", "--bandwidth", "1"]) == 0
+    assert "1 groups of fewer than two rows have no curve" in capsys.readouterr().out
+    expected = KernelRegressor(bandwidth=1).fit([[1], [3]], [2, 4]).predict([[1], [2], [3]])
+    assert [float(row[5]) for row in read(folder / "w-predictions.csv")[1:4]] == expected.tolist()
+    (folder / "w.csv").write_text("x,y,w\n1,2,0\n2,3,0\n")
+    assert main(["curve", "w.csv", "--x", "x", "--y", "y", "--weights", "w"]) == 2
+    error = "no row has a value in every one of the columns x, y, w, and in w one above 0"
+    assert error in capsys.readouterr().err
+
+
+def test_json_has_no_infinity(folder, capsys):
+    (folder / "c.csv").write_text("x,z,y\n" + "\n".join(f"5,{z},{z * z % 7}" for z in range(19)))
+    assert main(["curve", "c.csv", "--x", "x", "z", "--y", "y", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert report["bandwidth"]["x"] is None
+    assert report["bandwidth"]["z"] > 0
+    assert main(["curve", "c.csv", "--x", "x", "--y", "y"]) == 0
+    assert "bandwidth         infinite" in capsys.readouterr().out
+
+
+def test_a_name_that_the_encoding_cannot_hold(folder, capsys):
+    (folder / "c.csv").write_text("日期,销量\n1,2\n2,3\n", encoding="gb18030")
+    assert main(["curve", "c.csv", "--x", "日期", "--y", "销量"]) == 2
+    assert "was it read in the right encoding? try --encoding gb18030" in capsys.readouterr().err
+    assert main(["curve", "c.csv", "--x", "none", "--y", "none"]) == 2
+    assert "encoding" not in capsys.readouterr().err
+
+
 def test_one_row(folder, capsys):
     (folder / "one.csv").write_text("x,y\n1,2\n")
     assert main(["curve", "one.csv", "--x", "x", "--y", "y"]) == 2

@@ -98,6 +98,46 @@ def test_durations_are_days_too():
     assert model.predict(hours[15:16])[0] == pytest.approx(15)
 
 
+def test_dates_and_durations_of_many_centuries():
+    """More than int64 nanoseconds hold."""
+    years = numpy.arange(1000, 2600, 10)
+    dates = numpy.array([f"{year}-01-01" for year in years], dtype="datetime64[s]")
+    days = (dates - dates[0]) / numpy.timedelta64(1, "D")
+    objects = numpy.array([datetime.date(year, 1, 1) for year in years.tolist()], dtype=object)
+    expected = KernelRegressor(bandwidth=9000.0).fit(days[:, None], years).predict(days[:, None])
+    for column in (dates, dates - dates[0], objects):
+        frame = pandas.DataFrame({"when": column})
+        numpy.testing.assert_allclose(KernelRegressor(bandwidth=9000.0).fit(frame, years).predict(frame), expected)
+
+
+def test_periods_are_the_dates_at_which_they_begin():
+    quarters = pandas.DataFrame({"when": pandas.period_range("2019Q1", periods=31, freq="Q")})
+    dates = pandas.DataFrame({"when": quarters["when"].dt.start_time})
+    y = numpy.sin(numpy.arange(31) / 5)
+    expected = KernelRegressor().fit(dates, y).predict(dates)
+    numpy.testing.assert_allclose(KernelRegressor().fit(quarters, y).predict(quarters), expected)
+
+
+@pytest.mark.parametrize("dtype", ["boolean", "string", "object"])
+def test_what_is_missing_is_a_category(dtype):
+    values = [True, False, None] if dtype == "boolean" else ["a", "b", None]
+    kinds = pandas.DataFrame({"kind": pandas.array(values * 9, dtype=dtype)})
+    y = numpy.tile([1.0, 2.0, 6.0], 9) + numpy.arange(27) / 100
+    plain = numpy.tile([0.0, 1.0, 2.0], 9)[:, None]
+    expected = KernelRegressor(bandwidth=[0.1], categorical=[0]).fit(plain, y).predict(plain)
+    model = KernelRegressor(bandwidth=[0.1]).fit(kinds, y)
+    numpy.testing.assert_allclose(model.predict(kinds), expected)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_category_that_is_always_the_same_says_nothing(ordered):
+    table, y = sales()
+    table["shop"] = pandas.Categorical(["north"] * len(table), ["north", "south"], ordered=ordered)
+    model = KernelRegressor().fit(table, y)
+    south = table.assign(shop=pandas.Categorical(["south"] * len(table), ["north", "south"], ordered=ordered))
+    numpy.testing.assert_allclose(model.predict(south), model.predict(table))
+
+
 def test_missing_dates_are_refused():
     table, y = sales()
     table.loc[5, "day"] = pandas.NaT

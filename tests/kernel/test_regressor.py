@@ -283,6 +283,14 @@ def test_wrong_data_are_refused(X, message):
         KernelRegressor().fit(X, GOOD[: len(X), 0])
 
 
+def test_values_that_cannot_be_squared_are_refused_by_name():
+    for y, name in ((GOOD[:, 0] * 1e-200, "y"), (GOOD * [[1, 1e250]], "y: output 1")):
+        with pytest.raises(ValueError, match=f"{name} spans .*, whose square float64 cannot hold"):
+            KernelRegressor().fit(GOOD, y)
+    with pytest.raises(ValueError, match="X: feature 'height' spans 1e-200"):
+        KernelRegressor().fit(pandas.DataFrame({"height": GOOD[:, 0] * 1e-200}), GOOD[:, 0])
+
+
 @pytest.mark.parametrize("degree", [0, 1])
 def test_a_constant_feature_narrows_nothing(degree):
     X, y = curve(71)
@@ -300,6 +308,37 @@ def test_one_row_with_a_bandwidth_is_a_constant():
     model = KernelRegressor(bandwidth=1.0).fit([[2.0]], [5.0])
     assert model.predict([[2.0], [900.0]]).tolist() == [5.0, 5.0]
     assert numpy.isnan(model.loo_error_)
+
+
+@pytest.mark.parametrize("rule", ["loo", "one_se", "aicc", "gradient", "silverman"])
+def test_copies_of_one_row_are_a_constant(rule):
+    frame = pandas.DataFrame({"x": [2.0] * 5, "kind": ["a"] * 5})
+    model = KernelRegressor(bandwidth=rule).fit(frame, [5.0] * 5)
+    assert model.bandwidth_[0] == numpy.inf
+    assert model.predict(pandas.DataFrame({"x": [2.0, 900.0], "kind": ["a", "b"]})).tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+@pytest.mark.parametrize("features", [1, 2])
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
+def test_however_far_a_query_is_it_gets_the_nearest_sample(name, features, degree):
+    X, y = curve(71, features)
+    model = KernelRegressor(name, 0.4, degree=degree).fit(X, y)
+    far = numpy.full((4, features), X.mean())
+    far[:, 0] = [1e12, 1e200, -1e12, -1e300]
+    last, first = X[:, 0].argmax(), X[:, 0].argmin()
+    expected = y[[last, last, first, first]]
+    numpy.testing.assert_allclose(model.predict(far), expected, atol=1e-6)
+    low, high = model.interval(far)
+    assert not numpy.isnan([low, high]).any()
+    if degree == 0:
+        numpy.testing.assert_allclose(model.derivative(far), 0, atol=1e-6)
+
+
+def test_a_slope_of_points_that_are_far_from_0_for_their_width():
+    X, y = curve(71)
+    here, there = (KernelRegressor(bandwidth=0.4).fit(X + shift, y) for shift in (0, 1e12))
+    numpy.testing.assert_allclose(there.derivative(X + 1e12), here.derivative(X), atol=0.1)
 
 
 def test_no_weight_at_all():

@@ -39,12 +39,12 @@ def test_bands_and_intervals_cover_what_they_say(name, degree):
 def test_the_standard_error_is_that_of_a_linear_estimate(degree, features):
     """With l the weights of a prediction: √(Σ l² · local mean of squared leave-one-out errors, less the leverage)."""
     X, y = curve(151, features)
-    model = KernelRegressor(bandwidth=0.9, degree=degree).fit(X, y)
+    model = KernelRegressor(bandwidth=1.4, degree=degree).fit(X, y)
     queries = X[:17] * 0.9
     weights, hat = model.weights(queries), model.weights(X)
     leverage = numpy.diag(hat)
     variances = ((y - hat @ y) / (1 - leverage)) ** 2 * (1 - leverage)
-    local = KernelRegressor(bandwidth=1.8).fit(X, variances).predict(queries)
+    local = KernelRegressor(bandwidth=2.8).fit(X, variances).predict(queries)
     mean, deviation = model.predict(queries, return_std=True)
     numpy.testing.assert_allclose(mean, model.predict(queries), rtol=1e-12)
     numpy.testing.assert_allclose(deviation, numpy.sqrt((weights**2).sum(1) * local), rtol=1e-6)
@@ -114,6 +114,68 @@ def test_of_several_outputs_the_largest_error_decides_how_much_a_row_counts():
         for values in (y, numpy.column_stack([numpy.zeros(211), y]))
     )
     numpy.testing.assert_allclose(beside[:, 1], alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["loo", "aicc", "one_se"])
+@pytest.mark.parametrize("size", [30.0, 1e6, 1e12])
+def test_outliers_do_not_choose_the_bandwidth(rule, size):
+    """The narrow window that they would choose goes through them, and would not find them far from the curve."""
+    X, y = curve(211)
+    spoilt = y + size * (numpy.arange(211) % 20 == 7)
+    clean = KernelRegressor(bandwidth=rule).fit(X, y)
+    robust = KernelRegressor(bandwidth=rule, robust=3).fit(X, spoilt)
+    assert 0.7 < robust.bandwidth_[0] / clean.bandwidth_[0] < 1.4
+    assert numpy.abs(robust.predict(X) - clean.predict(X)).max() < 0.5
+
+
+@pytest.mark.parametrize(("degree", "rows"), [(0, 1), (1, 2), (2, 3)])
+def test_a_curve_through_all_samples_knows_nothing_of_their_noise(degree, rows):
+    X = numpy.arange(rows, dtype=float)[:, None]
+    model = KernelRegressor(bandwidth=1.0, degree=degree).fit(X, X[:, 0] ** 2)
+    heights, deviations = model.predict(X, return_std=True)
+    numpy.testing.assert_allclose(heights, X[:, 0] ** 2, atol=1e-9)
+    assert (deviations == numpy.inf).all()
+    for kind in ("curve", "prediction"):
+        low, high = model.interval(X, kind=kind)
+        assert (low == -numpy.inf).all()
+        assert (high == numpy.inf).all()
+
+
+def least_squares_weights(X, query, width, degree):
+    """l with l · y the local polynomial at the query: by the pseudo-inverse of its design, Gaussian weights."""
+    v = (X - query) / width
+    columns = [numpy.ones(len(X)), *v.T]
+    if degree == 2:
+        columns += [v[:, a] * v[:, b] for a in range(v.shape[1]) for b in range(a, v.shape[1])]
+    roots = numpy.exp(-(v**2).sum(1) / 4)
+    return numpy.linalg.pinv(numpy.column_stack(columns) * roots[:, None], rcond=1e-12)[0] * roots
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("features", [2, 3])
+def test_a_prediction_varies_no_more_than_a_sample(features, degree, counts):
+    """Where least squares do not either they are taken as they are, else as much of them as that allows."""
+    random = numpy.random.default_rng(features)
+    X = random.normal(size=(41, features))
+    y = X.sum(1) + random.normal(0, 0.3, 41)
+    queries = random.normal(0, 2, (61, features))
+    model = KernelRegressor(bandwidth=0.8, degree=degree, counts=counts).fit(X, y)
+    weights = model.weights(queries)
+    numpy.testing.assert_allclose(weights @ y, model.predict(queries), rtol=1e-6, atol=1e-6)
+    squares = (weights**2).sum(1)
+    assert squares.max() <= 1 + 1e-6
+    plain = numpy.array([least_squares_weights(X, query, 0.8, degree) for query in queries])
+    steady = (plain**2).sum(1) <= 0.999
+    assert 5 < steady.sum() < 56
+    numpy.testing.assert_allclose(weights[steady], plain[steady], atol=1e-6)
+    wild = (plain**2).sum(1) > 1.001
+    average = KernelRegressor(bandwidth=0.8).fit(X, y).weights(queries)
+    share = ((weights - average) * (plain - average)).sum(1)[wild] / ((plain - average) ** 2).sum(1)[wild]
+    between = average[wild] + share[:, None] * (plain - average)[wild]
+    told = squares[wild] > 1 - 1e-9  # where one sample has all of the weight, there is nothing between
+    assert told.any()
+    numpy.testing.assert_allclose(weights[wild][told], between[told], atol=1e-3)
 
 
 @pytest.mark.parametrize(("features", "n"), [(1, 211), (2, 101), (1, 20_011)])
