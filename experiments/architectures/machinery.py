@@ -253,7 +253,7 @@ def made_in_forward() -> Subject:
     model = MadeInForward()
     with torch.no_grad():
         query, key, _ = (one.unflatten(-1, (HEADS, SIZE)) for one in model.projection(INPUT).split(15, -1))
-    return Subject(model, lambda: model(INPUT), [Layer("", weights(query, key))], gradients=True)
+    return Subject(model, lambda: model(INPUT), [Layer("", weights(query, key))])
 
 
 class Twice(nn.Module):
@@ -275,7 +275,7 @@ def twice() -> Subject:
     with torch.no_grad():
         once = model.attention(INPUT, INPUT)
         layers = [Layer("attention", weights(*model.attention.project(rows, rows)[:2])) for rows in (INPUT, once)]
-    return Subject(model, lambda: model(INPUT), layers, gradients=True, check=lambda seen: not_joined(seen, N))
+    return Subject(model, lambda: model(INPUT), layers, check=lambda seen: not_joined(seen, N))
 
 
 @row(ROWS, KIND, "two prompts through one block")
