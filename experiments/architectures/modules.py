@@ -137,7 +137,8 @@ def nested(layout: torch.layout) -> Subject:
         query, key, _ = model.attention.project(INPUT, INPUT)
     for b, n in enumerate((7, 4)):
         oracle[b, :, :n] = functional.pad(weights(query[b : b + 1, :n], key[b : b + 1, :n]), (0, N - n))[0]
-    return Subject(model, lambda: model(INPUT), [Layer("attention", oracle)])
+    # No gradients: of these, PyTorch has none on a CPU.
+    return Subject(model, lambda: model(INPUT), [Layer("attention", oracle)], gradients=False)
 
 
 row(ROWS, KIND, "nested tensors, jagged")(lambda: nested(torch.jagged))

@@ -1,5 +1,5 @@
-"""Attention as it is written elsewhere: heads along the batch or in front, sinks in front, keys kept from before, scores
-that are bent, shifted or joined with others; and more that is none."""
+"""Attention as it is written elsewhere: heads along the batch or in front, sinks in front, keys kept from before, and
+scores that are bent, shifted or joined with others; and more that is none."""
 
 from __future__ import annotations
 
