@@ -1,7 +1,10 @@
 """Attention out of any model: the weights are right, the model's answers keep every bit, nothing stays behind."""
 
+import asyncio
+import gc
 import math
 import threading
+import weakref
 from functools import partial
 
 import pytest
@@ -278,6 +281,19 @@ class Graph(nn.Module):
         return self.weights @ nodes
 
 
+def test_a_sequence_that_stands_there_twice():
+    """Its places have no positions of their own: they are counted."""
+
+    class Twice(Direct):
+        def forward(self, rows):
+            future = torch.ones(2 * rows.shape[1], 2 * rows.shape[1]).triu(1).bool()
+            query, key, value = self.project(torch.cat([rows, self.linear(rows)[..., :SIZE]], 1))
+            return (query @ key.mT).masked_fill(future, -torch.inf).softmax(-1) @ value
+
+    (layer,) = captured(Twice(), rows())
+    assert (layer.kind, layer.queries, layer.keys or layer.queries) == ("causal", tuple(range(14)), tuple(range(14)))
+
+
 def test_scores_that_are_added_up():
     model = Graph()
     (layer,) = captured(model, rows()[0])
@@ -389,6 +405,25 @@ def test_every_thread_captures_what_it_runs():
     assert state_of_torch() == before
 
 
+def test_every_task_captures_what_it_runs():
+    """Tasks take turns in one thread: a block may end before one that was opened later."""
+    before = state_of_torch()
+    models = [Direct(), Direct()]
+
+    async def run(model):
+        with regard.capture(model) as seen:
+            model(rows())
+            await asyncio.sleep(0)
+            model(rows())
+        return len(seen)
+
+    async def run_both():
+        return await asyncio.gather(*map(run, models))
+
+    assert asyncio.run(run_both()) == [2, 2]
+    assert state_of_torch() == before
+
+
 # -------------------------------------------------------------------------------------------------------- wrong calls
 
 
@@ -479,6 +514,19 @@ def test_gradients_of_regard():
 
 
 @pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
+def test_a_run_whose_gradients_were_captured_is_freed(make):
+    """A hook that holds its own tensor keeps the whole graph, and what that has saved, as the input."""
+    model, inputs = make(), rows()
+    reference = weakref.ref(inputs)
+    with regard.capture(model, gradients=True) as seen:
+        output = model(inputs)
+    del inputs, output
+    gc.collect()
+    assert reference() is None
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
 def test_summaries_instead_of_weights(make):
     model = make()
     (whole,) = captured(model, rows())
@@ -492,6 +540,24 @@ def test_summaries_instead_of_weights(make):
     assert [head.width for head in seen.summary()] == pytest.approx(layer.summary.width.mean((0, 2)).tolist())
     with pytest.raises(ValueError, match="summary=True"):
         regard.AttentionDisplay(seen)
+
+
+@pytest.mark.parametrize(
+    "normalize",
+    [
+        lambda scores: torch.softmax(scores, -1, out=scores),
+        lambda scores: scores.exp_().div_(scores.sum(-1, keepdim=True)),
+    ],
+)
+def test_scores_that_were_overwritten_have_no_sum(normalize):
+    class InPlace(Direct):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            return normalize(query @ key.mT) @ value
+
+    (layer,) = captured(InPlace(), rows(), chosen={"summary": True})
+    assert layer.summary.entropy.isfinite().all()
+    assert layer.summary.log_sum_exp.isnan().all()
 
 
 @pytest.mark.parametrize("summary", [True, False])
