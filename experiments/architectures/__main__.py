@@ -18,7 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is loaded: all weights a
 
 import torch
 
-from experiments.architectures import generation, machinery, media, modules, shapes, texts, written
+from experiments.architectures import generation, machinery, media, modules, shapes, texts, unfamiliar, written
 from experiments.architectures.campaign import FAULTS, Architecture, Outcome, examine
 from experiments.trial import replace_between, table
 from regard import files
@@ -28,7 +28,7 @@ MEASURED = Path(__file__).with_name("measured.json")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "architectures.md"
 HEAD = ("architecture", "kind of model", "result", "layers seen", "reported", "largest difference")
 ROWS: list[Architecture] = [
-    row for module in (texts, media, generation, written, shapes, modules, machinery) for row in module.ROWS
+    row for module in (texts, media, generation, written, shapes, unfamiliar, modules, machinery) for row in module.ROWS
 ]
 
 

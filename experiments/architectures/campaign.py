@@ -52,7 +52,7 @@ class Subject:
 
     run: one run; all tensors of what it returns are compared
     oracle: what the model attends to in it, in order
-    gradients: whether it is also run in training, and the gradients of its parameters compared
+    gradients: whether it is also run in training, and the gradients of its parameters compared; False where it has none
     joined: whether the oracle is about `seen.by_layer()`
     check: what else has to hold: returns what does not, or nothing
     """
@@ -60,7 +60,7 @@ class Subject:
     model: nn.Module
     run: Callable[[], Any]
     oracle: Sequence[Layer]
-    gradients: bool = False
+    gradients: bool = True
     joined: bool = False
     check: Callable[[Any], str] = lambda seen: ""
 
@@ -289,7 +289,7 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
     same = (one.dtype, one.shape, one.requires_grad) == (other.dtype, other.shape, other.requires_grad)
-    return same and torch.equal(one.nan_to_num(), other.nan_to_num())
+    return same and torch.equal(*(tensor.detach().flatten().view(torch.uint8) for tensor in (one, other)))
 
 
 def _distance(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> float:

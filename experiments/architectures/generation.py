@@ -34,7 +34,7 @@ def generating(name: str, model: str, options: Mapping[str, Any], batch: int = 2
             if default.config.is_encoder_decoder
             else {"input_ids": text}
         )
-        return {"": Subject(default, run, returned((), "none", eager, whole), joined=True)}
+        return {"": Subject(default, run, returned((), "none", eager, whole), gradients=False, joined=True)}
 
     return Architecture(name, KIND, subjects)
 

@@ -71,11 +71,17 @@ class Scriptable(nn.Module):
         return fused(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)).transpose(1, 2).flatten(-2)
 
 
-def transformed(change: Callable[[Block], nn.Module], name: str = "", attend: Callable[..., Tensor] = fused) -> Subject:
+def transformed(
+    change: Callable[[Block], nn.Module],
+    name: str = "",
+    attend: Callable[..., Tensor] = fused,
+    *,
+    gradients: bool = True,
+) -> Subject:
     """A model that was changed into another one, with the same weights."""
     model, expected = block(attend)
     changed = change(model)
-    return Subject(changed, lambda: changed(INPUT, SOURCE), [Layer(name, expected)])
+    return Subject(changed, lambda: changed(INPUT, SOURCE), [Layer(name, expected)], gradients)
 
 
 @row(ROWS, KIND, "torch.jit.script, a module in the model")
@@ -112,7 +118,8 @@ def graph() -> Subject:
 
 @row(ROWS, KIND, "torch.export")
 def exported() -> Subject:
-    return transformed(lambda model: torch.export.export(model, (INPUT, SOURCE)).module())
+    change = lambda model: torch.export.export(model, (INPUT, SOURCE)).module()  # noqa: E731
+    return transformed(change, gradients=False)  # it has no train()
 
 
 @row(ROWS, KIND, "torch.compile, the whole model")
@@ -177,7 +184,7 @@ def checkpointed(reentrant: bool) -> Subject:
             output.sum().backward()
         return [output.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
 
-    return Subject(model, run, [Layer("attention", expected)])
+    return Subject(model, run, [Layer("attention", expected)], gradients=False)  # they are among what it returns
 
 
 row(ROWS, KIND, "gradient checkpointing, backward in the block")(lambda: checkpointed(reentrant=False))
@@ -187,7 +194,8 @@ row(ROWS, KIND, "gradient checkpointing, reentrant")(lambda: checkpointed(reentr
 @row(ROWS, KIND, "inference mode")
 def inference() -> Subject:
     model, expected = block()
-    return Subject(model, torch.inference_mode()(lambda: model(INPUT, SOURCE)), [Layer("attention", expected)])
+    run = torch.inference_mode()(lambda: model(INPUT, SOURCE))
+    return Subject(model, run, [Layer("attention", expected)], gradients=False)
 
 
 @row(ROWS, KIND, "torch.func.functional_call")
@@ -195,7 +203,7 @@ def functionally() -> Subject:
     model, expected = block(matmul)
     other = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     run = lambda: torch.func.functional_call(model, other, (INPUT, SOURCE))  # noqa: E731
-    return Subject(model, run, [Layer("attention", expected)])
+    return Subject(model, run, [Layer("attention", expected)], gradients=False)  # the model's are not used
 
 
 @row(ROWS, KIND, "nn.DataParallel")
@@ -253,7 +261,7 @@ def made_in_forward() -> Subject:
     model = MadeInForward()
     with torch.no_grad():
         query, key, _ = (one.unflatten(-1, (HEADS, SIZE)) for one in model.projection(INPUT).split(15, -1))
-    return Subject(model, lambda: model(INPUT), [Layer("", weights(query, key))], gradients=True)
+    return Subject(model, lambda: model(INPUT), [Layer("", weights(query, key))])
 
 
 class Twice(nn.Module):
@@ -275,7 +283,7 @@ def twice() -> Subject:
     with torch.no_grad():
         once = model.attention(INPUT, INPUT)
         layers = [Layer("attention", weights(*model.attention.project(rows, rows)[:2])) for rows in (INPUT, once)]
-    return Subject(model, lambda: model(INPUT), layers, gradients=True, check=lambda seen: not_joined(seen, N))
+    return Subject(model, lambda: model(INPUT), layers, check=lambda seen: not_joined(seen, N))
 
 
 @row(ROWS, KIND, "two prompts through one block")

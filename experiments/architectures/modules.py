@@ -45,7 +45,7 @@ def multihead(**options: Any) -> Subject:
     with torch.no_grad():
         oracle = layer(*first, **options | {"need_weights": True, "average_attn_weights": False})[1]
     oracle = oracle if oracle.dim() == 4 else oracle[None]
-    return Subject(model, run, [Layer("attention", oracle)], gradients=True)
+    return Subject(model, run, [Layer("attention", oracle)])
 
 
 row(ROWS, KIND, "nn.MultiheadAttention, need_weights=True")(lambda: multihead(need_weights=True))
@@ -78,7 +78,7 @@ def encoder(padded: bool, first: bool) -> Subject:
                 oracle = oracle.masked_fill(hidden[:, None, :, None], torch.nan)  # rows of padding
             layers.append(Layer(f"layers.{number}.self_attn", oracle))
             rows = part(rows, src_key_padding_mask=hidden)
-    return Subject(model, lambda: model(inputs, src_key_padding_mask=hidden), layers, gradients=True)
+    return Subject(model, lambda: model(inputs, src_key_padding_mask=hidden), layers)
 
 
 row(ROWS, KIND, "nn.TransformerEncoder, fast path")(lambda: encoder(padded=False, first=False))
@@ -108,7 +108,7 @@ def transformer() -> Subject:
         run()
     for handle in handles:
         handle.remove()
-    return Subject(model, run, layers, gradients=True)
+    return Subject(model, run, layers)
 
 
 # ---------------------------------------------------------------------------------------------- nested, mapped, masked
@@ -137,7 +137,8 @@ def nested(layout: torch.layout) -> Subject:
         query, key, _ = model.attention.project(INPUT, INPUT)
     for b, n in enumerate((7, 4)):
         oracle[b, :, :n] = functional.pad(weights(query[b : b + 1, :n], key[b : b + 1, :n]), (0, N - n))[0]
-    return Subject(model, lambda: model(INPUT), [Layer("attention", oracle)])
+    # No gradients: of these, PyTorch has none on a CPU.
+    return Subject(model, lambda: model(INPUT), [Layer("attention", oracle)], gradients=False)
 
 
 row(ROWS, KIND, "nested tensors, jagged")(lambda: nested(torch.jagged))

@@ -37,7 +37,7 @@ class Shaped(nn.Module):
         return [2 * part.unflatten(-1, (HEADS, -1)) for part in self.projection(rows).chunk(3, -1)]
 
 
-def row(name: str, expected: str = "right") -> Callable[[type[Shaped]], type[Shaped]]:
+def row(name: str, expected: str = "right", rows: list[Architecture] = ROWS) -> Callable[[type[Shaped]], type[Shaped]]:
     """A row of the table, of a class. What it notes is the oracle."""
 
     def subjects(kind: type[Shaped]) -> dict[str, Subject]:
@@ -47,10 +47,10 @@ def row(name: str, expected: str = "right") -> Callable[[type[Shaped]], type[Sha
         with torch.no_grad():
             model(inputs)
         layers, model.noted = [Layer("", weights) for weights in model.noted], None
-        return {"": Subject(model, lambda: model(inputs), layers, gradients=True)}
+        return {"": Subject(model, lambda: model(inputs), layers)}
 
     def add(kind: type[Shaped]) -> type[Shaped]:
-        ROWS.append(Architecture(name, kind.kind, lambda: subjects(kind), expected))
+        rows.append(Architecture(name, kind.kind, lambda: subjects(kind), expected))
         return kind
 
     return add

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.arguments import check_marks, check_size
+from regard.errors import RegardError
 from regard.models.model import Model, evaluated
 from regard.models.texts import padded
 
@@ -242,7 +243,7 @@ def sample(
         drawn = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
         scores = logits.gather(-1, drawn[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
         tokens = drawn.tolist()
-        yield list(zip(alive, tokens, scores.tolist(), strict=True))
+        yield list(zip(alive, tokens, _check_numbers(scores.tolist()), strict=True))
         going = [row for row, token in enumerate(tokens) if token != eos]
         if not going or count == max_new_tokens:
             return
@@ -306,6 +307,7 @@ def beam_search(
         log_p = highest - logits.logsumexp(-1, keepdim=True)
         totals = scores[..., None] + log_p.view(len(alive), beam_size, count)
         best, index = totals.flatten(1).topk(min(2 * beam_size, beam_size * count))
+        _check_numbers(best[:, 0].tolist())  # NaN counts as the largest
         origin, token = index // count, tokens.view(len(alive), -1).gather(1, index)
         candidates = torch.cat([ids.gather(1, origin[..., None].expand(-1, -1, length - 1)), token[..., None]], -1)
         over = torch.full_like(token, length == max_new_tokens, dtype=torch.bool)
@@ -345,6 +347,13 @@ def _collect_finished(
             hypotheses.append(Hypothesis(ids[:-1] if ids[-1] == eos else ids, score))
             hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
             del hypotheses[beam_size:]
+
+
+def _check_numbers(scores: list[float]) -> list[float]:
+    """Log-probabilities of tokens that were chosen; RegardError where they are NaN, and so the choice means nothing."""
+    if any(map(math.isnan, scores)):
+        raise RegardError("logits: expected numbers, got NaN or infinity: the model's weights are damaged or diverged")
+    return scores
 
 
 def _allow(logits: Tensor, forbidden: Collection[int]) -> Tensor:

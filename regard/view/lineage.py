@@ -213,9 +213,8 @@ class Lineage:
             return self._pointwise(name, args, result)
         if name in SOFTMAX and first is not None:
             state = self.state(first)
-            record = Weights(
-                _unless(result, first), state.record if state.stage == "scores" else None, state.axes[args[1]]
-            )
+            scores = None if result is first else first
+            record = Weights(scores, state.record if state.stage == "scores" else None, state.axes[args[1]])
             if "log" in name:
                 return State(state.axes, "log", record)
             return self._weights(record, state.axes)
@@ -269,8 +268,6 @@ class Lineage:
     def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
         dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
         states = [self.state(tensor) for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
-        shape = result.shape
-
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
         if scores is not None and not {state.stage for state in states} <= {"scores", ""}:
             scores = None
@@ -280,7 +277,7 @@ class Lineage:
                 return axis_rules.stacked(axes, dim)
             return axis_rules.concatenated(axes, dim, placed=scores is None)  # columns of scores are no positions
 
-        made = State(None, parents=states, make=joined, shape=shape)
+        made = State(None, parents=states, make=joined, shape=result.shape)
         if scores is not None:
             made.stage, made.record = "scores", scores.record
         return made

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from regard import LanguageModel, Sampling
+from regard.errors import RegardError
 from regard.models.generation import beam_search, collect, sample
 from regard.models.texts import CutWarning
 from tests.models.cases import shaken, word_tokenizer
@@ -202,6 +203,14 @@ def test_half_precision_chooses_among_the_same_tokens():
     steps = sample(table_step, None, logits, sampling=Sampling(1.0, top_p=0.9, seed=1), max_new_tokens=1)
     ((_, token, log_probability),) = next(steps)
     assert abs(log_probability - float(torch.log_softmax(logits.float(), -1)[0, token])) < 1e-5
+
+
+@pytest.mark.parametrize("options", [{}, {"sampling": Sampling(seed=0)}, {"beam_size": 3}])
+def test_nothing_is_chosen_among_logits_that_are_no_numbers(options):
+    model = LanguageModel(vocab_size=31, size=16, layers=1, heads=2)
+    torch.nn.init.constant_(model.blocks[0].mixer.out_proj.weight, math.nan)
+    with pytest.raises(RegardError, match="logits: expected numbers, got NaN"):
+        model.generate(torch.tensor([[5, 6]]), max_new_tokens=2, **options)
 
 
 def test_forbidden_tokens_are_not_generated():

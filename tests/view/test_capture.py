@@ -218,6 +218,19 @@ class Graph(nn.Module):
         return self.weights @ nodes
 
 
+def test_a_sequence_that_stands_there_twice():
+    """Its places have no positions of their own: they are counted."""
+
+    class Twice(Direct):
+        def forward(self, rows):
+            future = torch.ones(2 * rows.shape[1], 2 * rows.shape[1]).triu(1).bool()
+            query, key, value = self.project(torch.cat([rows, self.linear(rows)[..., :SIZE]], 1))
+            return (query @ key.mT).masked_fill(future, -torch.inf).softmax(-1) @ value
+
+    (layer,) = captured(Twice(), rows())
+    assert (layer.kind, layer.queries, layer.keys or layer.queries) == ("causal", tuple(range(14)), tuple(range(14)))
+
+
 def test_scores_that_are_added_up():
     model = Graph()
     (layer,) = captured(model, rows()[0])

@@ -1,5 +1,7 @@
 """What a capture is asked for: layers, heads and queries, operands, gradients, summaries; its file, and wrong calls."""
 
+import gc
+import weakref
 from functools import partial
 
 import pytest
@@ -149,6 +151,19 @@ def test_gradients_of_regard():
 
 
 @pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
+def test_a_run_whose_gradients_were_captured_is_freed(make):
+    """A hook that holds its own tensor keeps the whole graph, and what that has saved, as the input."""
+    model, inputs = make(), rows()
+    reference = weakref.ref(inputs)
+    with regard.capture(model, gradients=True) as seen:
+        output = model(inputs)
+    del inputs, output
+    gc.collect()
+    assert reference() is None
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("make", [Direct, Written, partial(regard.MultiHead, SIZE, HEADS)])
 def test_summaries_instead_of_weights(make):
     model = make()
     (whole,) = captured(model, rows())
@@ -162,6 +177,24 @@ def test_summaries_instead_of_weights(make):
     assert [head.width for head in seen.summary()] == pytest.approx(layer.summary.width.mean((0, 2)).tolist())
     with pytest.raises(ValueError, match="summary=True"):
         regard.AttentionDisplay(seen)
+
+
+@pytest.mark.parametrize(
+    "normalize",
+    [
+        lambda scores: torch.softmax(scores, -1, out=scores),
+        lambda scores: scores.exp_().div_(scores.sum(-1, keepdim=True)),
+    ],
+)
+def test_scores_that_were_overwritten_have_no_sum(normalize):
+    class InPlace(Direct):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            return normalize(query @ key.mT) @ value
+
+    (layer,) = captured(InPlace(), rows(), chosen={"summary": True})
+    assert layer.summary.entropy.isfinite().all()
+    assert layer.summary.log_sum_exp.isnan().all()
 
 
 @pytest.mark.parametrize("summary", [True, False])
