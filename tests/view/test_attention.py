@@ -71,6 +71,17 @@ def test_files(display, tmp_path, ending):
     assert dict(matplotlib.rcParams) == settings
 
 
+def test_a_picture_of_no_layer_and_no_head_has_all_of_them(display, tmp_path):
+    everything, last, again = (display.save(tmp_path / "a.svg", *layer).read_bytes() for layer in ((), (-1,), (-1,)))
+    assert everything != last == again
+
+
+def test_what_is_printed_says_which_head_it_is(display, capsys):
+    for head, title in ((2, "layer 1 (blocks.1), head 2"), (None, "layer 1 (blocks.1), mean of 3 heads")):
+        display.print(1, head)
+        assert capsys.readouterr().out.splitlines()[0] == title
+
+
 def test_what_changed(display):
     other = AttentionDisplay([attention_map(seed=5), attention_map(layer=1, seed=6)], TOKENS)
     change = display - other
