@@ -79,7 +79,9 @@ def test_a_picture_of_no_layer_and_no_head_has_all_of_them(display, tmp_path):
 def test_what_is_printed_says_which_head_it_is(display, capsys):
     for head, title in ((2, "layer 1 (blocks.1), head 2"), (None, "layer 1 (blocks.1), mean of 3 heads")):
         display.print(1, head)
-        assert capsys.readouterr().out.splitlines()[0] == title
+        first, *lines = capsys.readouterr().out.splitlines()
+        assert first == title
+        assert [line.split()[0] for line in lines[-6:-1]] == TOKENS  # a row for each query, above the legend
 
 
 def test_what_changed(display):
