@@ -1,10 +1,12 @@
 """Mutants: small faults are made where they should be, and one that a test can notice is noticed."""
 
 import json
+import time
 
 import pytest
 
 from experiments.mutants.__main__ import PAGE, VERDICTS, page
+from experiments.mutants.forks import in_fork
 from experiments.mutants.mutations import mutants, sample
 from experiments.mutants.tracing import traced
 from experiments.mutants.trying import attempt, copy
@@ -88,6 +90,15 @@ def test_a_fault_that_a_test_notices_is_killed_and_another_one_survives(toy, mon
     assert (unnoticed["verdict"], unnoticed["tests"]) == ("survived", 2)
     assert attempt(toy, by_change["forgotten", "return a * b → return None"], tests)["verdict"] == "survived"
     assert (toy / "regard/toy/sums.py").read_bytes() == before
+
+
+def test_a_fork_may_wait_longer_than_it_may_compute(tmp_path):
+    def work_without_end():
+        while True:
+            pass
+
+    assert in_fork(tmp_path, lambda: time.sleep(1.5) or "done", 1) == "done"
+    assert in_fork(tmp_path, work_without_end, 1) == "time"
 
 
 def test_a_sample_has_one_mutant_of_a_line_and_stays_where_it_is(toy):

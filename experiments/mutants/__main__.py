@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.measured import table
 from experiments.mutants.mutations import Mutant, sample
-from experiments.mutants.tracing import Tests, digest, is_traced, test_files, traced
+from experiments.mutants.tracing import TRACED, WHOLE, Tests, digest, is_traced, test_files, traced
 from experiments.mutants.trying import LIKELY, attempt, copy, is_there, likely
 from regard import files
 from regard.data.store import cache
@@ -38,9 +38,11 @@ INTRODUCTION = """# Mutants
 Do the tests notice a fault? `make mutants` makes small ones, one at a time, in a copy of the package: another
 comparison, another sign, a number one larger, `and` for `or`, a call or a result left out, `max` for `min`, a slice one
 longer; of each kind as many as of the others, drawn by a seed. It then runs the tests that run the changed line, for a
-minute of the processor at most. A mutant is killed when one of them fails, hangs or crashes. The table is made of what
-came out (`experiments/mutants/verdicts.json`), and not by hand.
+minute of the processor at most. A mutant is killed when one of them fails, hangs or crashes, and survives when none
+does; it is undecided when the first of them have not killed it and the others have not been run yet, and counts as a
+survivor. The table is made of what came out (`experiments/mutants/verdicts.json`), and not by hand.
 """
+COLUMNS = ("killed", "survived", "undecided", "equivalent", "not tried")
 Verdict = dict[str, Any]  # file, function, change, number: which mutant; source: of which code; verdict; …
 Key = tuple[str, str, str, int]
 
@@ -109,9 +111,9 @@ def run(
         importlib.import_module(name)
     base = cache() / "experiments" / "mutants" / "regard"
     copy(ROOT, base)
-    tests_of = functools.cache(lambda file: traced(base, file, mutants))
+    tests_of = functools.cache(lambda file, seconds: traced(base, file, mutants, seconds))
     todo = by_turns(todo)
-    for stage, groups_of in enumerate((at_first, by_room, by_others)):
+    for groups_of, seconds in ((at_first, TRACED), (one_by_one, WHOLE), (together, WHOLE)):
         later: list[Mutant] = []
         for number, mutant in enumerate(todo):
             for group in groups_of(base, mutant):
@@ -119,16 +121,16 @@ def run(
                 for file in group:
                     if time.monotonic() > end:
                         return [*later, *todo[number:]]
-                    tests[file] = tests_of(file)
-                verdict = attempt(base, mutant, tests, briefly=stage == 0)
+                    tests[file] = tests_of(file, seconds)
+                verdict = attempt(base, mutant, tests, briefly=groups_of is not together)
                 if "by" in verdict:
                     break
-            if stage == 2:
-                verdict["tests"] = verdict.get("tests", 0) + verdicts[mutant.key]["tests"]
-            is_last = "by" in verdict or stage == 2 or (stage == 1 and by_others(base, mutant) == [[]])
-            lasting = {"suite": suite(base, mutant)} if is_last and "by" not in verdict else {}
-            verdicts[mutant.key] = {"source": mutant.source, **verdict, **lasting}
-            later += [] if is_last else [mutant]
+            if "by" not in verdict and groups_of is together:
+                verdict["suite"] = suite(base, mutant)
+            elif "by" not in verdict:
+                verdict["verdict"] = "undecided"
+                later.append(mutant)
+            verdicts[mutant.key] = {"source": mutant.source, **verdict}
             save(mutants, verdicts)
             print(f"{' · '.join(map(str, mutant.key))}: {verdict}; {len(todo) - number - 1} left", file=sys.stderr)
         todo = later
@@ -152,14 +154,14 @@ def at_first(base: Path, mutant: Mutant) -> list[list[str]]:
     return [known, *([file] for file in files[:LIKELY] if file not in known)]
 
 
-def by_room(base: Path, mutant: Mutant) -> list[list[str]]:
-    """Those of its room."""
-    return [likely(base, mutant, test_files(base, _rooms(mutant)[:1]))]
+def one_by_one(base: Path, mutant: Mutant) -> list[list[str]]:
+    """All of its room, and of rooms that use it."""
+    return [[file] for file in likely(base, mutant, test_files(base, _rooms(mutant)))]
 
 
-def by_others(base: Path, mutant: Mutant) -> list[list[str]]:
-    """Those of rooms that use it."""
-    return [likely(base, mutant, test_files(base, _rooms(mutant)[1:]))]
+def together(base: Path, mutant: Mutant) -> list[list[str]]:
+    """The same, all at once."""
+    return [likely(base, mutant, test_files(base, _rooms(mutant)))]
 
 
 def _rooms(mutant: Mutant) -> list[str]:
@@ -189,13 +191,14 @@ def _key(verdict: Verdict) -> Key:
 def page(verdicts: Sequence[Verdict]) -> str:
     """The page in Markdown."""
     rows = [_row(name, [verdict for verdict in verdicts if room(verdict["file"]) == name]) for name in ROOMS]
-    head = ["room", "mutants", "killed", "survived", "equivalent", "not tried", "killed, of killed and survived"]
+    head = ["room", "mutants", *COLUMNS, "killed, of those that can be"]
     parts = [INTRODUCTION, table(head, [*rows, _row("all", verdicts)])]
     kinds = sorted({verdict["kind"] for verdict in verdicts})
     rows = [_row(kind, [verdict for verdict in verdicts if verdict["kind"] == kind]) for kind in kinds]
     parts += ["\n## By kind\n", table(["kind", *head[1:]], rows)]
     for name, title, last in (
         ("survived", "Survivors", lambda verdict: f"{verdict['tests']}"),
+        ("undecided", "Undecided", lambda verdict: f"{verdict['tests']}"),
         ("equivalent", "Equivalent", lambda verdict: verdict["why"]),
     ):
         rows = [
@@ -204,16 +207,16 @@ def page(verdicts: Sequence[Verdict]) -> str:
             if verdict["verdict"] == name
         ]
         if rows:
-            column = "tests that were run" if name == "survived" else "why no test can notice it"
+            column = "why no test can notice it" if name == "equivalent" else "tests that were run"
             parts += [f"\n## {title}\n", table(["where", "change", column], rows)]
     return "\n".join([*parts, ""])
 
 
 def _row(name: str, verdicts: Sequence[Verdict]) -> list[Any]:
     counts = Counter(verdict["verdict"] for verdict in verdicts)
-    can_be = counts["killed"] + counts["survived"]
+    can_be = counts["killed"] + counts["survived"] + counts["undecided"]
     share = f"{counts['killed'] / can_be:.1%}" if can_be else ""
-    return [name, len(verdicts), *(counts[key] for key in ("killed", "survived", "equivalent", "not tried")), share]
+    return [name, len(verdicts), *(counts[column] for column in COLUMNS), share]
 
 
 if __name__ == "__main__":

@@ -83,12 +83,14 @@ class Limited:
 
     seconds = MINUTE
     start: float | None = None
+    is_over = False  # whether a test was not begun
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> bool | None:
         """True: it has been seen to."""
         self.start = self.start or processor_time()
-        return True if processor_time() - self.start > self.seconds else None
+        self.is_over = processor_time() - self.start > self.seconds
+        return True if self.is_over else None
 
 
 def processor_time() -> float:

@@ -20,7 +20,8 @@ from experiments.mutants.forks import PATIENCE, Limited, in_fork, processor_time
 from experiments.mutants.mutations import WHOLE_FILE, Mutant
 
 INSTANCES = 3  # of a parametrised test, which are traced; the others are run when one of these runs the line
-TRACED = 5.0  # seconds of the processor, for the tests of a file
+# Seconds of the processor, for the tests of a file: at first, and where that was not enough to kill a mutant.
+TRACED, WHOLE = 5.0, 60.0
 Tests = dict[str, tuple[float, list[str]]]  # test → its seconds, the names of the mutants whose lines it runs
 
 
@@ -35,13 +36,17 @@ def digest(root: Path, tests: Iterable[str]) -> str:
     return hashlib.sha256(b"".join((root / file).read_bytes() for file in tests)).hexdigest()[:12]
 
 
-def traced(base: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
+def traced(base: Path, file: str, mutants: Sequence[Mutant], seconds: float = TRACED) -> Tests:
     """The tests of a file, with the mutants whose lines they run; kept beside `base` until the file changes."""
     content = _kept(base, file)
+    if content["seconds"] < seconds:
+        content = {**content, "names": [], "seconds": seconds}
     if missing := [mutant for mutant in mutants if name_of(mutant) not in content["names"]]:
-        for test, (seconds, names) in trace(base, file, missing).items():
-            content["tests"][test] = (seconds, [*names, *content["tests"].get(test, (0, []))[1]])
+        tests, is_whole = trace(base, file, missing, content["seconds"])
+        for test, (taken, names) in tests.items():
+            content["tests"][test] = (taken, sorted({*names, *content["tests"].get(test, (0, []))[1]}))
         content["names"] += map(name_of, missing)
+        content["seconds"] = max(content["seconds"], WHOLE) if is_whole else content["seconds"]
         _path(base, file).parent.mkdir(exist_ok=True)
         _path(base, file).write_text(json.dumps(content), "utf-8")
     return content["tests"]
@@ -59,22 +64,22 @@ def _path(base: Path, file: str) -> Path:
 def _kept(base: Path, file: str) -> dict[str, Any]:
     content = json.loads(_path(base, file).read_text("utf-8")) if _path(base, file).exists() else {}
     same = content.get("digest") == digest(base, [file])
-    return content if same else {"digest": digest(base, [file]), "names": [], "tests": {}}
+    return content if same else {"digest": digest(base, [file]), "seconds": 0.0, "names": [], "tests": {}}
 
 
-def trace(root: Path, file: str, mutants: Sequence[Mutant]) -> Tests:
-    """The tests of a file that pass, with their seconds and the mutants whose lines they run.
+def trace(root: Path, file: str, mutants: Sequence[Mutant], seconds: float) -> tuple[Tests, bool]:
+    """The tests of a file that pass, with their seconds and the mutants whose lines they run; whether these are all.
 
     In a file that takes long, as many as it has time for.
     """
 
-    def work() -> Tests:
-        plugin = _Tracer(_lines_to_trace(root, mutants))
+    def work() -> tuple[Tests, bool]:
+        plugin = _Tracer(_lines_to_trace(root, mutants), seconds)
         run_pytest([file], plugin)
-        return plugin.tests
+        return plugin.tests, not plugin.is_over
 
-    result = in_fork(root, work, TRACED + 3 * PATIENCE)
-    return {} if isinstance(result, str) else result
+    result = in_fork(root, work, seconds + 3 * PATIENCE)
+    return ({}, True) if isinstance(result, str) else result
 
 
 def name_of(mutant: Mutant) -> str:
@@ -119,9 +124,8 @@ def importers(root: Path, file: str) -> list[str]:
 class _Tracer(Limited):
     """A plugin of pytest that notes which lines each test runs."""
 
-    seconds = TRACED
-
-    def __init__(self, lines: Mapping[str, Mapping[int, set[str]]]) -> None:
+    def __init__(self, lines: Mapping[str, Mapping[int, set[str]]], seconds: float) -> None:
+        self.seconds = seconds
         self.tests: Tests = {}
         self._lines, self._names, self._began = lines, set[str](), 0.0
         self._functions: dict[CodeType, dict[int, set[str]]] = {}

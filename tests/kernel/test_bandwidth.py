@@ -9,7 +9,7 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 
 from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
-from regard.kernel import BandwidthWarning
+from regard.kernel import BandwidthWarning, bandwidth
 from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, Space, descend, round_widths, rule_of_thumb
 from regard.kernel.kernels_nd import DEVIATION
 from tests.kernel.test_regressor import curve, peer_warns
@@ -100,6 +100,16 @@ def test_learning_is_never_worse_than_the_search_and_hardly_better(seed, degree)
     assert learned.loo_score_ > 0.5
 
 
+def test_learning_alone_goes_down_from_what_was_found_and_from_the_rule(monkeypatch):
+    starts = []
+    monkeypatch.setattr(bandwidth, "descend", lambda loss, start: starts.append(start.tolist()) or start)
+    X, y = curve(101)
+    found, rule = (KernelRegressor(bandwidth=name).fit(X, y).bandwidth_.tolist() for name in ("loo", "silverman"))
+    assert not starts
+    KernelRegressor(bandwidth="gradient").fit(X, y)
+    assert starts == [found, rule]
+
+
 def test_learning_goes_down_from_the_rule():
     X, y = curve(307, features=2)
     rule, learned = (KernelRegressor(bandwidth=name).fit(X, y).loo_error_ for name in ("silverman", "gradient"))
@@ -182,6 +192,16 @@ def test_a_few_copies_among_many_samples_change_nothing():
     copied = numpy.vstack([X, X[:300]]), numpy.concatenate([y, y[:300]])
     one, other = KernelRegressor().fit(X, y), KernelRegressor().fit(*copied)
     assert other.bandwidth_[0] == pytest.approx(one.bandwidth_[0], rel=0.02)
+
+
+def test_many_samples_that_weigh_nothing_change_nothing(monkeypatch):
+    """Samples of one weight are compressed for a search, others are not."""
+    monkeypatch.setattr(bandwidth, "MANY", 100)
+    X, y = curve(401)
+    y[::2] = 30 * numpy.random.default_rng(3).normal(size=201)
+    weighted = KernelRegressor().fit(X, y, numpy.where(numpy.arange(401) % 2, 1.0, 1e-9))
+    few = KernelRegressor().fit(X[1::2], y[1::2])
+    assert weighted.bandwidth_[0] == pytest.approx(few.bandwidth_[0], rel=0.02)
 
 
 # ----------------------------------------------------------------------------------------------------- other rules

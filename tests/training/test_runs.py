@@ -304,6 +304,7 @@ def test_a_nan_loss_stops_the_run_before_the_step(tmp_path):
         ({"stps": 3}, "did you mean steps"),
         ({"steps": 0}, "more than 0"),
         ({"steps": 1.5}, "a whole number"),
+        ({"freeze": 7}, "freeze: expected a text, got 7"),
         ({"dropout": 1.0}, "below 1"),
         ({"schedule": "staircase"}, "one of constant, cosine"),
         ({"freeze": "blocks.7"}, "no layer is called"),

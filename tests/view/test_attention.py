@@ -72,6 +72,19 @@ def test_files(display, tmp_path, ending):
     assert dict(matplotlib.rcParams) == settings
 
 
+def test_a_picture_of_no_layer_and_no_head_has_all_of_them(display, tmp_path):
+    everything, last, again = (display.save(tmp_path / "a.svg", *layer).read_bytes() for layer in ((), (-1,), (-1,)))
+    assert everything != last == again
+
+
+def test_what_is_printed_says_which_head_it_is(display, capsys):
+    for head, title in ((2, "layer 1 (blocks.1), head 2"), (None, "layer 1 (blocks.1), mean of 3 heads")):
+        display.print(1, head)
+        first, *lines = capsys.readouterr().out.splitlines()
+        assert first == title
+        assert [line.split()[0] for line in lines[-6:-1]] == TOKENS  # a row for each query, above the legend
+
+
 def test_what_changed(display):
     other = AttentionDisplay([attention_map(seed=5), attention_map(layer=1, seed=6)], TOKENS)
     change = display - other

@@ -1,5 +1,6 @@
 """Attention out of any model: the weights are right, the model's answers keep every bit, nothing stays behind."""
 
+import asyncio
 import math
 import threading
 
@@ -359,4 +360,23 @@ def test_every_thread_captures_what_it_runs():
     for thread in threads:
         thread.join()
     assert maps == {3: 3, 5: 5}
+    assert state_of_torch() == before
+
+
+def test_every_task_captures_what_it_runs():
+    """Tasks take turns in one thread: a block may end before one that was opened later."""
+    before = state_of_torch()
+    models = [Direct(), Direct()]
+
+    async def run(model):
+        with regard.capture(model) as seen:
+            model(rows())
+            await asyncio.sleep(0)
+            model(rows())
+        return len(seen)
+
+    async def run_both():
+        return await asyncio.gather(*map(run, models))
+
+    assert asyncio.run(run_both()) == [2, 2]
     assert state_of_torch() == before
