@@ -58,7 +58,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         "mean" of all, "nan", or "raise" a ValueError.
     degree : int
         0 for the local average, 1 for a local line, which does not flatten at the ends of the data, up to 3. Far
-        outside the data, where the samples in reach are almost one, a local polynomial fades into their average.
+        outside the data, where the samples in reach are almost one, a local polynomial fades into their average; with
+        several features so far that no prediction varies more than a sample's value does.
     counts : bool
         Whether sample weights are counts: a weight of 3 is three samples, of which leaving one out leaves two.
         Otherwise they say how much a sample matters, and copies of a row are one sample that matters more.
@@ -69,7 +70,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         Whether the bandwidth is a number of neighbours (or a share of the samples, below 1): at each query the kernel's
         width is the distance to the last of them, features being measured in their spreads.
     robust : int
-        Iterations after each of which samples far from the curve count less.
+        Iterations after each of which samples far from the curve count less; where the bandwidth is chosen, from the
+        curve without them.
     block : int
         How many neighbours on each side (along x; with several features in the order of rows) are left out together
         with a sample when the bandwidth is chosen: for samples whose errors are correlated.
@@ -220,7 +222,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
         The curve's band is corrected for its bias: it is that of a local polynomial of a higher degree, and need not be
         centred on `predict`, as prediction intervals are. Both rest on the leave-one-out errors, whose size may change
-        with X.
+        with X; where the curve goes through all samples, and they tell no noise, intervals are infinite.
         """
         if not 0 < level < 1:
             raise ValueError(f"level: expected a probability between 0 and 1, got {level!r}")

@@ -268,7 +268,7 @@ class Noise:
         """Of the errors in deviations, (outputs,): as they are, or where they are not known one by one of a normal."""
         if self._relative is None:
             return numpy.full(self.columns.shape[1] - 1, stats.norm.ppf(share))
-        return numpy.asarray(numpy.quantile(self._relative, share, axis=0))
+        return numpy.asarray(numpy.quantile(self._relative, share, axis=0, method="weibull"))
 
     @cached_property
     def _relative(self) -> Array | None:
