@@ -290,12 +290,10 @@ class Tracker(TorchDispatchMode):
     def _watch(
         self, computed: Average | FusedCall, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
     ) -> None:
-        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over.
-
-        A hook that holds its own tensor would never be freed.
-        """
+        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
         if isinstance(computed, Average):
             if computed.weights.requires_grad:
+                # A hook that holds its own tensor would keep the graph for good.
                 held = copy(computed)
                 del held.weights
                 computed.weights.register_hook(lambda gradient: receive(held.arranged(gradient, held.axes)))

@@ -81,7 +81,7 @@ def outcome_of(monkeypatch, seen, during=lambda: None, layers=ONE):
         yield seen
 
     monkeypatch.setattr(regard, "capture", capture)
-    return watch(Subject(MODEL, lambda: MODEL(ROWS), layers))
+    return watch(Subject(MODEL, lambda: MODEL(ROWS), layers, gradients=False))
 
 
 RIGHT = Map("Attends", WEIGHTS)
@@ -133,6 +133,18 @@ def test_what_is_changed(monkeypatch):
     changed = outcome_of(monkeypatch, Seen([RIGHT]), lambda: MODEL.linear.weight.data.mul_(1 + 1e-6))
     MODEL.linear.weight.data = weight
     assert changed.result == "changed"
+
+
+def test_gradients_that_are_changed(monkeypatch):
+    @contextmanager
+    def capture(model):
+        hook = model.linear.weight.register_hook(lambda gradient: gradient * (1 + 1e-6))
+        yield Seen([RIGHT])
+        hook.remove()
+
+    monkeypatch.setattr(regard, "capture", capture)
+    (fault,) = watch(Subject(MODEL, lambda: MODEL(ROWS), ONE)).faults
+    assert fault.startswith("changed: the output under capture")
 
 
 def test_what_fails(monkeypatch):
