@@ -63,8 +63,9 @@ def _path(base: Path, file: str) -> Path:
 
 def _kept(base: Path, file: str) -> dict[str, Any]:
     content = json.loads(_path(base, file).read_text("utf-8")) if _path(base, file).exists() else {}
-    same = content.get("digest") == digest(base, [file])
-    return content if same else {"digest": digest(base, [file]), "seconds": 0.0, "names": [], "tests": {}}
+    now = digest(base, [file])
+    same = content.get("digest") == now
+    return content if same and "seconds" in content else {"digest": now, "seconds": 0.0, "names": [], "tests": {}}
 
 
 def trace(root: Path, file: str, mutants: Sequence[Mutant], seconds: float) -> tuple[Tests, bool]:
