@@ -119,6 +119,8 @@ def make_clone(base: Path, clone: Path, mutant: Mutant) -> None:
     content = path.read_bytes()
     path.unlink()  # or the file of the base would change with it
     path.write_bytes(mutant.apply(content))
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):  # of as many bytes and the same second, maybe
+        compiled.unlink()
     for stale in [mutant.file, *importers(base, mutant.file)]:
         for compiled in (clone / stale).parent.glob(f"__pycache__/{Path(stale).stem}.*.nb?"):
             compiled.unlink()

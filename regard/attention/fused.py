@@ -8,6 +8,7 @@ Shapes: query (B, R, n, size) · key, value (B, R, m, size), all of one size · 
 to the scores · lse (B, R, n).
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from math import isfinite
 from typing import Any
@@ -230,18 +231,24 @@ def _backward(grad: Tensor, *inputs: Any) -> Any:
     query, key, value, output, lse, mask, sink, causal, mask_learned = inputs
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
-        leaves = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, mask, sink)]
-        with torch.enable_grad():
-            solved = _by_formula(*leaves, causal)  # type: ignore[arg-type, call-arg]
-        sources = [x for x in leaves if x is not None]
-        gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
-        by_leaf = [query.new_empty(0) if x is None else next(gradients).contiguous() for x in leaves]
+        with ThreadPoolExecutor(1) as thread:  # PyTorch records nothing within an operator, but in another thread
+            by_leaf = thread.submit(_formula_gradients, grad, query, key, value, mask, sink, causal).result()
         return *map(_as_kernel, by_leaf[:3]), *by_leaf[3:]
     by_sink = query.new_empty(0) if sink is None else sink_gradient(grad, output, lse, sink).sum_to_size(sink.shape)
     by_mask = torch.zeros_like(mask) if mask is not None and mask_learned else None
     parts = backward(grad, query, key, value, output, lse, mask, causal, 1.0, by_mask)
     by_mask = query.new_empty(0) if by_mask is None else by_mask  # no two results may be the same tensor
     return *map(_as_kernel, parts), by_mask, by_sink
+
+
+def _formula_gradients(grad: Tensor, *inputs: Any) -> list[Tensor]:
+    """By query, key, value, mask and sink; empty tensors where there is none."""
+    *tensors, causal = inputs
+    leaves: list[Any] = [None if x is None else x.detach().requires_grad_() for x in tensors]
+    solved = _by_formula(*leaves, causal=causal)
+    sources = [x for x in leaves if x is not None]
+    gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
+    return [grad.new_empty(0) if x is None else next(gradients).contiguous() for x in leaves]
 
 
 def _as_kernel(rows: Tensor) -> Tensor:

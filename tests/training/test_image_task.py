@@ -211,5 +211,5 @@ def test_a_run_goes_on_when_the_cache_was_emptied(tmp_path, tmp_path_factory, mo
 
 def test_many_classes_are_cut_short():
     names, counts = [f"c{number}" for number in range(23)], list(range(1_000, 1_023))
-    assert counted_classes(names, counts).endswith("c19 1,019 and 3 more")
-    assert counted_classes(names[:2], counts[:2]) == "c0 1,000 · c1 1,001"
+    assert counted_classes(names, counts).endswith("c19: 1,019 and 3 more")
+    assert counted_classes(names[:2], counts[:2]) == "c0: 1,000 · c1: 1,001"
