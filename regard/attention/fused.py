@@ -245,7 +245,8 @@ def _formula_gradients(grad: Tensor, *inputs: Any) -> list[Tensor]:
     """By query, key, value, mask and sink; empty tensors where there is none."""
     *tensors, causal = inputs
     leaves: list[Any] = [None if x is None else x.detach().requires_grad_() for x in tensors]
-    solved = _by_formula(*leaves, causal=causal)
+    query, key, value, mask, sink = leaves
+    solved = _by_formula(query, key, value, mask, sink, causal)
     sources = [x for x in leaves if x is not None]
     gradients = iter(torch.autograd.grad(solved, sources, grad, materialize_grads=True))
     return [grad.new_empty(0) if x is None else next(gradients).contiguous() for x in leaves]
