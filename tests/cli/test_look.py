@@ -95,7 +95,6 @@ def test_colours_where_the_terminal_has_them(home, capsys, monkeypatch, forbidde
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
-    if forbidden:
-        monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1") if forbidden else monkeypatch.delenv("NO_COLOR", raising=False)
     assert main(["look", str(home / "rnn"), "the cat"]) == 0
     assert ("\x1b[38;2;" in capsys.readouterr().out) != forbidden
