@@ -130,7 +130,8 @@ def _with_datasets(path: Path, tokenizer: Tokenizer, folder: Path) -> Column:
     def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
         return {"ids": [encoding.ids for encoding in tokenizer.encode_batch(batch["text"], add_special_tokens=False)]}
 
-    encoded = lines.map(encode, batched=True, num_proc=PROCESSES, remove_columns=["text"])
+    with patch.object(os, "environ", os.environ):  # map leaves a copy of it behind, which nobody else has
+        encoded = lines.map(encode, batched=True, num_proc=PROCESSES, remove_columns=["text"])
     count = 0
     with (folder / "ids").open("wb") as output:
         for batch in encoded.with_format("numpy").iter(1_000):

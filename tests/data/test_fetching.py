@@ -320,7 +320,7 @@ def test_every_archive_is_pinned_or_vouched_for():
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_command_prints_the_folder(terminal, fakes, capsys):
     fakes.monkeypatch.setenv("FORCE_COLOR", "1") if terminal else fakes.monkeypatch.delenv("FORCE_COLOR", raising=False)
-    fakes.monkeypatch.delenv("NO_COLOR", raising=False)  # sacrebleu sets it where its output is no terminal
+    fakes.monkeypatch.delenv("NO_COLOR", raising=False)
     fakes.client("npm", NPM)
     fakes.set()
     assert main(["data", "fetch", "tiny"]) == 0
