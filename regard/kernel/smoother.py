@@ -260,8 +260,8 @@ class Noise:
         widths = self.smoother.widths.copy()
         widths[self.smoother.samples.features.continuous[: len(widths)]] *= 2
         variances = self.smoother.samples.fit(widths, queries, columns=self.columns).heights
-        told = self.columns[:, 0].sum()
-        overall = self.columns[:, 1:].sum(0) / told if told else numpy.inf
+        weight = self.columns[:, 0].sum()
+        overall = self.columns[:, 1:].sum(0) / weight if weight else numpy.inf
         return numpy.sqrt(numpy.maximum(numpy.where(numpy.isnan(variances), overall, variances), 0))
 
     def quantiles(self, share: float) -> Array:

@@ -65,11 +65,10 @@ def run(
             stream.reconfigure(errors="replace")  # a terminal that cannot write ⁻¹ is no reason to stop
     chosen = _chosen(only)
     known = Notes() if notes is None else read_notes(notes)
-    for problem in known.problems:
-        print(f"--notes: {problem}", file=sys.stderr)
     missing = known.without_passage(chosen) if notes is not None else []
-    if missing:
-        print(f"--notes: no passage for claims {', '.join(map(str, missing))}", file=sys.stderr)
+    no_passage = [f"no passage for claims {', '.join(map(str, missing))}"] if missing else []
+    for problem in [*known.problems, *no_passage]:
+        print(f"--notes: {problem}", file=sys.stderr)
     with _writing(out):  # better found out now than after the work
         out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=out).close()
