@@ -28,6 +28,22 @@ hypothesis.settings.register_profile("faults", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+# Their loops are compiled by numba: one process does that once, where two would both.
+COMPILED = ("tests/kernel/", "tests/attention/test_sums_", "tests/attention/test_windows_", "tests/attention/test_sorting")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a file run in one process, and those of all files that need the same compiled loops."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadCompiledTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "compiled" if nodeid.startswith(COMPILED) else super()._split_scope(nodeid)
+
+    return LoadCompiledTogether(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Modules and tests, a million objects, stay to the end: no collection of garbage looks at them, then or later."""

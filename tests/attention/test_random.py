@@ -119,7 +119,7 @@ def truth_of(case: Case, upstream: Tensor) -> Truth:
     return Truth(output.detach(), weights.detach(), slopes, torch.where(row_scale > 0, row_scale, 1.0), scale, stretch)
 
 
-@campaign(fast=400, whole=10_000)
+@campaign(fast=200, whole=10_000)
 def test_numbers(seed: int) -> None:
     """Output, weights and gradients, with and without weights, are as near to the truth as promised."""
     case = draw_case(seed)
@@ -148,7 +148,7 @@ def test_numbers(seed: int) -> None:
             assert error <= allowed[name], f"{case}: {way}: error of {name} is {error:.2g}, allowed {allowed[name]:.2g}"
 
 
-@campaign(fast=100, whole=10_000)
+@campaign(fast=60, whole=10_000)
 def test_large_scores(seed: int) -> None:
     """Queries and keys thirty times too large: no NaN, and no inf that is not a true number beyond the dtype."""
     case = draw_case(seed, times=30)
@@ -201,7 +201,7 @@ def emptied(case: Case, draw: Draw) -> tuple[Case, Case, Tensor]:
     return before, after, rows.expand(*batch, n)
 
 
-@campaign(fast=300, whole=2_000)
+@campaign(fast=120, whole=2_000)
 def test_empty_rows(seed: int) -> None:
     """Rows that see nothing give exactly 0 and finite gradients, and no other row changes by a bit.
 
@@ -228,7 +228,7 @@ def hidden_rows(case: Case, rows: Tensor) -> Tensor:
     return visible.double().sum_to_size(*lead, rows.shape[-2]).unsqueeze(-1) == 0
 
 
-@campaign(fast=300, whole=5_000)
+@campaign(fast=120, whole=5_000)
 def test_padding(seed: int) -> None:
     """Whatever stands in keys and values that no query may attend, output and gradients are the same bits."""
     draw, case = Draw(seed), draw_case(seed)

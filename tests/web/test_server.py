@@ -160,8 +160,8 @@ def test_what_is_no_json_object_is_refused(server, body):
 
 def test_fifty_at_once(server):
     with ThreadPoolExecutor(50) as pool:
-        jobs = [pool.submit(server.ask, "curve", **json.loads(QUESTION)) for _ in range(25)]
-        jobs += [pool.submit(server.ask, "text", model="rnn", text="the cat") for _ in range(25)]
+        jobs = [pool.submit(server.ask, "curve", **json.loads(QUESTION)) for _ in range(40)]
+        jobs += [pool.submit(server.ask, "text", model="rnn", text="the cat") for _ in range(10)]
         assert [job.result()[0] for job in jobs] == [200] * 50
     assert server.ask("models")[0] == 200
 
