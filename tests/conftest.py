@@ -29,7 +29,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 # Their loops are compiled by numba: one process does that once, where two would both.
-COMPILED = ("tests/kernel/", "tests/attention/test_sums_", "tests/attention/test_windows_", "tests/attention/test_sorting")
+COMPILED = (
+    "tests/kernel/",
+    "tests/attention/test_sums_",
+    "tests/attention/test_windows_",
+    "tests/attention/test_sorting",
+)
 
 
 @pytest.hookimpl(optionalhook=True)

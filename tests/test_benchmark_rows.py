@@ -10,10 +10,13 @@ from benchmarks.measure import load_rows
 from tests.browsing import chromium
 
 ROWS = load_rows()
+SLOW = {"seeing/memory"}  # four processes that import transformers; additive/memory is measured alike
 IN_A_BROWSER = {"seeing/page-opened", "seeing/hover", "seeing/slider"}
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.faults) if name in SLOW else name for name in ROWS]
+)
 def test_every_row_runs(name, monkeypatch):
     if name in IN_A_BROWSER and chromium() is None and not os.environ.get("CI"):
         pytest.skip("no Chromium here: install Debian's package chromium")

@@ -102,7 +102,11 @@ def cache(tmp_path, monkeypatch):
     return cache
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+# torchrun is tested in tests/training/test_processes.py every day.
+SLOW = pytest.param("processes", marks=pytest.mark.faults)
+
+
+@pytest.mark.parametrize("name", [SLOW if name == "processes" else name for name in EXPERIMENTS])
 def test_every_experiment_runs(name, cache):
     experiment, done = load(name), {}
     trials = {trial.name: trial for trial in experiment.trials}

@@ -49,7 +49,7 @@ class Training(NamedTuple):
 
 SHORT = Training(400, range(3), 400)
 LONG = Training(1_500, range(5), 600)
-REHEARSAL = Training(3, range(2), 80)
+REHEARSAL = Training(3, range(2), 25)
 
 # ----------------------------------------------------------------------------------------------------- a small language
 

@@ -67,7 +67,7 @@ def test_a_notebook_has_no_framework_on_its_first_screen(language):
     assert len({cell["id"] for cell in cells}) == len(cells)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=pytest.mark.faults)])
 def test_a_notebook_runs(language):
     """Plain cell, regard cell, picture, exercises, of the first section that trains."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

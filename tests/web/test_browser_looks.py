@@ -7,11 +7,12 @@ import pytest
 
 from regard.view.heads import SCORES
 from tests.browsing import until, violations
-from tests.web.laboratory import TABS, drawn, drawn_view, english, follow_a_token, go, screenshot
+from tests.web.laboratory import TABS, drawn, drawn_view, english, follow_a_token, screenshot
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_in_chinese(page, server, tab):
+def test_in_chinese_and_on_a_phone_in_the_dark(page, server, tab):
+    """No English; and nothing sticks out to the side, or cannot be read."""
     page.goto(f"{server.address}/laboratory?language=zh#/{tab}")
     until(page, "document.querySelectorAll('main canvas, main table.shown').length > 0")
     if tab == "curve":
@@ -33,6 +34,12 @@ def test_in_chinese(page, server, tab):
         page.get_by_text("数据", exact=True).click()
     assert english(page, ["small", "vit", "resnet"] if tab == "image" else []) == []
     screenshot(page, f"{tab}-zh")
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(300)
+    screenshot(page, f"{tab}-dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert violations(page) == []
 
 
 def test_words_of_the_pages_and_of_the_table_are_the_same():
@@ -57,18 +64,3 @@ def test_words_of_the_pages_and_of_the_table_are_the_same():
         *(name.replace("_", " ") for name in SCORES),
     }
     assert [word for word in words - from_python if f'"{word}"' not in source] == []
-
-
-@pytest.mark.parametrize("tab", TABS)
-def test_dark_and_narrow(page, server, tab):
-    """On a phone in the dark: nothing sticks out to the side."""
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size({"width": 390, "height": 800})
-    go(page, server, tab)
-    until(page, "document.querySelectorAll('main canvas, main table').length > 0")
-    if tab in ("heads", "translate", "language", "model"):
-        drawn_view(page)
-    page.wait_for_timeout(300)
-    screenshot(page, f"{tab}-dark")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert violations(page) == []
