@@ -15,6 +15,7 @@ import regard
 from regard.attention.capture import AttentionMap
 from regard.view import page, pictures
 from regard.view.attention import AttentionDisplay
+from regard.view.display import heat_map
 from regard.view.reading import read
 from regard.view.widths import TrainingWidthsDisplay
 from tests.fonts import system_font
@@ -202,6 +203,14 @@ def test_weights_that_are_next_to_nothing_do_not_say_what_scores_are_made_of():
         layer = AttentionMap("blocks.0", "self", weights, (0,), (0,), 0, **operands)
         head = page.inside(layer, 0)
         assert (head["scale"] == 2**-0.5) == is_exact
+
+
+def test_a_map_in_text_has_a_line_for_each_query():
+    weights = torch.tensor([[1.0, 0.0, 0.1], [0.25, 0.75, 0.5]])
+    *head, first, second, legend = heat_map(weights, ["a", "bcd"], ["x", "yz", "w"]).split("\n")
+    assert head == ["       y", "    x  z  w"]
+    assert (first, second) == ("  a ███   ░░░", "bcd ▒▒▒███▓▓▓")
+    assert legend.startswith("query (looks) at the left")
 
 
 # ------------------------------------------------------------------------------------------------------ any script

@@ -277,12 +277,25 @@ def low_rank(net):
     torch.nn.utils.parametrize.register_parametrization(net.one, "weight", Added())
 
 
+class Mixture(nn.Module):
+    """Weights over the outputs of a matrix at every position at once, as if they were one long code book."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.codes = nn.Linear(SIZE, 3), nn.Linear(SIZE, 3 * SIZE)
+
+    def forward(self, rows):
+        weights = self.gate(rows).flatten(1).softmax(-1)  # (batch, n · 3)
+        return rows + (weights[:, None] @ self.codes(rows).reshape(len(rows), -1, SIZE))
+
+
 NETS = {
     "plain": lambda: Net(lambda net: None),
     "no parameters": Plain,
     "weight norm": lambda: Net(lambda net: torch.nn.utils.parametrizations.weight_norm(net.one)),
     "spectral norm": lambda: Net(lambda net: torch.nn.utils.parametrizations.spectral_norm(net.two)),
     "low rank": lambda: Net(low_rank),
+    "mixture": Mixture,
 }
 
 
