@@ -42,6 +42,9 @@ longer; of each kind as many as of the others, drawn by a seed. It then runs the
 minute of the processor at most. A mutant is killed when one of them fails, hangs or crashes, and survives when none
 does; it is undecided when the first of them have not killed it and the others have not been run yet, and counts as a
 survivor. The table is made of what came out (`experiments/mutants/verdicts.json`), and not by hand.
+
+`python -m experiments.mutants --by "heads.py find_heads" tests/view/test_heads.py` says whether a new test kills: it
+tries the mutants with this text in file, function and change, by this test or file of tests alone.
 """
 COLUMNS = ("killed", "survived", "undecided", "equivalent", "not tried")
 Verdict = dict[str, Any]  # file, function, change, number: which mutant; source: of which code; verdict; …

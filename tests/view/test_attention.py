@@ -192,6 +192,12 @@ def test_a_large_page_takes_coarser_steps():
     data = data_of(page.html("", maps, limit=20_000))
     assert data["levels"] < 255
     assert sum(map(len, data["layers"][0]["weights"])) <= 20_000
+    chosen = [page.content(maps, limit=limit) for limit in range(40_000, 2_000, -2_000)]
+    levels, kept = ([data[name] for data in chosen] for name in ("levels", "kept"))
+    assert levels == sorted(levels, reverse=True)
+    # Steps are as coarse as they get before weights are left out.
+    assert all(count == 0 or level == min(levels) for level, count in zip(levels, kept, strict=True))
+    assert kept[0] == 0 < kept[-1]
 
 
 def test_weights_that_are_next_to_nothing_do_not_say_what_scores_are_made_of():
