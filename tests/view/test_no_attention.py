@@ -1,4 +1,4 @@
-"""Nets that a capture must not take for attention, though matrices are multiplied and weights add up to 1."""
+"""Nets that a capture must not take for attention, and attention that it does not understand and says so."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 import regard
+from regard.view.capture import CaptureWarning
 from tests.view.attending import HEADS, SIZE, Direct, rows
 
 
@@ -98,3 +99,30 @@ def test_nets_are_no_attention(name, functional_parameters):
 class Flattened(nn.Module):
     def forward(self, heads):
         return heads.transpose(1, 2).flatten(2)
+
+
+# --------------------------------------------------------------------------------------------- what is not understood
+
+
+class Differential(Direct):
+    """Averages by the difference of two softmaxes; perhaps after one by the first of them."""
+
+    def __init__(self, alone):
+        super().__init__()
+        self.alone = alone
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        one, two = (query @ key.mT).softmax(-1), (key @ query.mT).softmax(-1)
+        before = one @ value if self.alone else 0
+        return before + (one - two / 2) @ value
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_weights_that_are_combined_are_reported_and_are_no_map(alone):
+    """The layer keeps its number, so that those after it have theirs."""
+    model = nn.Sequential(Direct(), Flattened(), Differential(alone), Flattened(), Direct()).eval()
+    with torch.no_grad(), pytest.warns(CaptureWarning, match="combined with others"), regard.capture(model) as seen:
+        model(rows())
+    assert [(one.name, one.layer) for one in seen] == [("0", 0), ("4", 2)]
+    assert {(one.name, one.reason) for one in seen.unrecognised} == {("2", "its weights are combined with others")}
