@@ -154,7 +154,7 @@ def test_weights_of_polynomials_take_few_times_their_own_memory(monkeypatch):
     X, y = curve(997, 2)
     model = KernelRegressor("tricube", 2.0, degree=3).fit(X, y)
     model.weights(X[:5])  # compiles
-    assert peak_memory(lambda: model.weights(X[:499])) < 16 * 997 * 499 * 8 / 1e6
+    assert peak_memory(lambda: model.weights(X[:499])) < 20 * 997 * 499 * 8 / 1e6
 
 
 # ---------------------------------------------------------------------------------------------- nothing in reach

@@ -70,6 +70,13 @@ class Mixture(nn.Module):
         return rows + (weights[:, None] @ self.codes(rows).reshape(len(rows), -1, SIZE))
 
 
+class Norms(nn.Module):
+    """Products of rows with each other, which average nothing."""
+
+    def forward(self, rows):
+        return rows * (rows @ rows.mT).diagonal(dim1=-2, dim2=-1)[..., None]
+
+
 NETS = {
     "plain": lambda: Net(lambda net: None),
     "no parameters": Plain,
@@ -78,6 +85,7 @@ NETS = {
     "spectral norm": lambda: Net(lambda net: torch.nn.utils.parametrizations.spectral_norm(net.two)),
     "low rank": lambda: Net(low_rank),
     "mixture": Mixture,
+    "norms": Norms,
 }
 
 
