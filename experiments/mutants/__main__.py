@@ -41,7 +41,8 @@ comparison, another sign, a number one larger, `and` for `or`, a call or a resul
 longer; of each kind as many as of the others, drawn by a seed. It then runs the tests that run the changed line, for a
 minute of the processor at most. A mutant is killed when one of them fails, hangs or crashes, and survives when none
 does; it is undecided when the first of them have not killed it and the others have not been run yet, and counts as a
-survivor. The table is made of what came out (`experiments/mutants/verdicts.json`), and not by hand.
+survivor. The table is made of what came out (`experiments/mutants/verdicts.json`), and not by hand. Survivors were met
+by better tests, so the shares say what the tests notice of this sample now; of another one they would notice less.
 
 `python -m experiments.mutants --by "heads.py find_heads" tests/view/test_heads.py` says whether a new test kills: it
 tries the mutants with this text in file, function and change, by this test or file of tests alone.
