@@ -9,7 +9,7 @@ from experiments.mutants.__main__ import PAGE, VERDICTS, page
 from experiments.mutants.forks import in_fork
 from experiments.mutants.mutations import mutants, sample
 from experiments.mutants.tracing import traced
-from experiments.mutants.trying import attempt, copy
+from experiments.mutants.trying import attempt, attempt_by, copy
 
 CODE = b'''"""Not 1 + 1."""
 LIMIT = 3
@@ -90,6 +90,16 @@ def test_a_fault_that_a_test_notices_is_killed_and_another_one_survives(toy, mon
     assert (unnoticed["verdict"], unnoticed["tests"]) == ("survived", 2)
     assert attempt(toy, by_change["forgotten", "return a * b → return None"], tests)["verdict"] == "survived"
     assert (toy / "regard/toy/sums.py").read_bytes() == before
+
+
+def test_a_named_test_that_fails_without_a_fault_as_well_kills_nothing(toy):
+    chosen = {
+        mutant.change: mutant for mutant in mutants("regard/toy/sums.py", (toy / "regard/toy/sums.py").read_bytes())
+    }
+    mutant, file = chosen["a + b → (a - b)"], "tests/toy/test_sums.py"
+    assert attempt_by(toy, mutant, [f"{file}::test_broken"])["verdict"] == "survived"
+    assert attempt_by(toy, mutant, [f"{file}::test_loop"])["verdict"] == "survived"
+    assert attempt_by(toy, mutant, [f"{file}::test_broken", f"{file}::test_add"])["by"] == f"{file}::test_add"
 
 
 def test_a_fork_may_wait_longer_than_it_may_compute(tmp_path):

@@ -17,13 +17,14 @@ from typing import Any
 from benchmarks.measured import table
 from experiments.mutants.mutations import Mutant, sample
 from experiments.mutants.tracing import TRACED, WHOLE, Tests, digest, is_traced, test_files, traced
-from experiments.mutants.trying import LIKELY, attempt, copy, is_there, likely
+from experiments.mutants.trying import LIKELY, attempt, attempt_by, copy, is_there, likely
 from regard import files
 from regard.data.store import cache
 
 ROOT = Path(__file__).parent.parent.parent
 VERDICTS, EQUIVALENT = Path(__file__).with_name("verdicts.json"), Path(__file__).with_name("equivalent.toml")
 PAGE = ROOT / "docs" / "mutants.md"
+BASE = cache() / "experiments" / "mutants" / "regard"  # a copy, which is brought up to date
 ROOMS = ("attention", "kernel", "models", "training", "view")
 # What its own tests do not kill is tried by those of a room that uses it.
 ALSO_TESTED_BY = {"attention": ("kernel", "view"), "training": ("cli",), "view": ("cli",)}
@@ -40,7 +41,11 @@ comparison, another sign, a number one larger, `and` for `or`, a call or a resul
 longer; of each kind as many as of the others, drawn by a seed. It then runs the tests that run the changed line, for a
 minute of the processor at most. A mutant is killed when one of them fails, hangs or crashes, and survives when none
 does; it is undecided when the first of them have not killed it and the others have not been run yet, and counts as a
-survivor. The table is made of what came out (`experiments/mutants/verdicts.json`), and not by hand.
+survivor. The table is made of what came out (`experiments/mutants/verdicts.json`), and not by hand. Survivors were met
+by better tests, so the shares say what the tests notice of this sample now; of another one they would notice less.
+
+`python -m experiments.mutants --by "heads.py find_heads" tests/view/test_heads.py` says whether a new test kills: it
+tries the mutants with this text in file, function and change, by this test or file of tests alone.
 """
 COLUMNS = ("killed", "survived", "undecided", "equivalent", "not tried")
 Verdict = dict[str, Any]  # file, function, change, number: which mutant; source: of which code; verdict; …
@@ -52,13 +57,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.mutants", description=__doc__)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no other mutant after these")
     parser.add_argument("--room", choices=ROOMS, help="only mutants of this room")
+    parser.add_argument(
+        "--by",
+        action="append",
+        nargs="+",
+        metavar="TEXT",
+        help="only mutants with this text in file, function and change, and only by the tests that follow",
+    )
     parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     mutants = [mutant for room in ROOMS for mutant in sample(ROOT, room, COUNT)]
     verdicts = known(mutants, json.loads(VERDICTS.read_text("utf-8")) if VERDICTS.exists() else [])
     todo = [mutant for mutant in mutants if not is_settled(mutant, verdicts.get(mutant.key, {}))]
     todo = [mutant for mutant in todo if options.room in (None, room(mutant.file))]
-    if todo and not options.page:
+    if options.by:
+        prepare()
+        for text, *tests in options.by:
+            todo = run_by(text, tests, mutants, todo, verdicts)
+    elif todo and not options.page:
+        prepare()
         todo = run(mutants, todo, verdicts, time.monotonic() + 60 * options.minutes)
     files.write(PAGE, page(save(mutants, verdicts)))
     for row in reasons():
@@ -103,30 +120,50 @@ def reasons() -> list[dict[str, str]]:
     return tomllib.loads(EQUIVALENT.read_text("utf-8")).get("equivalent", [])
 
 
+def prepare() -> None:
+    """Import what is large, and bring the copy of the package up to date."""
+    for name in LARGE:
+        importlib.import_module(name)
+    copy(ROOT, BASE)
+
+
+def run_by(
+    text: str, tests: Sequence[str], mutants: Sequence[Mutant], todo: Sequence[Mutant], verdicts: dict[Key, Verdict]
+) -> list[Mutant]:
+    """Try those with this text by these tests: where none fails, what was known of a mutant stays. Those left to do."""
+    left = []
+    for mutant in todo:
+        verdict = attempt_by(BASE, mutant, tests) if text in " ".join(mutant.key[:3]) else {}
+        if "by" in verdict:
+            verdicts[mutant.key] = {"source": mutant.source, **verdict}
+            save(mutants, verdicts)
+        else:
+            left.append(mutant)
+        if verdict:
+            print(f"{' · '.join(map(str, mutant.key))}: {verdict}", file=sys.stderr, flush=True)
+    return left
+
+
 def run(
     mutants: Sequence[Mutant], todo: Sequence[Mutant], verdicts: dict[Key, Verdict], end: float
 ) -> Sequence[Mutant]:
     """Give verdicts, and save each; return the mutants for which there was no time."""
-    for name in LARGE:
-        importlib.import_module(name)
-    base = cache() / "experiments" / "mutants" / "regard"
-    copy(ROOT, base)
-    tests_of = functools.cache(lambda file, seconds: traced(base, file, mutants, seconds))
-    todo = by_turns(todo)
+    tests_of = functools.cache(lambda file, seconds: traced(BASE, file, mutants, seconds))
+    todo = by_turns(sorted(todo, key=lambda mutant: mutant.key in verdicts))  # the undecided have been tried before
     for groups_of, seconds in ((at_first, TRACED), (one_by_one, WHOLE), (together, WHOLE)):
         later: list[Mutant] = []
         for number, mutant in enumerate(todo):
-            for group in groups_of(base, mutant):
+            for group in groups_of(BASE, mutant):
                 tests: dict[str, Tests] = {}
                 for file in group:
                     if time.monotonic() > end:
                         return [*later, *todo[number:]]
                     tests[file] = tests_of(file, seconds)
-                verdict = attempt(base, mutant, tests, briefly=groups_of is not together)
+                verdict = attempt(BASE, mutant, tests, briefly=groups_of is not together)
                 if "by" in verdict:
                     break
             if "by" not in verdict and groups_of is together:
-                verdict["suite"] = suite(base, mutant)
+                verdict["suite"] = suite(BASE, mutant)
             elif "by" not in verdict:
                 verdict["verdict"] = "undecided"
                 later.append(mutant)

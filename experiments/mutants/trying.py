@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -89,19 +89,26 @@ def _module(file: str) -> str:
 
 def attempt(base: Path, mutant: Mutant, reached: Mapping[str, Tests], briefly: bool = False) -> dict[str, Any]:
     """Try a mutant in a copy of `base`: first by the quickest tests that run its line; then, unless briefly, others."""
-    clone, start = base.with_name(f"{base.name}-mutant"), time.monotonic()
     quick, others = plan(base, mutant, reached)
-    others = [] if briefly else others
+    passing = {test for tests in reached.values() for test in tests}
+    return attempt_by(base, mutant, [] if briefly else others, quick, passing)
+
+
+def attempt_by(
+    base: Path, mutant: Mutant, tests: Sequence[str], quick: Sequence[str] = (), passing: Collection[str] = ()
+) -> dict[str, Any]:
+    """Try a mutant by tests or files of them, after quick ones; those that are not `passing` have to pass in `base`."""
+    clone, start = base.with_name(f"{base.name}-mutant"), time.monotonic()
     verdict: dict[str, Any] = {"verdict": "survived", "tests": 0}
-    if not quick and not others:
+    if not quick and not tests:
         return verdict
     make_clone(base, clone, mutant)
     patience = PATIENCE * (3 if "/loops/" in mutant.file else 1)  # they have to be compiled
     if quick:
         verdict = _try(clone, quick, False, patience + AT_FIRST)
-    passing, failing = {test for tests in reached.values() for test in tests}, set[str]()
-    while others and verdict["verdict"] == "survived":
-        verdict = _try(clone, others, True, patience + MINUTE, failing)
+    failing = set[str]()
+    while tests and verdict["verdict"] == "survived":
+        verdict = _try(clone, tests, True, patience + MINUTE, failing)
         by = verdict.get("by", "")
         if "::" not in by or by in passing or _try(base, [by], False, patience)["verdict"] == "survived":
             break

@@ -233,9 +233,8 @@ class Lineage:
         return min(self.state(tensor).learned for tensor in tensors_in(args))
 
     def is_learned(self, args: Sequence[Any]) -> bool:
-        """Whether the first argument is known to be learned."""
-        state = self.known(args[0]) if args and isinstance(args[0], Tensor) else None
-        return id(args[0]) in self._parameters if state is None and args else state is not None and state.learned > 0
+        """Whether the first argument is learned."""
+        return bool(args) and isinstance(args[0], Tensor) and self.state(args[0]).learned > 0
 
     def part(
         self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int

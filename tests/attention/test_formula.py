@@ -12,6 +12,7 @@ from tests.attention.cases import (
     CUTS,
     ENGINES,
     FEATURES,
+    NORMALIZERS,
     SCORES,
     SHAPES,
     SOME_SCORES,
@@ -61,6 +62,12 @@ WAYS = list(itertools.product(SHAPES, CUTS))
 def test_every_score_with_every_mask(monkeypatch, score, mask, way):
     cut(monkeypatch, way[1])
     check(table_case(score, mask, SHAPES[way[0]], grad=True))
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_a_dot_product_up_to_a_constant_of_the_row_under_every_normalizer(normalizer):
+    """To a softmax a Gaussian is such a product; to what is not shift-invariant it is not."""
+    check(table_case("kernel-gaussian", "causal-start", SHAPES["more-queries"], normalizer=normalizer, grad=True))
 
 
 @pytest.mark.faults

@@ -11,7 +11,9 @@ from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
 from regard.kernel import BandwidthWarning, bandwidth
 from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, Space, descend, round_widths, rule_of_thumb
+from regard.kernel.features import Features, Rows
 from regard.kernel.kernels_nd import DEVIATION
+from regard.kernel.samples import Samples, Weighing
 from tests.kernel.test_regressor import curve, peer_warns
 
 
@@ -299,6 +301,19 @@ def test_outputs_that_differ_have_bandwidths_of_their_own():
     alone = [KernelRegressor().fit(X, values) for values in (y, noise)]
     assert model.bandwidth_.tolist() == [one.bandwidth_.tolist() for one in alone]
     numpy.testing.assert_allclose(model.predict(X), numpy.column_stack([one.predict(X) for one in alone]), rtol=1e-9)
+
+
+def test_of_each_cluster_as_many_samples_are_chosen_as_its_share():
+    """However small clusters are beside the range of all samples."""
+    random, sizes = numpy.random.default_rng(12), numpy.array([200, 600, 1000, 800, 400])
+    cluster = numpy.repeat(numpy.arange(1, 6), sizes)
+    points = numpy.stack([random.uniform(0, 1e-4, 3000), 1e-3 * cluster + random.uniform(0, 1e-5, 3000)], 1)
+    rows = Rows(numpy.vstack([points, [1.0, 1.0]]), numpy.empty((3001, 0)))
+    features = Features(["number", "number"], numpy.full(2, numpy.inf))
+    samples = Samples(rows, random.normal(size=(3001, 1)), numpy.ones(3001), features, Weighing())
+    chosen = samples.rows.points[samples.choose(301), 1]
+    counts = [((chosen > 1e-3 * k) & (chosen < 1e-3 * (k + 0.5))).sum() for k in range(1, 6)]
+    assert (abs(counts - sizes / 10) <= 1).all()
 
 
 @pytest.mark.parametrize("features", [1, 2, 4])

@@ -295,6 +295,15 @@ def test_a_scan_of_many_samples_misses_no_narrow_valley(period):
     assert (best < 1e-5) == (period < 1e-3)
 
 
+def test_a_scan_of_many_samples_in_cells_looks_at_all_of_them(monkeypatch):
+    """In a state that is compressed throughout, no width is so narrow that stretches have to do."""
+    x, values, _ = samples("normal", 5003)
+    pyramid = Pyramid(Compressed.from_samples(x, values, limit=500))
+    best = scan(pyramid)
+    monkeypatch.setattr("regard.kernel.pyramid.MANY", 1)
+    assert scan(pyramid) == best
+
+
 def test_the_criterion_of_a_scan_is_free():
     x, values, _ = samples("normal", 2003)
 

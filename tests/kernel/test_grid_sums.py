@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 
+from regard.attention.loops.grid_sums import least_variance
 from regard.kernel.grid_scheme import ENVELOPE, NOISE, SCHEMES, make_scheme
 from regard.kernel.grid_sums import gaussian_sums
 from regard.kernel.kernels_nd import KernelND
@@ -136,6 +137,19 @@ def test_samples_on_a_line_are_not_exact_for_fits():
     points[:, 1], queries[:, 1] = points[:, 0] + 1e-6 * points[:, 1], queries[:, 0]
     assert grid_sums(points, columns, queries, 0, tolerance=1e-12)[1].all()
     assert not grid_sums(points, columns, queries, 2, tolerance=1e-12)[1].any()
+
+
+@pytest.mark.parametrize("features", [1, 2, 3])
+def test_the_bound_of_the_least_variance(features):
+    """Below the variance along any direction, and not far below where all directions vary alike."""
+    random = numpy.random.default_rng(features)
+    for spread in (numpy.ones(features), random.uniform(0.1, 2, features)):
+        v, weights = random.normal(1.5, 1, (997, features)) * spread, random.uniform(0.5, 1, 997)
+        sums = (weights[:, None] * (v[:, None] ** exponents(features, 2)).prod(-1)).sum(0)
+        covariance = numpy.cov(v.T, aweights=weights, ddof=0).reshape(features, features)
+        least, bound = numpy.linalg.eigvalsh(covariance)[0], least_variance(sums, features)
+        assert 0 < bound <= least * (1 + 1e-9)
+        assert bound > least / 3 or spread.min() < 1
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):

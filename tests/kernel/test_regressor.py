@@ -148,6 +148,15 @@ def test_nothing_is_kept_for_each_pair(name, features, monkeypatch):
         assert peak_memory(lambda method=method: method(X)) < 36
 
 
+def test_weights_of_polynomials_take_few_times_their_own_memory(monkeypatch):
+    """Of two features up to the sixth power there are 28 products for each pair."""
+    monkeypatch.setattr(smoother, "WEIGHTS", 1 << 16)
+    X, y = curve(997, 2)
+    model = KernelRegressor("tricube", 2.0, degree=3).fit(X, y)
+    model.weights(X[:5])  # compiles
+    assert peak_memory(lambda: model.weights(X[:499])) < 20 * 997 * 499 * 8 / 1e6
+
+
 # ---------------------------------------------------------------------------------------------- nothing in reach
 
 

@@ -213,6 +213,15 @@ def test_nothing_is_chosen_among_logits_that_are_no_numbers(options):
         model.generate(torch.tensor([[5, 6]]), max_new_tokens=2, **options)
 
 
+def test_nothing_is_chosen_beside_one_sequence_without_numbers():
+    log_p = torch.log_softmax(torch.randn(7, 7), -1)
+    log_p[1] = math.nan
+    with pytest.raises(RegardError, match="logits: expected numbers, got NaN"):
+        list(sample(table_step, Table(log_p), log_p[:3], max_new_tokens=1))
+    with pytest.raises(RegardError, match="logits: expected numbers, got NaN"):
+        beam_search(table_step, Table(log_p), log_p[:3], beam_size=2, max_new_tokens=1, eos=None)
+
+
 def test_forbidden_tokens_are_not_generated():
     logits = torch.randn(7, 7)
     steps = sample(table_step, Table(logits), logits[:1], max_new_tokens=9, forbidden={1, 4})

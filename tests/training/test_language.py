@@ -78,7 +78,9 @@ def windows(task, rows, batch):
     return torch.stack([ids[row * CONTEXT + shift :][: batch.inputs[0].shape[1]] for row in rows])
 
 
-def test_metrics_are_means_over_every_token_once(tmp_path):
+@pytest.mark.parametrize("batch", [3 * CONTEXT, language.BATCH])
+def test_metrics_are_means_over_every_token_once(batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(language, "BATCH", batch)
     path = tiny.make("language", tmp_path)
     task = prepare(path)
     model, ids = task.model.eval(), part(task, "validation")

@@ -24,6 +24,7 @@ from regard.training.folder import RunError, read_options
 from regard.training.metrics import bleu, translation_metrics
 from regard.training.options import resolve
 from regard.training.processes import World
+from regard.training.report import shorten
 from regard.training.task import IGNORE_INDEX
 from regard.training.tasks import prepare, translate
 from regard.training.tasks.translate import translate_all
@@ -257,6 +258,11 @@ def test_long_names_of_classes_stay_in_their_line(tmp_path):
     notes = prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)})).notes
     (line,) = [note for note in notes if note.startswith("to train on: ")]
     assert re.fullmatch(r"to train on: (long ){7}long…: \d+ · short: \d+", line)
+
+
+@pytest.mark.parametrize("count", [1, 10, 11, 12, 40])
+def test_a_line_has_no_more_characters_than_it_may(count):
+    assert shorten("x" * count, 11) == ("x" * count if count <= 11 else "x" * 10 + "…")
 
 
 def test_texts_that_are_cut_are_counted(tmp_path):

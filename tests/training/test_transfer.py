@@ -91,6 +91,16 @@ def test_a_resnet_reads_files_in_the_size_of_the_images_that_it_learned_from_las
     assert model.config["image_size"] == [8, 8]
 
 
+@pytest.mark.parametrize("sides", [(4, 8), (8, 4)])
+def test_a_vit_learns_from_images_of_any_other_sides(sides, tmp_path):
+    pictures = tiny.make("images", tmp_path)
+    shared = {name: value for name, value in tiny.options("images").items() if name in (*tiny.PACE, "batch")}
+    regard.ViT(sides, 4, 8, layers=1, heads=2, classes=5, channels=1).save(tmp_path / "first")
+    regard.train("images", pictures, out=tmp_path / "second", **shared, init_from=str(tmp_path / "first"))
+    model = regard.load(tmp_path / "second")
+    assert (model.grid, list(model.config["image_size"])) == ((2, 2), [8, 8])
+
+
 def test_without_a_step_everything_that_fits_is_kept(tmp_path):
     texts = tiny.make("text", tmp_path)
     regard.train("text", texts, out=tmp_path / "first", **tiny.options("text"))

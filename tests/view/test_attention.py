@@ -15,6 +15,7 @@ import regard
 from regard.attention.capture import AttentionMap
 from regard.view import page, pictures
 from regard.view.attention import AttentionDisplay
+from regard.view.display import heat_map
 from regard.view.reading import read
 from regard.view.widths import TrainingWidthsDisplay
 from tests.fonts import system_font
@@ -191,6 +192,12 @@ def test_a_large_page_takes_coarser_steps():
     data = data_of(page.html("", maps, limit=20_000))
     assert data["levels"] < 255
     assert sum(map(len, data["layers"][0]["weights"])) <= 20_000
+    chosen = [page.content(maps, limit=limit) for limit in range(40_000, 2_000, -2_000)]
+    levels, kept = ([data[name] for data in chosen] for name in ("levels", "kept"))
+    assert levels == sorted(levels, reverse=True)
+    # Steps are as coarse as they get before weights are left out.
+    assert all(count == 0 or level == page.LEVELS[-1][0] for level, count in zip(levels, kept, strict=True))
+    assert kept[0] == 0 < kept[-1]
 
 
 def test_weights_that_are_next_to_nothing_do_not_say_what_scores_are_made_of():
@@ -202,6 +209,14 @@ def test_weights_that_are_next_to_nothing_do_not_say_what_scores_are_made_of():
         layer = AttentionMap("blocks.0", "self", weights, (0,), (0,), 0, **operands)
         head = page.inside(layer, 0)
         assert (head["scale"] == 2**-0.5) == is_exact
+
+
+def test_a_map_in_text_has_a_line_for_each_query():
+    weights = torch.tensor([[1.0, 0.0, 0.1], [0.25, 0.75, 0.5]])
+    *head, first, second, legend = heat_map(weights, ["a", "bcd"], ["x", "yz", "w"]).split("\n")
+    assert head == ["       y", "    x  z  w"]
+    assert (first, second) == ("  a ███   ░░░", "bcd ▒▒▒███▓▓▓")
+    assert legend.startswith("query (looks) at the left")
 
 
 # ------------------------------------------------------------------------------------------------------ any script

@@ -311,6 +311,16 @@ def test_a_head_that_is_removed_is_an_ablated_one():
     torch.testing.assert_close(one, expected)
 
 
+def test_a_layer_that_is_removed_lets_the_stream_pass():
+    model = language_model()
+    found = regard.Attribution.from_model(model, IDS, method="logit_lens")
+    streams = []
+    with torch.no_grad(), model.blocks[0].register_forward_pre_hook(lambda block, given: streams.append(given[0])):
+        model(IDS)
+    read = model.predict(streams[0])[:, -1].softmax(-1).gather(1, found.target[:, None])[:, 0]
+    torch.testing.assert_close(found.faithfulness(seeds=1).deletion[:, -1], read.detach())
+
+
 # ------------------------------------------------------------------------------------------------------------- as shown
 
 

@@ -1,6 +1,7 @@
 """What a capture is asked for: layers, heads and queries, operands, gradients, summaries; its file, and wrong calls."""
 
 import gc
+import random
 import weakref
 from functools import partial
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import regard
+from regard.view import axes as ax
 from tests.view.attending import HEADS, SIZE, Attends, Direct, Written, captured, rows
 
 IDS = torch.randint(5, 31, (2, 9), generator=torch.Generator().manual_seed(1))
@@ -221,3 +223,18 @@ def test_damaged_files_are_refused(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match="damaged"):
         regard.load_capture(path)
+
+
+def test_the_axes_of_a_view_have_its_sizes():
+    """Whatever was joined or taken apart before, with sizes of 1 anywhere."""
+    draw = random.Random(3)
+
+    def shape():
+        sizes = draw.choice([(6, 35), (6, 5, 7), (2, 3, 35), (210,), (2, 15, 7)])
+        return [size for factor in sizes for size in (factor, *[1] * draw.randrange(3))]
+
+    for _ in range(200):
+        axes = ax.first_axes(torch.empty(shape()))
+        for sizes in (shape() for _ in range(4)):
+            axes = ax.reshaped(axes, sizes)
+            assert list(map(ax.axis_size, axes)) == sizes

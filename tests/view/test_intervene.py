@@ -137,13 +137,13 @@ def run(model, change):
 def models_of_pytorch(name):
     if name == "multihead":
         return SelfAttention().eval()
-    return nn.TransformerEncoderLayer(SIZE, HEADS, 31, batch_first=True, dropout=0.0).eval()
+    return nn.TransformerEncoderLayer(SIZE, 4, 31, batch_first=True, dropout=0.0).eval()
 
 
 class SelfAttention(nn.Module):
     def __init__(self):
         super().__init__()
-        self.attention = nn.MultiheadAttention(SIZE, HEADS, batch_first=True)
+        self.attention = nn.MultiheadAttention(SIZE, 4, batch_first=True)  # of an odd number there is no fast path
 
     def forward(self, rows):
         return self.attention(rows, rows, rows, need_weights=False)[0]
@@ -164,7 +164,7 @@ def test_the_fast_paths_of_pytorch(name, first, fast):
             edit.ablate(heads=2)
             output = model(rows())
             edit.clear()
-            attention.out_proj.weight[:, 16:] = 0
+            attention.out_proj.weight[:, 2 * SIZE // 4 : 3 * SIZE // 4] = 0
             expected = model(rows())
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
@@ -213,6 +213,19 @@ def test_heads_of_regard(lengths):
         edit.clear()
         model.blocks[1].mixer.out_proj.weight[:, 16:] = 0
         torch.testing.assert_close(output, model(IDS, lengths))
+
+
+def test_an_edit_of_several_layers_is_one_of_each():
+    model, outputs = regard.LanguageModel(97, SIZE, 3, HEADS).eval(), []
+    for layers in ([[0, 2]], [0, 2], [["blocks.0.*", 2]], [0], [2], [None]):
+        with torch.no_grad(), regard.intervene(model) as edit:
+            for chosen in layers:
+                edit.ablate(chosen, heads=1)
+            outputs.append(model(IDS))
+    together, apart, named, *others = outputs
+    assert torch.equal(together, apart)
+    assert torch.equal(together, named)
+    assert not any(torch.allclose(together, other) for other in others)
 
 
 # ---------------------------------------------------------------------------------------------- patches and captures

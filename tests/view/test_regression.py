@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from regard import KernelRegressor
-from regard.view.regression import KINDS, KernelRegressionDisplay
-from regard.view.regression_curve import CELLS, width_text
+from regard.view.regression import KINDS, Group, KernelRegressionDisplay, Scales
+from regard.view.regression_curve import CELLS, Chain, Inputs, width_text
 
 
 def data(features=1, n=149):
@@ -303,6 +303,18 @@ def test_categories_have_the_same_places_in_all_groups():
     (drawn,) = (group for group in display.groups if group.label == "some")
     assert list(drawn.curve.x) == [1, 2]
     numpy.testing.assert_array_equal(numpy.round(drawn.x), drawn.y - 1)
+
+
+def test_on_logarithmic_scales_samples_and_curve_have_the_units_of_the_table():
+    logs, log_y = data()
+    model = KernelRegressor(bandwidth=0.3).fit(logs, log_y)
+    scales = Scales(log_x=True, log_y=True)
+    group = Group.along(scales, 0, "", Chain(model), Inputs.of(logs), log_y, level=0.9)
+    numpy.testing.assert_allclose(group.x, 10 ** logs[:, 0])
+    numpy.testing.assert_allclose(group.y, numpy.exp(log_y))
+    at = numpy.log10(group.curve.x)[:, None]
+    numpy.testing.assert_allclose(group.curve.predicted, numpy.exp(model.predict(at)))
+    numpy.testing.assert_allclose(group.curve.band, numpy.exp(model.interval(at, 0.9)))
 
 
 def test_of_many_groups_the_largest_are_drawn():
