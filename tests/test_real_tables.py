@@ -137,3 +137,12 @@ def test_np_is_asked_where_there_is_an_r(tmp_path, monkeypatch):
     numpy.testing.assert_allclose(predictions, [0.2, 0.4])
     assert seconds == 0.25
     np_of_r.is_here.cache_clear()
+
+
+def test_what_other_models_did_is_kept(monkeypatch):
+    before = command.read()["tables"]["engel"]["models"]
+    guess = Model(lambda X, y, queries: Answer(numpy.full(len(queries), y.mean()), 0.5))
+    monkeypatch.setitem(command.MODELS, "KNN", guess)
+    after = command.run("engel", ["KNN"])["models"]
+    assert after.pop("KNN")["seconds"] == 0.5
+    assert after == {name: outcome for name, outcome in before.items() if name != "KNN"}
