@@ -33,7 +33,7 @@ Array = NDArray[numpy.float64]
 Figures = dict[str, Any]
 
 MEASURED = Path(__file__).with_name("measured.json")
-SPLITS, LIMIT = 5, 20.0  # seconds that a peer has for a split
+SPLITS, LIMIT = 5, 20.0  # seconds of the processor that a peer has for a split
 PACKAGES = ("regard", "scikit-learn", "statsmodels", "fastlowess", "numpy", "numba")
 
 
@@ -124,20 +124,26 @@ def judged(answer: Answer, y: Array, spread: float) -> Figures:
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Without warnings, and with a TimeoutError after so many seconds; 0: without a limit."""
+    """Without warnings, and with a TimeoutError after so many seconds of the processor; 0: without a limit.
+
+    What waits for another process is stopped as well, after ten times as long.
+    """
 
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, seconds), signal.SIGALRM: (signal.ITIMER_REAL, 10 * seconds)}
+    before = {number: signal.signal(number, stop) for number in timers}
+    for timer, limit in timers.values():
+        signal.setitimer(timer, limit)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def read() -> Figures:
