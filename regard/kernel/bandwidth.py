@@ -250,14 +250,18 @@ def minimize(loss: Loss) -> Array:
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
         low, high = math.log(float(numpy.median(gaps)) / 2), math.log(4 * float(gaps.sum()))
         return round_widths(numpy.array([_scan(lambda log: loss(numpy.exp([log])), low, high)]))
-    sizes = [size for size in LEVELS if 2 * size <= len(samples)]
-    widths = _from_scratch(loss.on(sizes[0]) if sizes else replace(loss, pairs=PAIRS, tolerance=CLOSE))
-    for size, before in zip(sizes[1:], sizes, strict=False):
-        widths = descend(replace(loss.on(size), pairs=PAIRS), widths * _shrink(before, size, len(start)), steps=8)
-    if sizes:
-        whole = replace(loss, pairs=PAIRS_AT_LAST, tolerance=CLOSE)
-        widths = _by_one_factor(whole, widths * _shrink(sizes[-1], len(samples), len(start)))
-    return widths
+    few, more = LEVELS
+    if len(samples) < 2 * few:
+        return _from_scratch(replace(loss, pairs=PAIRS, tolerance=CLOSE))
+    if len(samples) < 2 * more:
+        more = len(samples)
+    # From few samples the widths are known roughly, also relative to each other: down once more with more of them.
+    widths = _from_scratch(loss.on(few)) * _shrink(few, more, len(start))
+    widths = descend(replace(loss.on(more), pairs=PAIRS), widths, steps=8)
+    if more == len(samples):
+        return widths
+    whole = replace(loss, pairs=PAIRS_AT_LAST, tolerance=CLOSE)
+    return _by_one_factor(whole, widths * _shrink(more, len(samples), len(start)))
 
 
 def _shrink(before: int, after: int, features: int) -> float:
