@@ -107,10 +107,13 @@ def test_every_model_sees_the_same_splits_and_nothing_of_what_is_held_out():
         assert others.equals(again[1])
 
 
-def test_a_peer_that_takes_too_long_is_stopped():
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_peer_that_takes_too_long_is_stopped(busy):
     X, y = mixed()
 
     def answer(*_):
+        while busy and time.monotonic() < start + 60:
+            pass
         time.sleep(60)
 
     start = time.monotonic()
@@ -137,3 +140,12 @@ def test_np_is_asked_where_there_is_an_r(tmp_path, monkeypatch):
     numpy.testing.assert_allclose(predictions, [0.2, 0.4])
     assert seconds == 0.25
     np_of_r.is_here.cache_clear()
+
+
+def test_what_other_models_did_is_kept(monkeypatch):
+    before = command.read()["tables"]["engel"]["models"]
+    guess = Model(lambda X, y, queries: Answer(numpy.full(len(queries), y.mean()), 0.5))
+    monkeypatch.setitem(command.MODELS, "KNN", guess)
+    after = command.run("engel", ["KNN"])["models"]
+    assert after.pop("KNN")["seconds"] == 0.5
+    assert after == {name: outcome for name, outcome in before.items() if name != "KNN"}

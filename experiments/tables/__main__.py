@@ -33,7 +33,7 @@ Array = NDArray[numpy.float64]
 Figures = dict[str, Any]
 
 MEASURED = Path(__file__).with_name("measured.json")
-SPLITS, LIMIT = 5, 20.0  # seconds that a peer has for a split
+SPLITS, LIMIT = 5, 20.0  # seconds of the processor that a peer has for a split
 PACKAGES = ("regard", "scikit-learn", "statsmodels", "fastlowess", "numpy", "numba")
 
 
@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when all of it was measured."""
     parser = argparse.ArgumentParser(prog="python -m experiments.tables", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)}; default: all")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=[*MODELS], metavar="MODEL",
+        help=f"of {', '.join(map(repr, MODELS))}; default: all. What the others did is kept",
+    )  # fmt: skip
     parser.add_argument("--page", action="store_true", help="only write the pages again")
     options = parser.parse_args(arguments)
     for name in options.names:
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"{name}: expected some of {', '.join(TABLES)}")
     if not options.page:
         for name in options.names or TABLES:
-            save(name, run(name))
+            save(name, run(name, options.models))
     measured = read()
     for page in pages.PAGES:
         files.write(page, pages.with_tables(page, measured))
@@ -56,12 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(name: str) -> Figures:
-    """What every model that suits a table does on it, shown as it comes."""
+def run(name: str, models: Sequence[str]) -> Figures:
+    """What these models, where they suit a table, do on it, shown as it comes; and what others have done."""
     source, (X, y) = TABLES[name], TABLES[name].load()
+    before = read()["tables"].get(name, {}).get("models", {})
     outcomes: Figures = {}
     for title, model in MODELS.items():
-        if model.suits(X):
+        if title not in models and title in before:
+            outcomes[title] = before[title]
+        elif model.suits(X):
             # One thread each: beside other work, two that wait for each other take many times as long.
             with one_thread(), threadpool_limits(1):
                 outcomes[title] = measure(model, X, y)
@@ -117,20 +124,26 @@ def judged(answer: Answer, y: Array, spread: float) -> Figures:
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Without warnings, and with a TimeoutError after so many seconds; 0: without a limit."""
+    """Without warnings, and with a TimeoutError after so many seconds of the processor; 0: without a limit.
+
+    What waits for another process is stopped as well, after ten times as long.
+    """
 
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, seconds), signal.SIGALRM: (signal.ITIMER_REAL, 10 * seconds)}
+    before = {number: signal.signal(number, stop) for number in timers}
+    for timer, limit in timers.values():
+        signal.setitimer(timer, limit)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def read() -> Figures:

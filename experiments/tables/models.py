@@ -39,7 +39,10 @@ KNOTS, KNOTS_OF_A_CURVE = (5, 10, 20, 40), (5, 10, 20, 40, 80, 160, 320)
 
 
 class Answer(NamedTuple):
-    """Predictions (n,), the seconds of fitting and predicting, and the ends of intervals where there are any."""
+    """Predictions (n,), the seconds of fitting and predicting, and the ends of intervals where there are any.
+
+    Seconds are those of the processor: each has one thread, and other work on the machine does not count.
+    """
 
     predictions: Array
     seconds: float
@@ -59,10 +62,10 @@ class Model:
 
 def regard(X: Frame, y: Array, queries: Frame, *, degree: int) -> Answer:
     """The defaults, but for the degree."""
-    start = time.perf_counter()
+    start = time.process_time()
     model = KernelRegressor(degree=degree).fit(X, y)
     predictions = model.predict(queries)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return Answer(predictions, seconds, model.interval(queries, LEVEL, "prediction"), model.interval(queries, LEVEL))
 
 
@@ -70,9 +73,9 @@ def timed(predict: Callable[[Frame, Array, Frame], Array]) -> Callable[[Frame, A
     """A model of a function that learns and predicts."""
 
     def answer(X: Frame, y: Array, queries: Frame) -> Answer:
-        start = time.perf_counter()
+        start = time.process_time()
         predictions = predict(X, y, queries)
-        return Answer(predictions, time.perf_counter() - start)
+        return Answer(predictions, time.process_time() - start)
 
     return answer
 

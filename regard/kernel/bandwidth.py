@@ -8,7 +8,7 @@ noise. A new criterion is a row of CRITERIA.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +26,7 @@ PAIRS_AT_LAST = 1e9  # the same for the few steps on all samples
 MANY = 20_000  # samples of one feature, from which on they are compressed for a search
 MOSTLY = 0.9  # of the samples are no copies: then a search may count the others
 MULTIPLES, STARTS, VALLEYS = 7, 17, 3  # from which several widths are searched, and from how many of them downwards
+ALIKE = 0.2  # of logs: descents that are as near to each other end at the same widths
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
 WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
 SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
@@ -249,14 +250,18 @@ def minimize(loss: Loss) -> Array:
         gaps = numpy.diff(numpy.unique(samples.rows.points[:, 0]))
         low, high = math.log(float(numpy.median(gaps)) / 2), math.log(4 * float(gaps.sum()))
         return round_widths(numpy.array([_scan(lambda log: loss(numpy.exp([log])), low, high)]))
-    sizes = [size for size in LEVELS if 2 * size <= len(samples)]
-    widths = _from_scratch(loss.on(sizes[0]) if sizes else replace(loss, pairs=PAIRS, tolerance=CLOSE))
-    for size, before in zip(sizes[1:], sizes, strict=False):
-        widths = descend(replace(loss.on(size), pairs=PAIRS), widths * _shrink(before, size, len(start)), steps=8)
-    if sizes:
-        whole = replace(loss, pairs=PAIRS_AT_LAST, tolerance=CLOSE)
-        widths = _by_one_factor(whole, widths * _shrink(sizes[-1], len(samples), len(start)))
-    return widths
+    few, more = LEVELS
+    if len(samples) < 2 * few:
+        return _from_scratch(replace(loss, pairs=PAIRS, tolerance=CLOSE))
+    if len(samples) < 2 * more:
+        more = len(samples)
+    # From few samples the widths are known roughly, also relative to each other: down once more with more of them.
+    widths = _from_scratch(loss.on(few)) * _shrink(few, more, len(start))
+    widths = descend(replace(loss.on(more), pairs=PAIRS), widths, steps=8)
+    if more == len(samples):
+        return widths
+    whole = replace(loss, pairs=PAIRS_AT_LAST, tolerance=CLOSE)
+    return _by_one_factor(whole, widths * _shrink(more, len(samples), len(start)))
 
 
 def _shrink(before: int, after: int, features: int) -> float:
@@ -269,11 +274,12 @@ def _by_one_factor(loss: Loss, widths: Array) -> Array:
     space, step = Space.of(loss.samples), 0.15
     errors = {log: loss(space.clip(widths * math.exp(log))) for log in (-step, 0.0, step)}
     bend = errors[-step] - 2 * errors[0.0] + errors[step]
+    best = min(errors, key=errors.__getitem__)
     if bend > 0:
         log = step * (errors[-step] - errors[step]) / (2 * bend)
         log = min(max(log, -2 * step), 2 * step)
-        errors[log] = loss(space.clip(widths * math.exp(log)))
-    best = min(errors, key=errors.__getitem__)
+        # Between the three it needs no proof, which takes as long as each of them.
+        best = log if best == 0.0 or loss(space.clip(widths * math.exp(log))) < errors[best] else best
     return space.clip(round_widths(widths * math.exp(best)))
 
 
@@ -320,7 +326,10 @@ def _from_scratch(loss: Loss) -> Array:
     factors[:MULTIPLES] *= 2.0 ** (numpy.arange(MULTIPLES) - MULTIPLES // 2)[:, None]
     factors[MULTIPLES:, space.free] = 8.0 ** (2 * stats.qmc.Halton(features, scramble=False).random(STARTS) - 1)
     starts = sorted(map(space.clip, start * factors), key=loss)
-    widths = min((descend(loss, at) for at in starts[:VALLEYS]), key=loss)
+    ends: list[Array] = []
+    for at in starts[:VALLEYS]:
+        ends.append(descend(loss, at, known=ends))
+    widths = min(ends, key=loss)
     least = loss(widths)
     for d in space.free:
         # A search can end in a valley where a feature that says nothing still narrows the window.
@@ -332,8 +341,11 @@ def _from_scratch(loss: Loss) -> Array:
     return widths
 
 
-def descend(loss: Loss, widths: Array, steps: int = 60) -> Array:
-    """Down the gradient from these widths; where the criterion has none that is known, each width in turn."""
+def descend(loss: Loss, widths: Array, steps: int = 60, known: Sequence[Array] = ()) -> Array:
+    """Down the gradient from these widths; where the criterion has none that is known, each width in turn.
+
+    known: where other descents have ended; what comes close to one of them would end there, too, and goes no further.
+    """
     space = Space.of(loss.samples)
     free, unit = space.free, loss.unit
     if not len(free):
@@ -352,12 +364,20 @@ def descend(loss: Loss, widths: Array, steps: int = 60) -> Array:
         error, gradient = loss.error_and_gradient(at(logs))
         return error / unit, gradient[free] / unit
 
+    wide = 32 * rule_of_thumb(loss.samples)  # wider ones hardly differ
+
+    def stop(logs: Array) -> None:
+        here = numpy.minimum(at(logs), wide)[free]
+        if any((abs(numpy.log(here / numpy.minimum(end, wide)[free])) < ALIKE).all() for end in known):
+            raise StopIteration
+
     minimum = optimize.minimize(
         function,
         numpy.log(space.clip(widths)[free]),
         jac=loss.has_gradient,
         bounds=numpy.log(numpy.column_stack([space.low[free], space.high[free]])),
         method="L-BFGS-B",
+        callback=stop,
         options={"maxiter": steps, "ftol": 1e-7},
     )
     return space.clip(round_widths(at(minimum.x)))

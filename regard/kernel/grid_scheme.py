@@ -20,7 +20,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.polynomial.hermite_e import HermiteE
 
 from regard.attention.threads import load_kernels
-from regard.kernel.local import Array, Indices, exponents
+from regard.kernel.local import Array, exponents
 
 SCHEMES = ((8, 0.25), (12, 0.3), (12, 0.25))  # cells of a window, and their size in widths: more and more exact
 ENVELOPE = 3.0  # squared widths: how errors fall with the distance
@@ -53,9 +53,8 @@ class Scheme(NamedTuple):
 
 def choose_schemes(features: int, order: int, tolerance: float) -> list[tuple[Scheme, float]]:
     """Schemes to use, with the largest error of their rows as a part of what is allowed."""
-    rows, allowed = exponents(features, order), max(tolerance, FINEST)
     schemes = [make_scheme(*scheme, order) for scheme in SCHEMES]
-    errors = [_relative_error(scheme, rows) / allowed for scheme in schemes]
+    errors = [_relative_error(*scheme, features, order) / max(tolerance, FINEST) for scheme in SCHEMES]
     good = [(scheme, error) for scheme, error in zip(schemes, errors, strict=True) if error * MARGIN <= 1]
     return good or [(schemes[-1], errors[-1])]
 
@@ -116,8 +115,10 @@ def _error(taps: Array, spacing: float, filter: Array, power: int) -> float:
     return BETWEEN * float((difference * numpy.exp(v**2 / (2 * ENVELOPE))).max())
 
 
-def _relative_error(scheme: Scheme, rows: Indices) -> float:
+@functools.cache
+def _relative_error(width: int, spacing: float, features: int, order: int) -> float:
     """The largest error of a row of powers, as a part of what Σ K |v^row| / Σ K is among evenly spread samples."""
+    scheme, rows = make_scheme(width, spacing, order), exponents(features, order)
     powers = numpy.arange(len(scheme.errors))
     fall = 0.5 - 0.5 / ENVELOPE
     highest = (powers / (2 * fall)) ** (powers / 2) * numpy.exp(-powers / 2)  # of |v|^k exp(−fall v²); 0⁰ = 1

@@ -149,12 +149,15 @@ class Plans:
         points = self.points[reached]
         if not len(points):
             return
-        direct = self.pairs_cost(self._pairs(points, queries))
         costs = []
         for scheme, error in schemes:
             lattice = _lattice(_box(points), box, scheme.spacing)
             costs.append((self._cost(scheme, lattice, len(points), len(queries)), lattice, scheme, error))
         cost, lattice, scheme, error = min(costs, key=lambda plan: plan[0])
+        most = self.pairs_cost(len(points) * len(queries))
+        if most <= min(cost, HALVING):  # then it need not be known more closely, which takes as long as some sums
+            return
+        direct = self.pairs_cost(self._pairs(points, queries))
         widest = int(numpy.argmax(box[1] - box[0]))
         if cost < direct:
             yield Part(asked, reached, lattice, scheme, error)

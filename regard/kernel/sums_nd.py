@@ -17,8 +17,8 @@ negative, the others 0 where that is · codes (m, categorical) and (n, categoric
 
 from __future__ import annotations
 
+import functools
 import math
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -167,7 +167,7 @@ class Blocks:
             (*map(numpy.ascontiguousarray, in_blocks), indices, ranks, counts, lows, highs, sizes, none, none)
         )
 
-    @cached_property
+    @functools.cached_property
     def single(self) -> tasks_nd.Blocks:
         """The same with float32 beside it."""
         points, columns = (a.astype(numpy.float32) for a in (self.arrays.points, self.arrays.columns))
@@ -311,13 +311,19 @@ def _kernel(kernel: KernelND, embedding: Embedding, times: int) -> tasks_nd.Kern
     kind = tasks_nd.GAUSSIAN
     if len(embedding.features) and (kernel.name == "laplace" or kernel.name in ROOTS):
         kind = tasks_nd.COMPACT if kernel.name in ROOTS else tasks_nd.LAPLACE
-    root = ROOTS.get(kernel.name, ROOTS["boxcar"])
-    # −u d/du = (1 − margin) d/d margin, or twice that
-    slope = Polynomial([1, -1]) * Polynomial(root.coefficients).deriv() * (2 if root.even else 1)
+    name = kernel.name if kernel.name in ROOTS else "boxcar"
+    root = ROOTS[name]
     rate = times * (0.5 if kind == tasks_nd.GAUSSIAN else 1.0)
     product = kernel.product and kind != tasks_nd.GAUSSIAN
-    coefficients = numpy.array(root.coefficients), numpy.resize(slope.coef, max(2, len(slope.coef)))
-    return tasks_nd.Kernel(kind, product, rate, root.even, *coefficients, times * root.power, embedding.starts)
+    return tasks_nd.Kernel(kind, product, rate, root.even, *_coefficients(name), times * root.power, embedding.starts)
+
+
+@functools.cache
+def _coefficients(name: str) -> tuple[Array, Array]:
+    """Of a kernel's root, and of its slope: −u d/du = (1 − margin) d/d margin, or twice that."""
+    root = ROOTS[name]
+    slope = Polynomial([1, -1]) * Polynomial(root.coefficients).deriv() * (2 if root.even else 1)
+    return numpy.array(root.coefficients), numpy.resize(slope.coef, max(2, len(slope.coef)))
 
 
 def _stack(tables: tuple[Array, ...]) -> Array:
@@ -329,6 +335,7 @@ def _stack(tables: tuple[Array, ...]) -> Array:
     return stacked
 
 
+@functools.cache
 def monomial_parents(features: int, order: int) -> tuple[Indices, Indices]:
     """Monomials as products: row r is row parents[r] times feature factors[r]; row 0 is 1."""
     rows = monomials(features, order)
@@ -339,14 +346,17 @@ def monomial_parents(features: int, order: int) -> tuple[Indices, Indices]:
 
 def spatial_order(points: Array) -> Indices:
     """An order in which neighbours lie near each other: along Morton's curve through the most spread features."""
-    spreads = points.max(0) - points.min(0) if len(points) else numpy.zeros(points.shape[1])
+    if not len(points):
+        return numpy.zeros(0, dtype=numpy.int64)
+    low = points.min(0)
+    spreads = points.max(0) - low
     features = numpy.argsort(-spreads, kind="stable")[:4]
     code = numpy.zeros(len(points), dtype=numpy.int64)
     bits = 62 // max(1, len(features))
     for offset, feature in enumerate(features):
         # Cells half a width wide, unless the data are too spread for as many.
         per_width = min(2.0, (2**bits - 1) / max(spreads[feature], 1))
-        cells = ((points[:, feature] - points[:, feature].min(initial=0)) * per_width).astype(numpy.int64)
-        for bit in range(bits):
+        cells = ((points[:, feature] - low[feature]) * per_width).astype(numpy.int64)
+        for bit in range(int(cells.max()).bit_length()):
             code |= ((cells >> bit) & 1) << (bit * len(features) + offset)
     return numpy.argsort(code, kind="stable")

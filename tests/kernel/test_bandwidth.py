@@ -75,6 +75,15 @@ def test_no_valley_elsewhere_is_deeper(seed, degree):
     assert model.loo_error_ <= 1.001 * min(map(loss, elsewhere))
 
 
+def test_a_descent_goes_no_further_where_another_has_ended():
+    samples = KernelRegressor(bandwidth=1.0).fit(*curve(101, features=2)).samples_
+    loss, start = Loss(samples, 0, "nearest"), 2 * rule_of_thumb(samples)
+    end = descend(loss, start)
+    near = descend(loss, start, known=[start, end])
+    assert 0 < numpy.abs(numpy.log(near / end)).max() < bandwidth.ALIKE
+    numpy.testing.assert_array_equal(descend(loss, start, known=[100 * end]), end)
+
+
 @peer_warns
 def test_it_finds_at_least_what_statsmodels_finds():
     X, y = curve(61)

@@ -275,6 +275,8 @@ def test_neighbours_in_the_order_are_near_each_other():
     assert sorted(map(tuple, ordered)) == sorted(map(tuple, points))
     steps = numpy.linalg.norm(numpy.diff(ordered, axis=0), axis=1).mean()
     assert steps < numpy.linalg.norm(numpy.diff(points, axis=0), axis=1).mean() / 4
+    eighths = numpy.round(8 * points) / 8  # which are as exact somewhere else
+    numpy.testing.assert_array_equal(spatial_order(eighths + 4096), spatial_order(eighths))
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
