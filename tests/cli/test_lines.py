@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import pytest
 import torch
@@ -112,3 +113,11 @@ def test_an_empty_prompt_that_is_given_is_one(run):
     code, out, _ = run("generate", [""])
     assert code == 0
     assert len(out.split()) == 7
+
+
+@pytest.mark.parametrize("command", MODELS)
+def test_a_stdin_that_is_closed_has_no_lines(home, command, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main([command, str(home / command)]) == 0
+    assert capsys.readouterr() == ("", "")
+    sys.stdin.close()
