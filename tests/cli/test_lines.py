@@ -109,6 +109,13 @@ def test_a_cut_is_a_note_on_stderr(run, command):
     assert err.count("17 to 11 tokens") == batches
 
 
+@pytest.mark.parametrize("command", MODELS)
+def test_bytes_that_are_no_text_are_refused(run, command):
+    code, out, err = run(command, ["cat \udcff"])
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "lone surrogate in 'cat \\udcff'" in err
+
+
 def test_an_empty_prompt_that_is_given_is_one(run):
     code, out, _ = run("generate", [""])
     assert code == 0
