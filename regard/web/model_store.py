@@ -85,7 +85,7 @@ class ModelStore:
         """A model by its name."""
         with self.lock:
             if name not in self.models:
-                folder = {**self.folders, **SMALL}.get(name)
+                folder = {**SMALL, **self.folders}.get(name)
                 if folder is None:
                     names = ", ".join([*self.given, *SMALL])
                     raise ValueError(f"model: expected one of {names}, got {name!r}")

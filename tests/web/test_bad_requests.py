@@ -17,7 +17,7 @@ from regard.data.tokens import train_tokenizer
 from regard.measure import resident_memory
 from regard.tour.runner import run_section
 from regard.training.folder import RESULTS
-from regard.web.model_store import SMALL, is_trained, trained_folder
+from regard.web.model_store import SMALL, ModelStore, is_trained, trained_folder
 from regard.web.tour import Tour
 from tests.tour import small
 from tests.web.serving import SAMPLES, TEXTS, folders, half_open, serving
@@ -169,6 +169,12 @@ def test_what_a_model_whose_weights_overflow_is_asked_for_is_refused(tmp_path):
     with serving([tmp_path / "large"]) as served:
         status, answer = served.ask("text", model="large", text="the cat")
         assert (status, "damaged or diverged" in answer["error"]) == (400, True)
+
+
+def test_a_folder_may_be_called_as_one_of_the_small_models_is(tmp_path):
+    folder = folders(tmp_path)[2].rename(tmp_path / "small language")
+    given, own = ModelStore([folder]).model("small language"), ModelStore().model("small language")
+    assert given.config["max_positions"] == 600 != own.config["max_positions"]
 
 
 def test_a_trained_model_that_is_damaged_is_trained_again(tmp_path, monkeypatch):
