@@ -207,8 +207,8 @@ class AttentionDisplay(LayersDisplay):
 
     def _chosen(self, layer: int, head: int | None) -> tuple[AttentionMap, Tensor]:
         """A layer, and the weights (n, m) of a head or their mean."""
-        (chosen,) = self.select(layer, head)
-        return chosen, chosen.weights[0].mean(0)
+        (whole,), (chosen,) = self.select(layer), self.select(layer, head)
+        return whole, chosen.weights[0].mean(0)
 
 
 def _entry(
