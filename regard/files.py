@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -45,6 +46,22 @@ def write(path: Path, content: str | bytes | Callable[[Path], object]) -> None:
             sync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON for programs of others; NaN and infinities, for which it has no words, become null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

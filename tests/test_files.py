@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import regard
 from regard import files
-from regard.files import ContentError, parse_json, parse_yaml, read_file
+from regard.files import ContentError, parse_json, parse_yaml, read_file, to_json
 from regard.models.tensors import FolderError
 from regard.training.options import OptionError, read_yaml
 
@@ -185,3 +185,9 @@ def test_files_have_the_permissions_that_the_umask_leaves_when_they_are_written(
     for path in written:
         expected = (0o777 if path.is_dir() else 0o666) & ~mask
         assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+def test_what_json_lacks_is_null():
+    value = {"a": [1.5, float("nan"), (float("-inf"), 2)], "猫": {"b": float("inf")}, "c": True}
+    assert json.loads(to_json(value)) == {"a": [1.5, None, [None, 2]], "猫": {"b": None}, "c": True}
+    assert to_json({"猫": 1.5}) == '{"猫": 1.5}'

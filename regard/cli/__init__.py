@@ -7,6 +7,7 @@ of a command and completion in the shell wait for nothing heavy.
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
 import os
@@ -52,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # At its first run matplotlib reads all fonts of the system, and would say so.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files come out as they came in, whatever bytes they have
-        sys.stdout.reconfigure(errors="surrogateescape")
+    _prepare_streams()
     try:
         code: int | None = commands.main(arguments, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()
@@ -76,6 +76,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, RegardError):
             return _fail(str(error), error.exit_code, keeps_lines=error.keeps_lines)
         return _fail(str(error), 1 if isinstance(error, OSError) else 2)
+
+
+def _prepare_streams() -> None:
+    """Let those that are closed, as a service's may be, lead nowhere, and stdout write whatever its encoding lacks."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # in this order they get their numbers back
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    codecs.register_error("regard", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="regard")
+
+
+def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Names of files come out as they came in, whatever bytes they have; else \\uXXXX, which JSON reads, too."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeEncodeError as other:
+        text = other.object[other.start : other.end]
+        return "\\u" + text.encode("utf-16-be", "surrogatepass").hex("|", 2).replace("|", "\\u"), other.end
 
 
 def _is_raised_by_regard(error: Exception) -> bool:

@@ -1,6 +1,5 @@
 """`regard classify`."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import click
 
 from regard.cli.options import answers, model_and_inputs
+from regard.files import to_json
 
 
 @click.command("classify", epilog='Example: regard classify regard-text "a fine film"')
@@ -28,7 +28,7 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
         probabilities = None if row is None else dict(zip(map(str, classifier.labels), row, strict=True))
         record = {"line": number, "input": text, "label": label, "probabilities": probabilities}
         line = "" if row is None else f"{label}\t{max(row):.1%}\t{text}"
-        print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
+        print(to_json(record) if as_json else line, flush=True)
         if show and row is not None:
             from regard.view.reading import look, print_attention
 

@@ -1,6 +1,5 @@
 """`regard curve`."""
 
-import json
 import re
 import sys
 import warnings
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from regard.cli.options import PATH, int_option, json_flag, path_option
+from regard.files import to_json
 
 KERNELS = "gaussian, laplace, constant, boxcar, triangular, epanechnikov, biweight, triweight, tricube or cosine"
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
@@ -93,7 +93,7 @@ def command(
         report = fit.to_dict()
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"regard: {message}", file=sys.stderr)
-    print(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
+    print(to_json(report) if as_json else _text(report))
 
 
 def _bandwidth(text: str) -> str | list[float | str]:

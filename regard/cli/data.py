@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from regard.cli.options import CommandGroup, json_flag
+from regard.files import to_json
 
 
 @click.group("data", cls=CommandGroup, no_args_is_help=False)
@@ -22,7 +22,7 @@ def list_sets(as_json: bool) -> None:
     from regard.data.fetching import SETS, cache, is_fetched, megabytes
 
     if as_json:
-        print(json.dumps([_facts(name) for name in SETS], indent=2, ensure_ascii=False))
+        print(to_json([_facts(name) for name in SETS], indent=2))
         return
     rows = [("NAME", "USE", "DOWNLOAD", "HERE", "LICENCE")]
     rows += [
@@ -42,7 +42,7 @@ def fetch_set(name: str, as_json: bool) -> None:
     from regard.data.fetching import fetch
 
     folder = fetch(name)
-    print(json.dumps(_facts(name), ensure_ascii=False) if as_json else folder)
+    print(to_json(_facts(name)) if as_json else folder)
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from regard.cli.options import json_flag
+from regard.files import to_json
 
 if TYPE_CHECKING:
     from regard.view.machine import Check
@@ -24,7 +24,7 @@ def command(as_json: bool) -> int:
     with ProgressBar() as bar:
         machine = examine(bar.stage)
     if as_json:
-        print(json.dumps({"passed": machine.passed, **dataclasses.asdict(machine)}, indent=2))
+        print(to_json({"passed": machine.passed, **dataclasses.asdict(machine)}, indent=2))
     else:
         versions = " · ".join(f"{name} {version or 'missing'}" for name, version in machine.versions.items())
         print(versions)

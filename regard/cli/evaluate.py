@@ -1,12 +1,12 @@
 """`regard evaluate`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from regard.cli.options import PATH, int_option, json_flag
+from regard.files import to_json
 from regard.training.options import TranslateOptions
 
 
@@ -29,7 +29,7 @@ def command(model: Path, as_json: bool, **data: Any) -> None:
     with preparation_shown(quiet=False):
         metrics = evaluate(model, **data)
     if as_json:
-        print(json.dumps(metrics, ensure_ascii=False))
+        print(to_json(metrics))
         return
     print(format_metrics(metrics))
     if "signature" in metrics:

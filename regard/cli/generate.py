@@ -1,6 +1,5 @@
 """`regard generate`."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from regard.cli.options import input_lines, int_option, load_as, model_and_inputs, notes_on_stderr, refuse_ignored
+from regard.files import to_json
 
 
 @click.command("generate", epilog='Example: regard generate regard-language "The for statement"')
@@ -44,7 +44,7 @@ def command(
                     print(piece, end="", flush=True)
                 text += piece
         record = {"line": number, "prompt": prompt, "text": text}
-        print(json.dumps(record, ensure_ascii=False) if as_json else "", flush=True)
+        print(to_json(record) if as_json else "", flush=True)
         if show and (prompt + text).strip():
             from regard.view.reading import look, print_attention
 

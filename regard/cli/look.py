@@ -1,6 +1,5 @@
 """`regard look`."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def command(model: Path, given: str, layer: int | None, head: int | None, out: P
         print_attention(display, layer, head)
         return
     if out.suffix.lower() == ".json":
-        files.write(out, json.dumps(as_record(display, layer, head), ensure_ascii=False) + "\n")
+        files.write(out, files.to_json(as_record(display, layer, head)) + "\n")
     else:
         display.save(out, layer, head)
     print(f"wrote {out}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regard.cli.options import PATH, int_option, json_flag, notes_on_stderr, path_option
+from regard.files import to_json
 
 if TYPE_CHECKING:
     from regard.models.search import Match
@@ -41,7 +41,7 @@ def command(file: Path, question: str, model: Path, top: int, as_json: bool) -> 
         bar.stage("reading")
         matches = search(file, question, model, top=top, progress=bar.update)
     if as_json:
-        print(json.dumps([dataclasses.asdict(match) for match in matches], ensure_ascii=False))
+        print(to_json([dataclasses.asdict(match) for match in matches]))
         return
     for match in matches:
         print(f"{match.weight:6.1%}  cos {match.cosine:.2f}  {match.place}")

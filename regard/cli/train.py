@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shlex
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from regard.cli.options import PATH, CommandGroup
+from regard.files import to_json
 from regard.training.defaults import RULES
 from regard.training.options import EMBEDDED, TASKS, Options, kind_of
 
@@ -56,7 +56,7 @@ def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: boo
     trained = train(task, out=out, resume=resume, quiet=False, **options)
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first prints
         results = {"folder": str(trained.folder), **trained.results}
-        print(json.dumps(results, ensure_ascii=False) if as_json else _text(task, trained))
+        print(to_json(results) if as_json else _text(task, trained))
 
 
 def _text(task: str, trained: Trained) -> str:

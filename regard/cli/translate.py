@@ -1,6 +1,5 @@
 """`regard translate`."""
 
-import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from regard.cli.options import answers, int_option, load_as, model_and_inputs
+from regard.files import to_json
 from regard.training.options import TranslateOptions
 
 
@@ -28,7 +28,7 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **opt
         translation = answer or ""  # a blank line stays one
         record = {"line": number, "source": text, "translation": translation}
         line = " ".join(translation.splitlines())  # one, as it was one of the input
-        print(json.dumps(record, ensure_ascii=False) if as_json else line, flush=True)
+        print(to_json(record) if as_json else line, flush=True)
         if show and translation:
             from regard.view.reading import look_at_translation, print_attention
 

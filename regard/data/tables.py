@@ -140,6 +140,8 @@ def read_table(path: Path, encoding: str | None = None) -> Table:
         raise TableError(f"{path}: no such file")
     if path.is_dir():
         raise TableError(f"{path}: is a folder, expected a CSV or parquet file")
+    if path.is_char_device() or path.is_block_device():  # some have no end; a pipe is as good as stdin
+        raise TableError(f"{path}: is a device, expected a CSV or parquet file")
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path)
     return _read_text(str(path), path.read_bytes(), encoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -102,10 +103,14 @@ def _attention(model: Translator, sources: Sequence[str], targets: Sequence[str]
 
 def _membership(text: str, encoding: Encoding) -> Tensor:
     """1 where a token (column) belongs to a word (row) of the text; special tokens belong to none."""
-    words = spans(text)
-    table = torch.zeros(len(words), len(encoding.ids))
+    words = spans(text)  # in their order, so that those that a token overlaps are found by bisection
+    firsts, lasts = [first for first, _ in words], [last for _, last in words]
+    pairs = []
     for token, (start, end) in enumerate(encoding.offsets):
-        overlaps = [min(end, last) - max(start, first) for first, last in words]
-        if overlaps and max(overlaps) > 0 and not encoding.special_tokens_mask[token]:
-            table[overlaps.index(max(overlaps)), token] = 1
+        near = range(bisect_right(lasts, start), bisect_left(firsts, end))
+        if near and end > start and not encoding.special_tokens_mask[token]:
+            pairs.append((max(near, key=lambda word: min(end, lasts[word]) - max(start, firsts[word])), token))
+    table = torch.zeros(len(words), len(encoding.ids))
+    if pairs:
+        table[tuple(torch.tensor(pairs).T)] = 1
     return table

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from regard.files import is_text
 from regard.models.tokenizer_files import panics_raised
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str], max_length: int | Non
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts: expected texts, got {type(text).__name__} at index {number}")
+        if not is_text(text):
+            raise ValueError(f"texts: expected Unicode, got a lone surrogate in {text[:60]!r}, at index {number}")
     tokenizer = plain(tokenizer)
     if max_length is not None:
         tokenizer = copy.deepcopy(tokenizer)

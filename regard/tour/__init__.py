@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import locale
 import os
 import sys
@@ -60,9 +59,6 @@ def run(
     from regard.tour.section import Outcome, Result
 
     language = language or default_language()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot write ⁻¹ is no reason to stop
     chosen = _chosen(only)
     known = Notes() if notes is None else read_notes(notes)
     missing = known.without_passage(chosen) if notes is not None else []

@@ -1,13 +1,10 @@
 """What a tour says besides its page: its progress on stderr, the table of verdicts on stdout, and results.json."""
 
-import json
-import math
 import platform
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,6 +12,7 @@ from rich.table import Table
 from rich.text import Text as Styled
 
 import regard
+from regard.files import to_json
 from regard.progress import ProgressBar
 from regard.tour import words
 from regard.tour.section import Language, Outcome, Result
@@ -93,7 +91,7 @@ def as_json(results: Sequence[Result], language: Language) -> str:
             "claim": result.section.claim.to(language),
             "verdict": str(result.outcome),
             "deciding": result.section.deciding,
-            "numbers": {name: _finite(value) for name, _, value in result.labelled()},
+            "numbers": {name: value for name, _, value in result.labelled()},
             "criteria": [
                 {"met": criterion.met, "kind": criterion.kind, "sentence": criterion.sentence.to(language)}
                 for criterion in result.criteria
@@ -110,11 +108,4 @@ def as_json(results: Sequence[Result], language: Language) -> str:
         "machine": platform.platform(),
         "seconds": round(sum(result.seconds for result in results), 3),
     }
-    return json.dumps(tour, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, tuple):
-        return [_finite(part) for part in value]
-    return value if math.isfinite(value) else None
+    return to_json(tour, indent=2) + "\n"

@@ -107,6 +107,8 @@ class AttentionDisplay(LayersDisplay):
         """Write .png, .svg or .pdf: one head (layer and head), the mean of a layer's heads (layer), or the grid of all;
         or .html: all of them, to explore; of a difference both runs, and what changed."""
         if Path(path).suffix.lower() == ".html":
+            if (layer, head) != (None, None):
+                raise ValueError("layer, head: a page has all of them: leave them out, or write a picture")
             files.write(Path(path), page.html(self.title or "Attention", *self._runs()))
             return Path(path)
         return super().save(path, layer, head)
@@ -165,20 +167,19 @@ class AttentionDisplay(LayersDisplay):
         import pandas
 
         tables = []
-        for chosen in self.maps if layer is None else [self._chosen(layer, None)[0]]:
+        for chosen in self.select(layer, head):
             n, m = chosen.weights.shape[2:]
             for number, weights in zip(chosen.heads, chosen.weights[0], strict=True):
-                if head is None or number == head:
-                    columns = {
-                        "layer": chosen.layer,
-                        "head": number,
-                        "query": [query for query in range(n) for _ in range(m)],
-                        "key": list(range(m)) * n,
-                        "query_token": [token for token in chosen.tokens for _ in range(m)],
-                        "key_token": chosen.key_tokens * n,
-                        "weight": weights.flatten().tolist(),
-                    }
-                    tables.append(pandas.DataFrame(columns))
+                columns = {
+                    "layer": chosen.layer,
+                    "head": number,
+                    "query": [query for query in range(n) for _ in range(m)],
+                    "key": list(range(m)) * n,
+                    "query_token": [token for token in chosen.tokens for _ in range(m)],
+                    "key_token": chosen.key_tokens * n,
+                    "weight": weights.flatten().tolist(),
+                }
+                tables.append(pandas.DataFrame(columns))
         return pandas.concat(tables, ignore_index=True)
 
     def print(self, layer: int = -1, head: int | None = None, *, last: int = 0, file: TextIO | None = None) -> None:
@@ -187,19 +188,27 @@ class AttentionDisplay(LayersDisplay):
         print(_title(chosen, head), file=file)
         print_map(weights[-last:, -last:], chosen.tokens[-last:], chosen.key_tokens[-last:], file=file)
 
-    def _chosen(self, layer: int, head: int | None) -> tuple[AttentionMap, Tensor]:
-        """A layer by its number, negative ones from the end, and the weights (n, m) of a head or their mean."""
-        numbers = [other.layer for other in self.maps]
-        if layer < 0 and -layer <= len(numbers):
-            layer = numbers[layer]
-        if layer not in numbers:
-            raise IndexError(f"layer: expected one of {', '.join(map(str, numbers))}, got {layer}")
-        chosen = self.maps[numbers.index(layer)]
+    def select(self, layer: int | None = None, head: int | None = None) -> list[AttentionMap]:
+        """The weights of all layers, or of one by its number, negative ones from the end; of all heads, or of one."""
+        maps = self.maps
+        if layer is not None:
+            numbers = [other.layer for other in maps]
+            number = numbers[layer] if -len(numbers) <= layer < 0 else layer
+            if number not in numbers:
+                raise IndexError(f"layer: expected one of {', '.join(map(str, numbers))}, got {layer}")
+            maps = [maps[numbers.index(number)]]
         if head is None:
-            return chosen, chosen.weights[0].mean(0)
-        if head not in chosen.heads:
-            raise IndexError(f"head: expected one of {', '.join(map(str, chosen.heads))}, got {head}")
-        return chosen, chosen.weights[0, chosen.heads.index(head)]
+            return maps
+        heads = sorted({number for other in maps for number in other.heads})
+        if head not in heads:
+            raise IndexError(f"head: expected one of {', '.join(map(str, heads))}, got {head}")
+        having = [other for other in maps if head in other.heads]
+        return [replace(one, heads=(head,), weights=one.weights[:, [one.heads.index(head)]]) for one in having]
+
+    def _chosen(self, layer: int, head: int | None) -> tuple[AttentionMap, Tensor]:
+        """A layer, and the weights (n, m) of a head or their mean."""
+        (whole,), (chosen,) = self.select(layer), self.select(layer, head)
+        return whole, chosen.weights[0].mean(0)
 
 
 def _entry(

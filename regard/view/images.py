@@ -84,6 +84,8 @@ class ImageAttentionDisplay(LayersDisplay):
 
     def heatmap(self, layer: int | None = None, head: int | None = None) -> Tensor:
         """How much each position is attended to, (rows, columns): through all layers, in one, by one of its heads."""
+        if layer is None and head is not None:
+            raise IndexError(f"layer: expected that of head {head}, got None")
         if layer is None:
             return self.total
         if not self.maps:

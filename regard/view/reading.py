@@ -307,8 +307,7 @@ def as_record(
             **attention.to_dict(),
             "weights": dict(zip(map(str, attention.heads), attention.weights[0].tolist(), strict=True)),
         }
-        for attention in display.maps
-        if layer in (None, attention.layer)
+        for attention in display.select(layer, head)
     ]
     return {"layers": layers}
 

@@ -55,7 +55,7 @@ class Guard:
 
     def __init__(self, application: ASGIApp, port: int, used: Callable[[], object] = lambda: None) -> None:
         self.application, self.port, self.used = application, port, used
-        self.hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+        self.hosts = {f"{name}:{port}".removesuffix(":80") for name in ("127.0.0.1", "localhost")}  # as browsers do
         self.origins = {f"http://{host}" for host in self.hosts}
         # Browsers send a cookie to every port of a machine: the name keeps two of these servers apart.
         self.cookie, self.session, self.key = f"regard-{port}", secrets.token_urlsafe(24), secrets.token_urlsafe(24)

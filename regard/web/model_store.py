@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.fetching import cache
+from regard.errors import RegardError
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
@@ -84,7 +85,7 @@ class ModelStore:
         """A model by its name."""
         with self.lock:
             if name not in self.models:
-                folder = {**self.folders, **SMALL}.get(name)
+                folder = {**SMALL, **self.folders}.get(name)
                 if folder is None:
                     names = ", ".join([*self.given, *SMALL])
                     raise ValueError(f"model: expected one of {names}, got {name!r}")
@@ -99,8 +100,8 @@ class ModelStore:
         """What the page offers: given models first, then those it has trained, now or earlier, then the small ones."""
         with self.lock:
             for name in (name for recipes in RECIPES.values() for name in recipes):
-                if is_trained(name):
-                    self.folders.setdefault(f"embedded {name}", trained_folder(name))
+                if f"embedded {name}" not in self.folders and is_trained(name):
+                    self.folders[f"embedded {name}"] = trained_folder(name)
         listed = []
         for name in dict.fromkeys([*self.given, *self.folders, *SMALL]):
             count = sum(parameter.numel() for parameter in self.model(name).parameters())
@@ -163,8 +164,11 @@ def trained_folder(name: str) -> Path:
 
 
 def is_trained(name: str) -> bool:
-    """Whether there is a model that was trained to its end."""
-    return (trained_folder(name) / RESULTS).exists()
+    """Whether there is a model that was trained to its end. One that cannot be read is not: training repairs it."""
+    try:
+        return (trained_folder(name) / RESULTS).exists() and bool(load(trained_folder(name)))
+    except RegardError:
+        return False
 
 
 class Trainer:
@@ -180,7 +184,7 @@ class Trainer:
     def start(self, kind: str) -> dict[str, Any]:
         """Train what this tab needs, unless something is being trained; the status."""
         with self.lock:
-            if self.process is None and not self.queue:
+            if self.process is None:
                 self.error = ""
                 self.queue = [(name, arguments) for name, arguments in RECIPES[kind].items() if not is_trained(name)]
                 self._next()

@@ -19,6 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from torch import nn
 
+from regard.errors import RegardError
+from regard.files import to_json
 from regard.tour import default_language
 from regard.tour.section import Language
 from regard.view.page import SCRIPTS
@@ -35,6 +37,7 @@ FILES = {
     "regard.view/static": (*(f"{name}.js" for name in SCRIPTS), "view.css", "chart.css"),
     "regard.tour": ("page.js", "page.css"),
 }
+JSON = "application/json"
 TYPES = {".js": "text/javascript", ".css": "text/css"}
 QUICK = ("tour", "train", "training")  # they only look what is there, or start a process
 # Of uvicorn. At the end, answers that are being computed have some seconds.
@@ -62,6 +65,10 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> G
         "tour": tour.bodies,
     }
 
+    def encoded(name: str, body: bytes) -> bytes | str:
+        content = answers[name](Params(body))
+        return content if isinstance(content, bytes) else to_json(content)
+
     async def answer(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in answers:
@@ -69,16 +76,15 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> G
         try:
             body = await request.body()
             if name in QUICK:
-                content = await run_in_threadpool(lambda: answers[name](Params(body)))
+                content = await run_in_threadpool(encoded, name, body)
             else:
-                content = await work.run(lambda: answers[name](Params(body)), partial(_disconnection, request))
+                content = await work.run(partial(encoded, name, body), partial(_disconnection, request))
         except ClientDisconnect:
             return Response(status_code=400)  # which nobody reads
-        except (ValueError, IndexError, LimitError) as error:
+        # What rooms refuse, what a module of others refuses, and files that cannot be read or written
+        except (ValueError, IndexError, RuntimeError, OSError, RegardError, LimitError) as error:
             return JSONResponse({"error": " ".join(str(error).split())[:MESSAGE]}, 400)
-        if isinstance(content, bytes):
-            return Response(content, media_type="application/octet-stream")
-        return JSONResponse(content)
+        return Response(content, media_type="application/octet-stream" if isinstance(content, bytes) else JSON)
 
     def page(request: Request) -> Response:
         chosen = request.query_params.get("language") or request.cookies.get("language") or default_language()
@@ -118,7 +124,8 @@ def _static_files() -> dict[str, bytes]:
 
 def free_socket(port: int) -> socket.socket:
     """A listening socket on this machine's own address: at this port, or where it is taken at the next free one."""
-    for number in range(port, port + 100):
+    last = min(port + 99, 65_535)
+    for number in range(port, last + 1):
         # asyncio sends the small packets of a socket at once that says it is TCP; else each answer would wait for 40 ms
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -129,7 +136,7 @@ def free_socket(port: int) -> socket.socket:
             continue
         listener.listen(128)  # bound alone, another process could still take the same port
         return listener
-    raise OSError(f"no port from {port} to {port + 99} is free")
+    raise OSError(f"no port from {port} to {last} is free")
 
 
 def _server(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> tuple[socket.socket, Guard, Any]:

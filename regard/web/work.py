@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -51,7 +52,7 @@ class Limits(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if result is not None:  # else it may have set a state, as no_grad does when it begins and ends
+        if result is not None or func is Tensor.__setitem__:  # else it may set a state, as no_grad does
             self.check()
         return result
 

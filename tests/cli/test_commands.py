@@ -1,9 +1,12 @@
 """The command line as a whole: its commands and options, its help, its errors and exit codes."""
 
 import dataclasses
+import io
+import json
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -184,6 +187,39 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
     monkeypatch.setattr(machine, "examine", fail)
     with pytest.raises(error):
         main(["doctor"])
+
+
+CLOSED = {  # a shell's redirections: the exit code, stdout and stderr of what follows
+    "data list >&-": (0, "", ""),
+    "data list 2>&-": (0, "NAME", ""),
+    "data lst 2>&-": (2, "", ""),
+    "data lst >&-": (2, "", "regard: "),
+    "data list <&- >&- 2>&-": (0, "", ""),
+}
+
+
+@pytest.mark.parametrize("words", CLOSED)
+def test_streams_that_are_closed_are_no_error(words):
+    run = subprocess.run(f"{sys.executable} -m regard {words}", shell=True, capture_output=True, text=True)
+    code, out, err = CLOSED[words]
+    assert (run.returncode, run.stdout[:4], run.stderr[:8]) == (code, out, err)
+    assert run.stderr.count("\n") <= 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gb18030", "utf-8"])
+def test_what_an_encoding_lacks_is_escaped(encoding, monkeypatch):
+    """As JSON reads it; bytes of a name that are no text come out as they came in."""
+    moon = machine.Machine({"ñ猫😀": "1"}, "\udcffMoon", 2, None, None, [])
+    monkeypatch.setattr(machine, "examine", lambda progress: moon)
+    texts = []
+    for more in ([], ["--json"]):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        with redirect_stdout(stream):
+            assert main(["doctor", *more]) == 0
+        assert b"\xffMoon" in stream.buffer.getvalue()
+        texts.append(stream.buffer.getvalue().replace(b"\xff", b"").decode(encoding))
+    assert json.loads(texts[1])["versions"] == moon.versions
+    assert texts[0].startswith("ñ猫😀" if encoding in ("gb18030", "utf-8") else ("ñ", r"\u00f1\u732b\ud83d\ude00"))
 
 
 def test_a_reader_that_leaves_is_no_error():

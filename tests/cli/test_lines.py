@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import pytest
 import torch
@@ -108,7 +109,22 @@ def test_a_cut_is_a_note_on_stderr(run, command):
     assert err.count("17 to 11 tokens") == batches
 
 
+@pytest.mark.parametrize("command", MODELS)
+def test_bytes_that_are_no_text_are_refused(run, command):
+    code, out, err = run(command, ["cat \udcff"])
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "lone surrogate in 'cat \\udcff'" in err
+
+
 def test_an_empty_prompt_that_is_given_is_one(run):
     code, out, _ = run("generate", [""])
     assert code == 0
     assert len(out.split()) == 7
+
+
+@pytest.mark.parametrize("command", MODELS)
+def test_a_stdin_that_is_closed_has_no_lines(home, command, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main([command, str(home / command)]) == 0
+    assert capsys.readouterr() == ("", "")
+    sys.stdin.close()

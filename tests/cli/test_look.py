@@ -53,11 +53,12 @@ def test_files(home, capsys, tmp_path, model, ending):
         assert ("heatmap" in json.loads(out.read_text())) == (model in ("vit", "resnet"))
 
 
-def test_one_layer_in_json(home, tmp_path, capsys):
+@pytest.mark.parametrize(("options", "heads"), [(["--layer", "1"], "012"), (["--layer", "-1", "--head", "2"], "2")])
+def test_one_layer_in_json(home, tmp_path, capsys, options, heads):
     out = tmp_path / "looks.json"
-    assert main(["look", str(home / "language"), "the cat", "--layer", "1", "--out", str(out)]) == 0
+    assert main(["look", str(home / "language"), "the cat", *options, "--out", str(out)]) == 0
     (layer,) = json.loads(out.read_text())["layers"]
-    assert layer["layer"] == 1
+    assert (layer["layer"], [*layer["weights"]]) == (1, [*heads])
     assert all(abs(sum(row) - 1) < 1e-5 for head in layer["weights"].values() for row in head)
 
 
@@ -69,6 +70,11 @@ def test_one_layer_in_json(home, tmp_path, capsys):
         ("language", "a" * 1_000_000, [], "text: expected at most 100,000 characters, got 1,000,000"),
         ("language", "the cat", ["--layer", "9"], "layer: expected one of 0, 1, got 9"),
         ("language", "the cat", ["--head", "9"], "head: expected one of 0, 1, 2, got 9"),
+        ("language", "the cat", ["--layer", "9", "--out", "looks.json"], "layer: expected one of 0, 1, got 9"),
+        ("language", "the cat", ["--head", "9", "--out", "looks.json"], "head: expected one of 0, 1, 2, got 9"),
+        ("language", "the cat", ["--head", "1", "--out", "looks.html"], "a page has all of them"),
+        ("vit", "picture.png", ["--head", "1"], "layer: expected that of head 1"),
+        ("language", "the \udcff", [], "got a lone surrogate in 'the \\udcff'"),
         ("language", "the cat", ["--out", "looks.gif"], "--out: expected a name that ends in"),
         ("language", "the cat", ["--out", "nowhere/looks.png"], "there is no folder"),
         ("language", "picture.png", [], "reads text, and"),

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -324,6 +325,7 @@ def test_files_that_are_no_tables(write, tmp_path):
     for path, message in (
         (tmp_path / "none.csv", "no such file"),
         (tmp_path, "is a folder"),
+        (Path(os.devnull), "is a device"),
         (write("broken.gz", gzip.compress(b"a,b\n1,2\n")[:-9]), "cannot be decompressed as gzip"),
         (write("data.parquet", "a,b\n1,2\n"), "is not a parquet file"),
     ):

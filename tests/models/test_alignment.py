@@ -1,11 +1,15 @@
 """Which words belong together, by the weights of a translator."""
 
+import random
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import regard
 from regard.data.tokens import train_tokenizer
-from regard.models.alignment import Alignment, align
+from regard.data.words import spans
+from regard.models.alignment import Alignment, _membership, align
 
 TEXTS = ["the cat is on the mat", "a dog sleeps", "l'homme dort sur le tapis"]
 
@@ -39,3 +43,18 @@ def test_links_are_the_largest_weights_of_rows_and_columns():
     weights = torch.tensor([[0.6, 0.3, 0.01], [0.1, 0.2, 0.02], [0.5, 0.4, 0.03]])
     rows, columns = {(0, 0), (1, 1), (0, 2)}, {(0, 0), (1, 2)}  # no word attends to c
     assert Alignment(["a", "b", "c"], ["x", "y", "z"], weights).links == rows | columns
+
+
+def test_a_token_belongs_to_the_word_that_it_overlaps_most():
+    """Tokens of any places: empty ones, of several words, of none; compared with every word, one by one."""
+    chance, text = random.Random(0), "a cat, it's   on the longest of mats "
+    places = [tuple(sorted(chance.choices(range(len(text) + 2), k=2))) for _ in range(500)]
+    special = [int(chance.random() < 0.1) for _ in places]
+    encoding = SimpleNamespace(ids=[0] * 500, offsets=places, special_tokens_mask=special)
+    table = _membership(text, encoding)
+    for token, (start, end) in enumerate(places):
+        overlaps = [max(0, min(end, last) - max(start, first)) for first, last in spans(text)]
+        expected = [0.0] * len(overlaps)
+        if max(overlaps) and not special[token]:
+            expected[overlaps.index(max(overlaps))] = 1.0
+        assert table[:, token].tolist() == expected, places[token]

@@ -1,7 +1,5 @@
 """The command: exit codes, what goes to stdout and what to stderr, and what happens when something goes wrong."""
 
-import contextlib
-import io
 import json
 from functools import partial
 
@@ -140,12 +138,6 @@ def test_a_terminal_gets_a_bar(tmp_path, capsys, tour_of, monkeypatch):
     progress = capsys.readouterr().err
     assert "claim-08: ValueError: two lines & <more>" in progress
     assert "\x1b[" in progress
-
-
-def test_a_poor_terminal_is_no_reason_to_stop(tmp_path, tour_of):
-    poor = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    with contextlib.redirect_stdout(poor):
-        assert tour_of([small.section(7, small.tiny)], tmp_path, language="zh") == 0
 
 
 def test_the_language_is_that_of_the_locale_unless_given(tmp_path, capsys, tour_of, monkeypatch):

@@ -1,15 +1,19 @@
 """Claims that do not hold in another setting, measured by the code of their sections."""
 
+from functools import partial
+
 import regard
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_01_pooling_ignores_the_question as claim_01
 from regard.tour.sections import claim_02_average_is_flat as claim_02
 from regard.tour.sections import claim_03_distance_follows_the_trend as claim_03
 from regard.tour.sections import claim_04_enough_data_find_the_curve as claim_04
+from regard.tour.sections import claim_05_gaussian_is_softmax as claim_05
 from regard.tour.sections import claim_06_weights_are_a_distribution as claim_06
 from regard.tour.sections import claim_07_rows_look_near_their_own_x as claim_07
 from regard.tour.sections import claim_09_w_can_be_a_vector as claim_09
 from regard.tour.sections import claim_10_the_choice_of_kernel as claim_10
+from regard.tour.sections import claim_11_batch_matrix_product as claim_11
 from regard.tour.sections import claim_35_the_query_is_the_difference as claim_35
 from regard.tour.sections import claim_36_weights_not_values_are_probabilities as claim_36
 from regard.tour.sections import claim_39_any_kernel_is_a_score as claim_39
@@ -63,3 +67,13 @@ def test_claim_36_needs_no_correction_where_the_values_are_distributions():
 def test_claim_9_an_inner_product_does_not_pay_where_there_is_no_direction():
     measured = claim_09.measure(direction=claim_09.both_features, seeds=3, steps=40)
     assert outcome(claim_09, measured) is Outcome.DID_NOT_HOLD
+
+
+def test_claim_5_attention_by_another_score_is_another_estimate(monkeypatch):
+    monkeypatch.setattr(regard, "Kernel", lambda name: regard.attention.Kernel("laplace"))
+    assert outcome(claim_05, claim_05.run()) is not Outcome.BY_DEFINITION
+
+
+def test_claim_11_attention_by_other_weights_is_another_product(monkeypatch):
+    monkeypatch.setattr(claim_11, "weights", partial(regard.weights, normalizer=regard.Sparsemax()))
+    assert outcome(claim_11, claim_11.run()) is not Outcome.BY_DEFINITION

@@ -1,10 +1,14 @@
-"""Claims 8, 20, 33, 34 and 40 through the same code, with settings in which they fail."""
+"""Claims 8, 17, 19, 20, 32, 33, 34 and 40 through the same code, with settings in which they fail."""
 
+import pytest
 import torch
 
 from regard.tour.section import Outcome, verdict
 from regard.tour.sections import claim_08_learning_narrows_the_window as claim_08
+from regard.tour.sections import claim_17_one_vector_is_a_bottleneck as claim_17
+from regard.tour.sections import claim_19_where_on_looks as claim_19
 from regard.tour.sections import claim_20_other_similarities_work_too as claim_20
+from regard.tour.sections import claim_32_every_word_the_same as claim_32
 from regard.tour.sections import claim_33_values_are_the_keys as claim_33
 from regard.tour.sections import claim_34_trained_by_backpropagation as claim_34
 from regard.tour.sections import claim_40_weights_as_explanations as claim_40
@@ -37,3 +41,23 @@ def test_33_where_the_translators_have_not_learned():
 def test_20_where_the_translators_have_not_learned():
     numbers, _ = claim_20.run(Training(3, range(2), 30))
     assert verdict(list(claim_20.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_17_where_the_translators_have_not_learned():
+    numbers, _ = claim_17.run(Training(3, range(2), 30))
+    assert verdict(list(claim_17.judge(numbers))) is Outcome.DID_NOT_HOLD
+
+
+def test_19_where_the_translators_have_not_learned():
+    numbers, _ = claim_19.run(Training(3, range(2), 30), find=lambda: None)
+    assert not next(criterion.met for criterion in claim_19.judge(numbers))
+
+
+@pytest.mark.parametrize(("power", "outcome"), [(0, Outcome.HELD), (1, Outcome.DID_NOT_HOLD)])
+def test_32_holds_where_every_word_has_the_same_influence_and_falls_for_the_first_ones(power, outcome, monkeypatch):
+    def influence(model, pairs):
+        return [(torch.arange(30) + 1.0).pow(power).expand(40, 30) for _ in pairs]
+
+    monkeypatch.setattr(claim_32, "influence", influence)
+    numbers, _ = claim_32.run(Training(3, range(2), 30))
+    assert verdict(list(claim_32.judge(numbers))) is outcome

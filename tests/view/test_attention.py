@@ -64,13 +64,19 @@ def test_the_grid_has_all_of_them(display):
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
 def test_files(display, tmp_path, ending):
     settings = dict(matplotlib.rcParams)
-    for chosen in ((), (1,), (1, 2)):
+    for chosen in ((), (1,), (1, 2)) if ending != "html" else ((),):
         path = display.save(tmp_path / f"maps.{ending}", *chosen)
         assert path.stat().st_size > 1_000
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype html>"}
     assert path.read_bytes().startswith(starts[ending])
     assert list(tmp_path.iterdir()) == [path]
     assert dict(matplotlib.rcParams) == settings
+
+
+def test_a_page_of_one_layer_or_head_is_refused_as_it_has_all_of_them(display, tmp_path):
+    for chosen in ({"layer": 1}, {"head": 2}):
+        with pytest.raises(ValueError, match="a page has all of them"):
+            display.save(tmp_path / "maps.html", **chosen)
 
 
 def test_a_picture_of_no_layer_and_no_head_has_all_of_them(display, tmp_path):

@@ -77,10 +77,10 @@ class Served:
 
 
 @contextmanager
-def serving(models=(), port=8_600, tour=None):
+def serving(models=(), port=8_600, tour=None, live=None):
     """Within this block a server runs in this process."""
     listener, trainer = free_socket(port), Trainer()
-    guard = application(ModelStore(models), trainer, tour or Tour(), listener.getsockname()[1])
+    guard = application(ModelStore(models, live), trainer, tour or Tour(), listener.getsockname()[1])
     server = uvicorn.Server(uvicorn.Config(guard, log_level="error", **SETTINGS))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

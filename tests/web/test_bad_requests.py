@@ -1,4 +1,5 @@
-"""The explorer's server, asked at random: nearly what the page sends, from several clients at once."""
+"""The explorer's server, asked at random, nearly what the page sends, from several clients at once; and what models and
+files that are no good make of good requests."""
 
 import base64
 import json
@@ -6,13 +7,20 @@ import random
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy
 import pytest
+import torch
 
+import regard
+from regard.attention.kernels import KERNELS
+from regard.data.tokens import train_tokenizer
 from regard.measure import resident_memory
 from regard.tour.runner import run_section
+from regard.training.folder import RESULTS
+from regard.web.model_store import SMALL, ModelStore, is_trained, trained_folder
 from regard.web.tour import Tour
 from tests.tour import small
-from tests.web.serving import SAMPLES, folders, half_open, serving
+from tests.web.serving import SAMPLES, TEXTS, folders, half_open, serving
 
 ODD = [
     *("null", "true", "-1", "0", "1", "2", "0.5", "-0.0", "1e-320", "1e308", "1e999", "-1e999", "NaN", "Infinity"),
@@ -64,6 +72,8 @@ def question(chance):
     """A name, and a body that is nearly what the page sends."""
     name = chance.choice(list(QUESTIONS))
     fields = {field: json.dumps(value) for field, value in QUESTIONS[name].items()}
+    if name == "curve":
+        fields |= {"kernel": json.dumps(chance.choice(list(KERNELS))), "bandwidth": str(10 ** chance.uniform(-4, 4))}
     if "model" in fields:
         fields["model"] = json.dumps(chance.choice(MODELS))
     if "display" in fields:
@@ -111,3 +121,82 @@ def test_bad_requests_while_models_are_busy_neither_break_nor_hang_the_server(se
     assert {0, 200, 400, 404, 405} <= set(statuses)
     assert server.ask("text", model="language", text="the cat")[0] == 200
     assert resident_memory() - before < 1_000
+
+
+# ---------------------------------------------------------------------------------------------- what is no good here
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_point_that_no_sample_reaches_has_no_window(server, kernel):
+    status, answer = server.ask("curve", samples=SAMPLES, kernel=kernel, bandwidth=0.01)
+    assert status == 200
+    reached = regard.KernelRegressor(kernel, 0.01).fit([[0.0], [1.0]], [0.0, 1.0]).window([[0.5]]).effective
+    assert (None in answer["low"]) == (None in answer["effective"]) == bool(numpy.isnan(reached[0]))
+    assert None not in answer["y"]
+
+
+def test_a_bandwidth_that_is_infinite_is_none(server):
+    status, answer = server.ask("curve", samples=[[1, 0], [1, 2]], kernel="gaussian", bandwidth_by="loo")
+    assert (status, answer["bandwidth"], set(answer["y"])) == (200, None, {1.0})
+
+
+class Positions(torch.nn.TransformerEncoderLayer):
+    """A module of others that knows two positions, as many as it is asked for first."""
+
+    def __init__(self):
+        super().__init__(6, 3, batch_first=True)
+        self.embedding, self.positions = torch.nn.Embedding(60, 6), torch.nn.Parameter(torch.zeros(2, 6))
+
+    def forward(self, ids):
+        return super().forward(self.embedding(ids) + self.positions)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_what_a_module_of_others_refuses_is_said():
+    live = {"theirs": (Positions(), train_tokenizer(TEXTS, "word", 60, append_eos=False))}
+    with serving(live=live) as served:
+        assert served.ask("text", model="theirs", text="the cat")[0] == 200
+        status, answer = served.ask("text", model="theirs", text="the cat is on the mat")
+        assert status == 400
+        assert "must match the size" in answer["error"]
+
+
+def test_what_a_model_whose_weights_overflow_is_asked_for_is_refused(tmp_path):
+    translator = regard.load(folders(tmp_path)[0])
+    for parameter in translator.parameters():
+        torch.nn.init.constant_(parameter, 3e38)
+    translator.save(tmp_path / "large")
+    with serving([tmp_path / "large"]) as served:
+        status, answer = served.ask("text", model="large", text="the cat")
+        assert (status, "damaged or diverged" in answer["error"]) == (400, True)
+
+
+def test_a_folder_may_be_called_as_one_of_the_small_models_is(tmp_path):
+    folder = folders(tmp_path)[2].rename(tmp_path / "small language")
+    given, own = ModelStore([folder]).model("small language"), ModelStore().model("small language")
+    assert given.config["max_positions"] == 600 != own.config["max_positions"]
+
+
+def test_a_trained_model_that_is_damaged_is_trained_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = trained_folder("language")
+    folder.parent.mkdir(parents=True)
+    folders(tmp_path)[2].rename(folder)
+    (folder / RESULTS).write_text("{}")
+    assert is_trained("language")
+    with (folder / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    assert not is_trained("language")
+    with serving() as served:
+        status, answer = served.ask("models")
+        assert (status, {model["name"] for model in answer["models"]}) == (200, set(SMALL))
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with serving() as served:
+        for _ in range(2):
+            status, answer = served.ask("train", kind="images")
+            assert (status, "Not a directory" in answer["error"]) == (400, True)
+        assert served.ask("training") == (200, {"running": False, "error": ""})

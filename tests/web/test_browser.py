@@ -32,6 +32,15 @@ def test_curve_by_slider_and_learning(page, server):
     page.locator("details table tr").nth(10).wait_for()
 
 
+def test_a_curve_that_no_sample_reaches_is_drawn(page, server):
+    go(page, server, "curve?samples=5&bandwidth=0.01&kernel=boxcar")
+    drawn(page)
+    assert "– samples count for the middle" in page.locator("#numbers").inner_text()
+    page.get_by_text("the numbers behind the pictures").click()
+    assert "–" in page.locator("details table tr").nth(10).inner_text()
+    assert page.locator("#error").is_hidden()
+
+
 def test_a_sample_is_moved_by_the_keys(page, server):
     go(page, server, "curve?samples=5&bandwidth=0.5")
     count = drawn(page)

@@ -1,6 +1,10 @@
 """The explorer's server under attack: who gets in, what waits, what ends, and connections that are bounded."""
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -87,6 +91,33 @@ def test_the_command_prints_the_address_and_another_one_when_it_was_used(monkeyp
     servers[0].should_exit = True
     thread.join(30)
     assert not thread.is_alive()
+
+
+ENDED = """
+import subprocess
+from regard.cli import main
+from regard.web.model_store import Trainer
+from regard.web.tour import Tour
+
+def stub(self):
+    self.process, self.queue = subprocess.Popen(["sleep", "600"]), []
+    print(self.process.pid)
+
+Trainer.__init__, Tour.start = stub, lambda tour: None
+raise SystemExit(main(["explore", "--port", "8695"]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_what_is_being_trained_ends_with_the_server(number, code):
+    with subprocess.Popen([sys.executable, "-c", ENDED], stdout=subprocess.PIPE, text=True) as server:
+        trainer, address = (server.stdout.readline().strip() for _ in range(2))
+        urllib.request.urlopen(address).read()
+        server.send_signal(number)
+        assert server.wait(60) == code
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(trainer), 0)
 
 
 def _noting(function, objects):

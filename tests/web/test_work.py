@@ -80,3 +80,14 @@ def test_an_answer_cut_short_leaves_all_as_it_was(store, name):
 def answer_of(store, name, body):
     answer = ANSWERS[name](store, Params(body))
     return {key: value for key, value in answer.items() if key != "display"}  # which is counted
+
+
+@pytest.mark.parametrize("operation", [lambda x: x + 1, lambda x: x.__setitem__(0, 1.0)])
+def test_whatever_computes_ends_and_what_sets_a_state_does_not(operation):
+    stop, x = threading.Event(), torch.zeros(3)
+    stop.set()
+    with Limits(stop):
+        torch.set_grad_enabled(False)
+        torch.set_grad_enabled(True)
+        with pytest.raises(LimitError):
+            operation(x)

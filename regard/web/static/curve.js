@@ -21,6 +21,8 @@ function random(seed) { // mulberry32
   };
 }
 
+const fixed = (value, digits) => value === null ? "–" : value.toFixed(digits);
+
 function sampled(count, seed, noise = 0.5) {
   const uniform = random(seed);
   const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
@@ -81,9 +83,10 @@ export function curveTab(root, page) {
 
   const ask = latest("curve", (newest) => {
     answer = newest;
-    state.bandwidth = answer.bandwidth;
-    bandwidth.value = String(Math.log10(answer.bandwidth));
-    page.set({ kernel: state.kernel, bandwidth: answer.bandwidth.toPrecision(4), samples: state.count, seed: state.seed });
+    answer.bandwidth ??= Infinity; // which JSON does not have
+    if (Number.isFinite(answer.bandwidth)) state.bandwidth = answer.bandwidth;
+    bandwidth.value = String(Math.log10(state.bandwidth));
+    page.set({ kernel: state.kernel, bandwidth: state.bandwidth.toPrecision(4), samples: state.count, seed: state.seed });
     draw();
   });
   const request = (more = {}) => ask({ samples, kernel: state.kernel, bandwidth: state.bandwidth, ...more });
@@ -106,8 +109,10 @@ export function curveTab(root, page) {
     const middle = Math.floor(answer.x.length / 2);
     view.context.fillStyle = view.ink.attention;
     view.context.globalAlpha = 0.12;
-    const from = view.toX(answer.low[middle]);
-    view.context.fillRect(from, 8, view.toX(answer.high[middle]) - from, picture.clientHeight - 34);
+    if (answer.low[middle] !== null) { // else no sample is within reach
+      const from = view.toX(answer.low[middle]);
+      view.context.fillRect(from, 8, view.toX(answer.high[middle]) - from, picture.clientHeight - 34);
+    }
     view.context.globalAlpha = 1;
     view.line([[answer.x[middle], reach.y[0]], [answer.x[middle], reach.y[1]]], view.ink.attention, 1, [3, 3]);
     view.line(answer.x.map((x) => [x, truth(x)]), view.ink.truth, 1.5);
@@ -119,7 +124,7 @@ export function curveTab(root, page) {
       + "{left} on samples left out",
       {
         bandwidth: answer.bandwidth.toPrecision(3), w: (1 / answer.bandwidth).toPrecision(3),
-        count: answer.effective[middle].toFixed(1), error: answer.error.toFixed(3), left: answer.loo_error.toFixed(3),
+        count: fixed(answer.effective[middle], 1), error: answer.error.toFixed(3), left: answer.loo_error.toFixed(3),
       },
     );
     numbers.dataset.bandwidth = String(answer.bandwidth);
@@ -146,7 +151,7 @@ export function curveTab(root, page) {
     const every = Math.ceil(answer.x.length / 20);
     const rows = answer.x.filter((_, index) => index % every === 0).map((x, index) => {
       const at = index * every;
-      return [x, answer.y[at], answer.low[at], answer.high[at], answer.effective[at]].map((value) => value.toFixed(2));
+      return [x, answer.y[at], answer.low[at], answer.high[at], answer.effective[at]].map((value) => fixed(value, 2));
     });
     data.lastChild.replaceChildren(
       table(t("The curve and its window"), ["x", t("curve"), t("90 % from"), t("to"), t("samples that count")], rows),
