@@ -2,7 +2,8 @@
 
 PyTorch's products are made for many rows: with a handful of them they use half of what the memory can deliver, or
 less. A compiled loop that reads the matrix once, in all threads where it is large, is faster (benchmarks/ablation.py).
-It runs where no gradient is wanted; the result is the same to rounding.
+With some dozens of rows, as beams have, and a large matrix, such as an embedding of words, oneDNN is faster than the
+BLAS which PyTorch prefers. Both run where no gradient is wanted; the result is the same to rounding.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from regard.attention.threads import load_kernels, run_task
 
 FEW = 8  # rows; with more of them PyTorch's products are faster
 SHARE = 1 << 18  # numbers of a matrix that are worth waking a thread for
+MANY, LARGE = 256, 1 << 20  # rows, and numbers of a matrix, up to and from which oneDNN's products are faster
+ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class Linear(nn.Linear):
@@ -45,10 +48,17 @@ class RMSNorm(nn.RMSNorm):
 
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """rows (…, size) · weight (outputs, size)ᵀ + bias."""
+    outputs, size = weight.shape
+    if (
+        ONEDNN
+        and FEW * size < rows.numel() <= MANY * size
+        and outputs * size >= LARGE
+        and _is_decoding(rows, weight, bias)
+    ):
+        return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
     loops = _load_loops(rows, weight, bias)
     if loops is None:
         return functional.linear(rows, weight, bias)
-    outputs, size = weight.shape
     inputs = rows.contiguous()
     output = inputs.new_empty(*inputs.shape[:-1], outputs)
     workers = max(1, min(torch.get_num_threads(), weight.numel() // SHARE))
@@ -60,16 +70,19 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _load_loops(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """The compiled loops, where they may be used and pay; else None."""
-    size = rows.shape[-1]
-    if torch.is_grad_enabled() or not 0 < rows.numel() <= FEW * size or weight.shape[-1] != size or rows.is_neg():
-        return None
+    few = 0 < rows.numel() <= FEW * weight.shape[-1]
+    return load_kernels("steps", "models") if few and _is_decoding(rows, weight, bias) else None
+
+
+def _is_decoding(rows: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether no gradients are wanted, and the numbers can be read where they lie."""
+    if torch.is_grad_enabled() or weight.shape[-1] != rows.shape[-1] or rows.is_neg():
+        return False
     if not (_is_plain(rows) and _is_plain(weight) and weight.is_contiguous()) or torch.is_autocast_enabled("cpu"):
-        return None
-    if bias is not None and not (_is_plain(bias) and bias.is_contiguous()):
-        return None
-    return load_kernels("steps", "models")
+        return False
+    return bias is None or (_is_plain(bias) and bias.is_contiguous())
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether a loop can read its numbers where they lie."""
+    """Whether it holds float32 on a CPU."""
     return tensor.dtype is torch.float32 and tensor.is_cpu and has_values(tensor)
