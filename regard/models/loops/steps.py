@@ -58,7 +58,7 @@ def products(address: int) -> None:
 def gru_backward(grad_state: Array, saved: Array, before: Array, grad_input: Array, grad_hidden: Array) -> None:
     """Gradients of r = σ(·), z = σ(·), n = tanh(· + r · g), h = n + z (before − n), each (batch, hidden).
 
-    `saved` holds r, z, n and g, (4, batch, hidden). `grad_state` is the gradient of h, and becomes the part of the
+    `saved` holds r, z, n and g, (batch, 4 hidden). `grad_state` is the gradient of h, and becomes the part of the
     gradient of `before` that does not pass through the gates; grad_input and grad_hidden (batch, 3 hidden) become the
     gradients of what enters r, z and n from the input and from the state.
     """
@@ -66,7 +66,12 @@ def gru_backward(grad_state: Array, saved: Array, before: Array, grad_input: Arr
     one = grad_state.dtype.type(1)
     for s in range(batch):
         grad, h = grad_state[s], before[s]
-        r, z, n, g = saved[0, s], saved[1, s], saved[2, s], saved[3, s]
+        r, z, n, g = (
+            saved[s, :hidden],
+            saved[s, hidden : 2 * hidden],
+            saved[s, 2 * hidden : 3 * hidden],
+            saved[s, 3 * hidden :],
+        )
         x_r, x_z, x_n = grad_input[s, :hidden], grad_input[s, hidden : 2 * hidden], grad_input[s, 2 * hidden :]
         g_r, g_z, g_n = grad_hidden[s, :hidden], grad_hidden[s, hidden : 2 * hidden], grad_hidden[s, 2 * hidden :]
         for d in range(hidden):
