@@ -49,13 +49,10 @@ class RMSNorm(nn.RMSNorm):
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """rows (…, size) · weight (outputs, size)ᵀ + bias."""
     outputs, size = weight.shape
-    if (
-        ONEDNN
-        and FEW * size < rows.numel() <= MANY * size
-        and outputs * size >= LARGE
-        and _is_decoding(rows, weight, bias)
-    ):
-        return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+    some = FEW * size < rows.numel() <= MANY * size
+    if ONEDNN and some and weight.numel() >= LARGE and _is_decoding(rows, weight, bias):
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+        return result
     loops = _load_loops(rows, weight, bias)
     if loops is None:
         return functional.linear(rows, weight, bias)

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numba
+import numba.extending
 from numba import cfunc, njit, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Loop = Callable[..., Any]
+carray: Any = numba.carray  # type: ignore[attr-defined]  # an array at an address
+intrinsic: Any = numba.extending.intrinsic
 
 
 def compiled(*liberties: str, inline: bool = False) -> Callable[[Loop], Loop]:
@@ -38,9 +41,9 @@ def task(function: Loop) -> Any:
     """Compile a function of one address, where its arguments lie as int64: for threads that know nothing of Python."""
     signature = types.void(types.intp)
     try:
-        return cfunc(signature, nopython=True, cache=True)(function)
+        return cfunc(signature, cache=True)(function)
     except RuntimeError:  # no folder can be written to
-        return cfunc(signature, nopython=True)(function)
+        return cfunc(signature)(function)
 
 
 @intrinsic

@@ -1,9 +1,8 @@
 """What models do step by step: a few rows times a large matrix, and the backward pass of a GRU."""
 
 import numpy
-from numba import carray
 
-from regard.attention.loops import Array, compiled, pointer, take, task
+from regard.attention.loops import Array, carray, compiled, pointer, take, task
 
 
 @compiled("reassoc", "contract", "nsz", inline=True)
