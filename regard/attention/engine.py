@@ -183,8 +183,9 @@ class _Run:
         """By query, key, value, bias and per_head, from the fused kernel."""
         assert self.call.scale is not None
         query, key, value, mask, causal = _kernel_input(self.call, tile, given)
-        # Contiguous, because the strides of what comes from the caller would change the last bits of a product.
-        parts = (output, lse, grad.to(output.dtype).contiguous())
+        # In one layout, because the strides of what comes from the caller would change the last bits of a product; in
+        # that of the output, because layers give it so, and there is nothing to copy.
+        parts = (output, lse, fused.as_kernel(grad.to(output.dtype)))
         output, lse, grad = (in_blocks(part, len(query) // max(1, len(part))) for part in parts)
         by_head = None
         if given.per_head is not None:

@@ -167,8 +167,9 @@ def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmask
     not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves
     a finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
-    # min is NaN if there is one; +inf can only come of an infinite value that is seen.
-    ordinary = isfinite(output.min().item())
+    # min is NaN if there is one; +inf can only come of an infinite value that is seen. It would copy what is not
+    # contiguous, which the kernel's output is with the heads behind the rows.
+    ordinary = isfinite(output.transpose(-2, -3).min().item())
     if ordinary and (key.shape[-2] < VECTORISED or not unmasked):
         ordinary = output.count_nonzero().item() == output.numel()
     return ordinary or are_finite(query, key, value)
@@ -215,8 +216,8 @@ def _forward(
     solved = forward(query, key, value, mask, causal, 1.0, sink) if key.shape[2] and query.numel() else None
     if solved is None:
         output = _by_formula(query, key, value, mask, sink, causal)
-        return _as_kernel(output), query.new_full(query.shape[:-1], torch.nan)
-    return _as_kernel(solved[0]), solved[1].contiguous()
+        return as_kernel(output), query.new_full(query.shape[:-1], torch.nan)
+    return as_kernel(solved[0]), solved[1].contiguous()
 
 
 BACKWARD = (
@@ -233,12 +234,12 @@ def _backward(grad: Tensor, *inputs: Any) -> Any:
     if not lse.numel() or bool(lse.isnan().any()):  # it was computed by the formula
         with ThreadPoolExecutor(1) as thread:  # PyTorch records nothing within an operator, but in another thread
             by_leaf = thread.submit(_formula_gradients, grad, query, key, value, mask, sink, causal).result()
-        return *map(_as_kernel, by_leaf[:3]), *by_leaf[3:]
+        return *map(as_kernel, by_leaf[:3]), *by_leaf[3:]
     by_sink = query.new_empty(0) if sink is None else sink_gradient(grad, output, lse, sink).sum_to_size(sink.shape)
     by_mask = torch.zeros_like(mask) if mask is not None and mask_learned else None
     parts = backward(grad, query, key, value, output, lse, mask, causal, 1.0, by_mask)
     by_mask = query.new_empty(0) if by_mask is None else by_mask  # no two results may be the same tensor
-    return *map(_as_kernel, parts), by_mask, by_sink
+    return *map(as_kernel, parts), by_mask, by_sink
 
 
 def _formula_gradients(grad: Tensor, *inputs: Any) -> list[Tensor]:
@@ -252,7 +253,7 @@ def _formula_gradients(grad: Tensor, *inputs: Any) -> list[Tensor]:
     return [grad.new_empty(0) if x is None else next(gradients).contiguous() for x in leaves]
 
 
-def _as_kernel(rows: Tensor) -> Tensor:
+def as_kernel(rows: Tensor) -> Tensor:
     """(B, R, n, size), laid out as the kernel does it: R behind n, as the layer has it that joins the heads."""
     return rows.transpose(1, 2).contiguous().transpose(1, 2)
 

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -63,6 +63,20 @@ def run_in_openmp(task: Callable[[], None], workers: int) -> None:
     _gomp_parallel()(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(call), None, ctypes.c_uint(workers), ctypes.c_uint(0))
     if errors:
         raise errors[0]
+
+
+def run_task(task: Any, arguments: Sequence[int], workers: int) -> None:
+    """Call a compiled task (loops.task), in the threads of PyTorch's own operations if `workers` are more than one.
+
+    No thread needs the interpreter's lock: it is for work that would take less time than waiting for that.
+    """
+    numbers = (ctypes.c_int64 * len(arguments))(*arguments)
+    address = ctypes.addressof(numbers)
+    if workers > 1 and shares_openmp():
+        functions = ctypes.c_void_p(task.address), ctypes.c_void_p(address)
+        _gomp_parallel()(*functions, ctypes.c_uint(workers), ctypes.c_uint(0))
+    else:
+        task.ctypes(address)
 
 
 def run_in_pool(task: Callable[[], None], workers: int) -> None:

@@ -63,9 +63,10 @@ class KVCache:
     def select(self, rows: Tensor) -> KVCache:
         if self._buffer is None:
             return KVCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
-        # With spare columns again, so that the next append is not one more copy; they are not copied themselves.
+        # With spare columns again, so that the next append is not one more copy; they are not copied themselves, and
+        # few: memory that is touched for the first time is slow.
         count, before = self.keys.shape[-2], self._buffer.rows
-        columns = min(count + SPARE // 8, before.shape[2])  # few: memory that is touched for the first time is slow
+        columns = count + SPARE // 8
         buffer = _Buffer(before.new_empty(len(rows), before.shape[1], columns, before.shape[3]), count)
         torch.index_select(before.narrow(2, 0, count), 0, rows, out=buffer.rows.narrow(2, 0, count))
         return buffer.first(count)

@@ -2,10 +2,10 @@
 
 PyTorch's products are made for many rows: with a handful of them they use half of what the memory can deliver, or
 less. A compiled loop that reads the matrix once, in all threads where it is large, is faster (benchmarks/ablation.py).
-It runs where no gradient is wanted; the result is the same to rounding.
+With some dozens of rows, as beams have, and a large matrix, such as an embedding of words, oneDNN is faster than the
+BLAS which PyTorch prefers. Both run where no gradient is wanted; the result is the same to rounding.
 """
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import has_values
-from regard.attention.threads import load_kernels, parallel_for
+from regard.attention.threads import load_kernels, run_task
 
 FEW = 8  # rows; with more of them PyTorch's products are faster
-LARGE = 1 << 21  # numbers of a matrix that is worth waking threads for
-NO_BIAS = numpy.empty(0, numpy.float32)
+SHARE = 1 << 18  # numbers of a matrix that are worth waking a thread for
+MANY, LARGE = 256, 1 << 20  # rows, and numbers of a matrix, up to and from which oneDNN's products are faster
+ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class Linear(nn.Linear):
@@ -47,27 +48,38 @@ class RMSNorm(nn.RMSNorm):
 
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """rows (…, size) · weight (outputs, size)ᵀ + bias."""
-    loops = _load_loops(rows, weight)
+    outputs, size = weight.shape
+    some = FEW * size < rows.numel() <= MANY * size
+    if ONEDNN and some and weight.numel() >= LARGE and _is_decoding(rows, weight, bias):
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+        return result
+    loops = _load_loops(rows, weight, bias)
     if loops is None:
         return functional.linear(rows, weight, bias)
-    outputs, size = weight.shape
-    inputs = rows.detach().numpy().reshape(-1, size)
-    output = numpy.empty((len(inputs), outputs), numpy.float32)  # NumPy is faster here: this runs for every product
-    arrays = inputs, weight.detach().numpy(), NO_BIAS if bias is None else bias.detach().numpy(), output
-    if weight.numel() < LARGE:
-        loops.products(*arrays, 0, outputs)
-    else:
-        parallel_for(functools.partial(loops.products, *arrays), outputs, work=weight.numel())
-    return torch.from_numpy(output).view(*rows.shape[:-1], outputs)
+    inputs = rows.contiguous()
+    output = inputs.new_empty(*inputs.shape[:-1], outputs)
+    workers = max(1, min(torch.get_num_threads(), weight.numel() // SHARE))
+    step = outputs if workers == 1 else -(-outputs // (4 * workers))
+    places = inputs.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), output.data_ptr()
+    run_task(loops.products, (0, step, inputs.numel() // size, size, outputs, *places), workers)
+    return output
 
 
-def _load_loops(rows: Tensor, weight: Tensor) -> Any:
+def _load_loops(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """The compiled loops, where they may be used and pay; else None."""
-    size = rows.shape[-1]
-    if torch.is_grad_enabled() or not 0 < rows.numel() <= FEW * size or rows.dtype is not torch.float32:
-        return None
-    if weight.dtype is not torch.float32 or weight.shape[-1] != size or not weight.is_contiguous():
-        return None
-    if not (rows.is_cpu and weight.is_cpu and has_values(rows)) or torch.is_autocast_enabled("cpu"):
-        return None
-    return load_kernels("steps", "models")
+    few = 0 < rows.numel() <= FEW * weight.shape[-1]
+    return load_kernels("steps", "models") if few and _is_decoding(rows, weight, bias) else None
+
+
+def _is_decoding(rows: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether no gradients are wanted, and the numbers can be read where they lie."""
+    if torch.is_grad_enabled() or weight.shape[-1] != rows.shape[-1] or rows.is_neg():
+        return False
+    if not (_is_plain(rows) and _is_plain(weight) and weight.is_contiguous()) or torch.is_autocast_enabled("cpu"):
+        return False
+    return bias is None or (_is_plain(bias) and bias.is_contiguous())
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether it holds float32 on a CPU."""
+    return tensor.dtype is torch.float32 and tensor.is_cpu and has_values(tensor)

@@ -1,6 +1,6 @@
 """Generation, token by token, with any model that can take a step:
 
-    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next token, and the state after it
+    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next token, which may be overwritten, and the state
 
 `sample` follows one continuation of each sequence: the likeliest token, or one drawn at random. `beam_search` follows
 several and returns the best. In both, the result of a sequence does not depend on the others in the batch, and
@@ -92,7 +92,7 @@ class Sampling:
             logits = logits.masked_fill(below | (tied & (tied.cumsum(-1) > room)), -math.inf)
         if self.top_p is not None:
             ordered, order = logits.sort(-1, descending=True)
-            mass = log_probabilities(ordered).exp().cumsum(-1)
+            mass = ordered.softmax(-1).cumsum(-1)
             beyond = torch.zeros_like(ordered, dtype=torch.bool)
             beyond[..., 1:] = mass[..., :-1] >= self.top_p  # the token that crosses p still belongs to it
             logits = logits.masked_fill(beyond.scatter(-1, order, beyond), -math.inf)
@@ -102,9 +102,9 @@ class Sampling:
 GREEDY = Sampling(temperature=0.0)
 
 
-def log_probabilities(logits: Tensor) -> Tensor:
-    """Of the next token, from logits (…, vocabulary)."""
-    return logits - logits.logsumexp(-1, keepdim=True)
+def log_probabilities(chosen: Tensor, logits: Tensor, best: Tensor) -> Tensor:
+    """Of tokens with the chosen logits (rows, count); all of them are (rows, vocabulary), the best ones (rows, 1)."""
+    return chosen - best - (logits - best).exp_().sum(-1, keepdim=True).log()
 
 
 class GenerativeModel(Model):
@@ -239,9 +239,11 @@ def sample(
     alive, generators = list(range(len(logits))), sampling.make_generators(len(logits))
     for count in range(1, max_new_tokens + 1):
         logits = _allow(logits, forbidden)
-        best, likeliest = logits.max(-1)
-        drawn = sampling.draw(logits, [generators[number] for number in alive]) if sampling.temperature else likeliest
-        scores = logits.gather(-1, drawn[:, None])[:, 0] - best - (logits - best[:, None]).exp_().sum(-1).log()
+        best, likeliest = logits.max(-1, keepdim=True)
+        drawn = likeliest[:, 0]
+        if sampling.temperature:
+            drawn = sampling.draw(logits, [generators[number] for number in alive])
+        scores = log_probabilities(logits.gather(-1, drawn[:, None]), logits, best)[:, 0]
         tokens = drawn.tolist()
         yield list(zip(alive, tokens, _check_numbers(scores.tolist()), strict=True))
         going = [row for row, token in enumerate(tokens) if token != eos]
@@ -304,7 +306,7 @@ def beam_search(
         logits = _allow(logits, forbidden)
         # Of twice as many candidates at most half can end here, so there are always enough to go on with.
         highest, tokens = logits.topk(count)  # (beams, count)
-        log_p = highest - logits.logsumexp(-1, keepdim=True)
+        log_p = log_probabilities(highest, logits, highest[:, :1])
         totals = scores[..., None] + log_p.view(len(alive), beam_size, count)
         best, index = totals.flatten(1).topk(min(2 * beam_size, beam_size * count))
         _check_numbers(best[:, 0].tolist())  # NaN counts as the largest
@@ -361,4 +363,4 @@ def _allow(logits: Tensor, forbidden: Collection[int]) -> Tensor:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if not forbidden:
         return logits
-    return logits.index_fill(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)
+    return logits.index_fill_(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)

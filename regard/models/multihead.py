@@ -217,14 +217,14 @@ class MultiHead(nn.Module):
             projected = product(rows, linear.weight[span], None if linear.bias is None else linear.bias[span])
         else:  # another kind of layer, such as one with an adapter
             projected = linear(rows)[..., span]
-        heads = self._split_heads(projected)  # (batch, heads of all parts, n, head size)
-        counts = (self.heads, self.kv_heads, self.kv_heads)
+        # Split before the heads are: then the gradients are joined as they come from attention, by a single copy.
         if rotary is None:
-            return self._normalize(heads.split(counts[parts], 1), parts)
-        query_and_key, values = heads.split((self.heads + self.kv_heads, self.kv_heads), 1)
+            return self._normalize([self._split_heads(part) for part in projected.split(self.widths[parts], -1)], parts)
+        counts = (self.heads, self.kv_heads)
+        query_and_key, values = map(self._split_heads, projected.split((sum(self.widths[:2]), self.widths[2]), -1))
         if self.query_norm is not None:
-            query_and_key = torch.cat(self._normalize(query_and_key.split(counts[:2], 1), QUERY_KEY), 1)
-        return [*apply_rotary(query_and_key, rotary).split(counts[:2], 1), values]
+            query_and_key = torch.cat(self._normalize(query_and_key.split(counts, 1), QUERY_KEY), 1)
+        return [*apply_rotary(query_and_key, rotary).split(counts, 1), values]
 
     def _normalize(self, heads: Sequence[Tensor], parts: slice) -> list[Tensor]:
         """Some of queries, keys and values, by the norms that they have."""

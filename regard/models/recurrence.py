@@ -42,25 +42,20 @@ def attentive_gru(
         return None
     if not float(keys.detach().abs().amax()) < REACH:
         return None
-    size = tokens.shape[-1]
-    weight, bias, hidden_weight, hidden_bias = (
-        net.get_parameter(f"{name}_l0") for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-    )
-    gates = functional.linear(tokens, weight[:, :size], bias)  # (batch, n, 3 · hidden)
-    matrices = (score.query_weight, score.value_weight, weight[:, size:], hidden_weight, hidden_bias)
-    states, contexts, reach = _AttentiveGRU.apply(gates, hidden, keys, values, *matrices, mask)  # type: ignore[no-untyped-call]
+    names = ("weight_ih_l0", "bias_ih_l0", "weight_hh_l0", "bias_hh_l0")
+    matrices = (score.query_weight, score.value_weight, *map(net.get_parameter, names))
+    states, contexts, reach = _AttentiveGRU.apply(tokens, hidden, keys, values, *matrices, mask)  # type: ignore[no-untyped-call]
     return (states, contexts) if float(reach) < REACH else None
 
 
 def _gru_step(x: Tensor, g: Tensor, state: Tensor, saved: Tensor, output: Tensor) -> Tensor:
-    """One step of the cell, from x and g (batch, 3 · hidden); saved (4, batch, hidden) is for the backward pass."""
+    """One step of the cell, from x and g (batch, 3 · hidden); saved (batch, 4 · hidden) is for the backward pass."""
     size = state.shape[1]
-    reset, update, new, inner = saved
-    torch.sigmoid(x[:, :size] + g[:, :size], out=reset)
-    torch.sigmoid(x[:, size : 2 * size] + g[:, size : 2 * size], out=update)
+    gates, new, inner = saved.split((2 * size, size, size), 1)
+    torch.sigmoid(x[:, : 2 * size] + g[:, : 2 * size], out=gates)
     inner.copy_(g[:, 2 * size :])
-    torch.tanh(torch.addcmul(x[:, 2 * size :], reset, inner), out=new)
-    return torch.addcmul(new, update, state - new, out=output)
+    torch.tanh(torch.addcmul(x[:, 2 * size :], gates[:, :size], inner), out=new)
+    return torch.addcmul(new, gates[:, size:], state - new, out=output)
 
 
 class _AttentiveGRU(torch.autograd.Function):
@@ -69,51 +64,50 @@ class _AttentiveGRU(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        gates: Tensor,
+        tokens: Tensor,
         hidden: Tensor,
         keys: Tensor,
         values: Tensor,
         query_weight: Tensor,
         w: Tensor,
-        context_weight: Tensor,
+        weight: Tensor,
+        bias: Tensor,
         hidden_weight: Tensor,
         hidden_bias: Tensor,
         mask: Mask | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        (batch, n, _), (m, units), size = gates.shape, keys.shape[1:], hidden.shape[1]
+        (batch, n, width), (m, units), size = tokens.shape, keys.shape[1:], hidden.shape[1]
         both = torch.cat([query_weight, hidden_weight])  # what the state is multiplied by
         both_bias = torch.cat([hidden_bias.new_zeros(units), hidden_bias])
         exp_keys = keys.mul(2).exp_().mT.contiguous()  # (batch, units, m)
         # The step is the first dimension, so that the numbers of one step are contiguous.
-        states, contexts = (gates.new_empty(n, batch, size) for _ in range(2))
-        saved, weights = gates.new_empty(n, 4, batch, size), gates.new_empty(n, batch, m)
-        exp_queries, reach = gates.new_empty(n, batch, units), gates.new_zeros(())
+        inputs = tokens.new_empty(n, batch, width + size)  # tokens and contexts
+        inputs[..., :width] = tokens.transpose(0, 1)
+        contexts, gates = inputs[..., width:], functional.linear(inputs[..., :width], weight[:, :width], bias)
+        states, saved = tokens.new_empty(n, batch, size), tokens.new_empty(n, batch, 4 * size)
+        weights, exp_queries = tokens.new_empty(n, batch, m), tokens.new_empty(n, batch, units)
         state = hidden
         for step in range(n):
             product = torch.addmm(both_bias, state, both.T)  # (batch, units + 3 · hidden)
-            query = product[:, :units]
-            reach = torch.maximum(reach, query.abs().amax())
-            torch.exp(query * 2, out=exp_queries[step])
+            torch.exp(product[:, :units] * 2, out=exp_queries[step])
             scores = scores_from_exp(exp_queries[step][:, None], exp_keys, w, LIMIT[w.dtype])
             weights[step] = masked_softmax(scores, mask)[:, 0]
-            torch.bmm(weights[step].unsqueeze(1), values, out=contexts[step].unsqueeze(1))
-            x = torch.addmm(gates[:, step], contexts[step], context_weight.T)
+            context = torch.bmm(weights[step].unsqueeze(1), values).squeeze(1)
+            contexts[step] = context
+            x = torch.addmm(gates[step], context, weight[:, width:].T)
             state = _gru_step(x, product[:, units:], state, saved[step], states[step])
-        ctx.save_for_backward(
-            hidden, values, w, context_weight, both, exp_keys, exp_queries, states, contexts, saved, weights
-        )
+        ctx.save_for_backward(hidden, values, w, weight, both, exp_keys, exp_queries, states, inputs, saved, weights)
+        reach = torch.stack(exp_queries.aminmax()).log().abs().max() / 2
         ctx.mark_non_differentiable(reach)
         return states.transpose(0, 1), contexts.transpose(0, 1), reach
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_states: Tensor, grad_contexts: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        hidden, values, w, context_weight, both, exp_keys, exp_queries, states, contexts, saved, weights = (
-            ctx.saved_tensors
-        )
-        (n, batch, size), units = states.shape, exp_keys.shape[1]
+        hidden, values, w, weight, both, exp_keys, exp_queries, states, inputs, saved, weights = ctx.saved_tensors
+        (n, batch, size), units, width = states.shape, exp_keys.shape[1], inputs.shape[2] - states.shape[2]
         grad_gates, grad_products = values.new_empty(n, batch, 3 * size), values.new_empty(n, batch, units + 3 * size)
-        grad_scores, grad_context = torch.empty_like(weights), torch.empty_like(contexts)
+        grad_scores, grad_context = torch.empty_like(weights), torch.empty_like(states)
         grad_keys, grad_w = torch.zeros_like(exp_keys), values.new_zeros(batch, units)
         grad_state = torch.zeros_like(hidden)
         for step in reversed(range(n)):
@@ -121,7 +115,7 @@ class _AttentiveGRU(torch.autograd.Function):
             before = states[step - 1] if step else hidden
             parts = (grad_state, saved[step], before, grad_gates[step], grad_products[step, :, units:])
             load_kernels("steps", "models").gru_backward(*(part.numpy() for part in parts))
-            torch.addmm(grad_contexts[:, step], grad_gates[step], context_weight, out=grad_context[step])
+            torch.addmm(grad_contexts[:, step], grad_gates[step], weight[:, width:], out=grad_context[step])
             grad_weights = torch.bmm(values, grad_context[step].unsqueeze(2)).squeeze(2)  # (batch, m)
             centred = grad_weights - (weights[step] * grad_weights).sum(1, keepdim=True)
             torch.mul(weights[step], centred, out=grad_scores[step])
@@ -135,13 +129,14 @@ class _AttentiveGRU(torch.autograd.Function):
         earlier = torch.cat([hidden[None], states[:-1]]).flatten(0, 1)  # the state before each step
         grad_both = flat_products.T @ earlier
         return (
-            grad_gates.transpose(0, 1),
+            (grad_gates @ weight[:, :width]).transpose(0, 1),
             grad_state,
             grad_keys.mT * (4 * w),
             torch.bmm(weights.permute(1, 2, 0), grad_context.transpose(0, 1)),  # (batch, m, hidden)
             grad_both[:units],
             grad_scores.sum() - 2 * grad_w.sum(0),
-            flat_gates.T @ contexts.flatten(0, 1),
+            flat_gates.T @ inputs.flatten(0, 1),
+            flat_gates.sum(0),
             grad_both[units:],
             flat_products[:, units:].sum(0),
             None,

@@ -215,5 +215,5 @@ class Transformer(Translator):
     def predict(self, rows: Tensor) -> Tensor:
         rows = rows if self.decoder_norm is None else self.decoder_norm(rows)
         table = self.target_embedding if self.output is None else self.output
-        logits = product(rows * self.output_scale if self.output_scale != 1 else rows, table.weight)
-        return logits if self.output_bias is None else logits + self.output_bias
+        rows = rows * self.output_scale if self.output_scale != 1 else rows
+        return product(rows, table.weight, None if self.output_bias is None else self.output_bias[0])

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard import Attention, Block, FeedForward, MultiHead, attend, causal, keep, lengths, segments
 from regard.models.block import ACTIVATIONS, GATED
-from regard.models.decode_kernels import FEW, LARGE, Linear, RMSNorm
+from regard.models.decode_kernels import FEW, LARGE, ONEDNN, SHARE, Linear, RMSNorm
 from regard.models.mixers import Convolution, Recurrent
 from regard.models.multihead import SCORES
 from regard.models.packing import SequenceInfo
@@ -216,17 +216,32 @@ def test_few_rows_are_rows(count, bias):
         same(linear(rows), nn.functional.linear(rows, linear.weight, linear.bias))
 
 
-def test_few_rows_and_a_large_matrix_in_two_threads():
-    rows, linear = torch.randn(2, 1_024), Linear(1_024, LARGE // 1_024 + 3)
-    torch.set_num_threads(2)
+@pytest.mark.parametrize("bias", [True, False])
+def test_some_rows_and_a_large_matrix(bias):
+    rows, linear = torch.randn(FEW + 3, 2, 521).transpose(0, 1), Linear(521, LARGE // 521 + 1, bias=bias)
     with torch.no_grad():
-        same(linear(rows), nn.functional.linear(rows, linear.weight, linear.bias), 1e-4)
+        expected = nn.functional.linear(rows, linear.weight, linear.bias)
+        same(linear(rows), expected, 1e-4)
+        assert (linear(rows) == expected).all() == (not ONEDNN)  # another order of sums: it was the other path
+
+
+def test_threads_change_no_bit_of_few_rows_and_a_large_matrix():
+    rows, linear = torch.randn(2, 1_021), Linear(1_021, 3 * SHARE // 1_021 + 1)
+    outputs = []
+    with torch.no_grad():
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            outputs.append(linear(rows))
+        same(outputs[0], nn.functional.linear(rows, linear.weight, linear.bias), 1e-4)
+    assert all(torch.equal(outputs[0], output) for output in outputs)
 
 
 def test_few_rows_in_any_layout_and_under_any_default():
     layer, rows = Linear(3, 19), torch.randn(2, 3, 4).transpose(1, 2)
     with torch.no_grad():
         same(layer(rows), layer(rows.contiguous()))
+        negative = torch.complex(rows, rows).conj().imag  # numbers that are negated when they are read
+        same(layer(negative), layer(-rows))
         torch.set_default_dtype(torch.float64)
         try:
             assert layer(rows).dtype == torch.float32

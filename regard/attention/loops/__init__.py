@@ -8,11 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from numba import njit
+import numba
+import numba.extending
+from numba import cfunc, njit, types
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Loop = Callable[..., Any]
+carray: Any = numba.carray  # type: ignore[attr-defined]  # an array at an address
+intrinsic: Any = numba.extending.intrinsic
 
 
 def compiled(*liberties: str, inline: bool = False) -> Callable[[Loop], Loop]:
@@ -31,6 +35,36 @@ def compiled(*liberties: str, inline: bool = False) -> Callable[[Loop], Loop]:
         return dispatcher
 
     return decorate
+
+
+def task(function: Loop) -> Any:
+    """Compile a function of one address, where its arguments lie as int64: for threads that know nothing of Python."""
+    signature = types.void(types.intp)
+    try:
+        return cfunc(signature, cache=True)(function)
+    except RuntimeError:  # no folder can be written to
+        return cfunc(signature)(function)
+
+
+@intrinsic
+def pointer(_: Any, address: Any) -> Any:
+    """An address as numba.carray takes it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(address), generate
+
+
+@intrinsic
+def take(_: Any, address: Any) -> Any:
+    """The number at an address, to which 1 is added: every thread that asks gets another."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = context.get_value_type(types.intp)
+        return builder.atomic_rmw("add", builder.inttoptr(arguments[0], number.as_pointer()), number(1), "monotonic")
+
+    return types.intp(address), generate
 
 
 def _forgive_older(dispatcher: Any) -> None:
