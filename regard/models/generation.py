@@ -1,6 +1,6 @@
 """Generation, token by token, with any model that can take a step:
 
-    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next token, which may be overwritten, and the state
+    step(ids (rows, 1), state) → logits (rows, vocabulary) of the next token, and the state after it
 
 `sample` follows one continuation of each sequence: the likeliest token, or one drawn at random. `beam_search` follows
 several and returns the best. In both, the result of a sequence does not depend on the others in the batch, and
@@ -92,7 +92,7 @@ class Sampling:
             logits = logits.masked_fill(below | (tied & (tied.cumsum(-1) > room)), -math.inf)
         if self.top_p is not None:
             ordered, order = logits.sort(-1, descending=True)
-            mass = ordered.softmax(-1).cumsum(-1)
+            mass = log_probabilities(ordered, ordered, ordered[..., :1]).exp().cumsum(-1)
             beyond = torch.zeros_like(ordered, dtype=torch.bool)
             beyond[..., 1:] = mass[..., :-1] >= self.top_p  # the token that crosses p still belongs to it
             logits = logits.masked_fill(beyond.scatter(-1, order, beyond), -math.inf)
@@ -103,7 +103,7 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def log_probabilities(chosen: Tensor, logits: Tensor, best: Tensor) -> Tensor:
-    """Of tokens with the chosen logits (rows, count); all of them are (rows, vocabulary), the best ones (rows, 1)."""
+    """Of tokens with the chosen logits (rows, count); all are (rows, vocabulary), the best (rows, 1)."""
     return chosen - best - (logits - best).exp_().sum(-1, keepdim=True).log()
 
 
@@ -363,4 +363,4 @@ def _allow(logits: Tensor, forbidden: Collection[int]) -> Tensor:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if not forbidden:
         return logits
-    return logits.index_fill_(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)
+    return logits.index_fill(-1, torch.tensor(sorted(forbidden), device=logits.device), -math.inf)

@@ -94,7 +94,8 @@ def test_the_command_prints_the_address_and_another_one_when_it_was_used(monkeyp
 
 
 ENDED = """
-import subprocess
+import signal, subprocess
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, also where the tests run in the background
 from regard.cli import main
 from regard.web.model_store import Trainer
 from regard.web.tour import Tour
