@@ -9,6 +9,7 @@ PIP := -m pip --disable-pip-version-check -qq
 INSTALL := $(BIN)/python $(PIP) install --no-compile --constraint constraints.txt
 BUILD := hatchling editables
 TOUR := regard-tour
+IN_PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -24,7 +25,7 @@ tour: $(VENV)/.installed-tour ## run every claim of the course notes: the code t
 test: check suite ## lint, types, import order and the whole test suite
 
 suite: weights browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile
+	@$(IN_PARALLEL) --quiet
 
 # Without npm the tests that need these weights are skipped, and say so; where CI is set they fail instead.
 weights: $(VENV)/.installed-dev
@@ -81,7 +82,7 @@ mutants: $(VENV)/.installed-dev ## do the tests notice faults? 200 of them, an h
 	@OMP_NUM_THREADS=1 $(BIN)/python -m experiments.mutants
 
 faults: $(VENV)/.installed-dev ## the long campaigns of injected faults
-	@HYPOTHESIS_PROFILE=faults $(BIN)/python -m pytest -m faults
+	@HYPOTHESIS_PROFILE=faults $(IN_PARALLEL) -m faults
 
 constraints: ## choose the newest versions anew (torch stays at its pin) and write constraints.txt
 	@rm -rf $(VENV)-fresh && $(PYTHON) -m venv $(VENV)-fresh

@@ -39,8 +39,11 @@ COMPILED = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The tests of a file run in one process, and those of all files that need the same compiled loops."""
+    """With --dist loadfile: a file's tests run in one process, and so do those of all that need the same loops."""
     from xdist.scheduler import LoadFileScheduling
+
+    if config.getoption("dist") != "loadfile":
+        return None
 
     class LoadCompiledTogether(LoadFileScheduling):
         def _split_scope(self, nodeid):
