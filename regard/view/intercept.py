@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,9 @@ from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, S
 from regard.view.reports import ATTENTION, Reports, constructed, is_named, learned_in, running
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
+# Called before each operation that is followed: raises where the work has to end. A recurrent net is one operation to
+# its caller, and thousands here.
+CHECK: ContextVar[Callable[[], None]] = ContextVar("CHECK", default=lambda: None)
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 
 
@@ -89,6 +93,7 @@ class Tracker(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operation, and follow it."""
+        CHECK.get()()
         options = kwargs or {}
         while self._after:
             self._after.pop()()

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.measure import resident_memory
 from regard.models.tokenizer_files import panics_raised
+from regard.view.intercept import CHECK
 from regard.web.guard import RefusedError
 
 WAITING = 64  # requests that wait or are being answered
@@ -49,6 +50,15 @@ class Limits(TorchFunctionMode):
         self.stop, self.end = stop, time.monotonic() + SECONDS
         self.look, self.memory = time.monotonic() + INTERVAL, resident_memory() + MEGABYTES
         self.quiet = 0.0  # until then nothing is raised
+
+    def __enter__(self) -> Limits:
+        self._before = CHECK.set(self.check)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        CHECK.reset(self._before)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+import regard
 from regard.web.answers import ANSWERS
 from regard.web.guard import Params
 from regard.web.model_store import ModelStore
@@ -91,3 +92,16 @@ def test_whatever_computes_ends_and_what_sets_a_state_does_not(operation):
         torch.set_grad_enabled(True)
         with pytest.raises(LimitError):
             operation(x)
+
+
+def test_a_recurrent_net_is_one_operation_and_is_ended_within_it():
+    looks = []
+
+    class Counting(Limits):
+        def check(self):
+            looks.append(None)
+
+    net = torch.nn.GRU(3, 5)
+    with pytest.warns(match="no attention"), Counting(threading.Event()), regard.capture(net):
+        net(torch.randn(101, 2, 3))
+    assert len(looks) > 101
