@@ -36,8 +36,8 @@ CHINESE = {
     "Held-out R²: mean ± standard deviation of {splits} splits, best in bold.": (
         "留出数据的 R²：{splits} 次划分的均值 ± 标准差，最好的用粗体。"
     ),
-    "Time to fit and predict, the median; “>”: the peer was stopped.": (
-        "拟合加预测的时间，取中位数；“>” 表示对比方法被中止。"
+    "Time of the processor to fit and predict, the median; “>”: the peer was stopped.": (
+        "拟合加预测的处理器时间，取中位数；“>” 表示对比方法被中止。"
     ),
     "Share of held-out values inside the 95 % prediction interval, and mean width of the curve's 95 % band.": (
         "留出值落在 95% 预测区间内的比例，以及曲线 95% 置信带的平均宽度。"
@@ -71,7 +71,7 @@ def tables(measured: Figures, say: Callable[[str], str]) -> str:
             ),
             say("Held-out R²: mean ± standard deviation of {splits} splits, best in bold.").format(**measured),
             table(head, scores),
-            say("Time to fit and predict, the median; “>”: the peer was stopped."),
+            say("Time of the processor to fit and predict, the median; “>”: the peer was stopped."),
             table(head, times),
             say(
                 "Share of held-out values inside the 95 % prediction interval, and mean width of the curve's 95 % band."
