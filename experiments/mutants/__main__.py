@@ -69,6 +69,8 @@ def main() -> int:
     mutants = [mutant for room in ROOMS for mutant in sample(ROOT, room, COUNT)]
     verdicts = known(mutants, json.loads(VERDICTS.read_text("utf-8")) if VERDICTS.exists() else [])
     todo = [mutant for mutant in mutants if not is_settled(mutant, verdicts.get(mutant.key, {}))]
+    if options.by:  # a named test may kill what survived the others
+        todo += [mutant for mutant in mutants if verdicts.get(mutant.key, {}).get("verdict") == "survived"]
     todo = [mutant for mutant in todo if options.room in (None, room(mutant.file))]
     if options.by:
         prepare()
