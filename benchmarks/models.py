@@ -189,6 +189,7 @@ ROWS = (
         "sentence-transformers",
         sentences,
         at_least=1.15,
+        why="Both spend most of the time in the same matrix products, and the rest differs from run to run.",
         bound="products",
         share=0.9,
     ),

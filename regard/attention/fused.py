@@ -168,8 +168,9 @@ def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmask
     a finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
     """
     # min is NaN if there is one; +inf can only come of an infinite value that is seen. It would copy what is not
-    # contiguous, which the kernel's output is with the heads behind the rows.
-    ordinary = isfinite(output.transpose(-2, -3).min().item())
+    # contiguous: the kernel's output is so only with the heads behind the rows, what is made of parts as it is.
+    contiguous = output if output.is_contiguous() else output.transpose(-2, -3)
+    ordinary = isfinite(contiguous.min().item())
     if ordinary and (key.shape[-2] < VECTORISED or not unmasked):
         ordinary = output.count_nonzero().item() == output.numel()
     return ordinary or are_finite(query, key, value)
