@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, scan_pyramid
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, scan_pyramid
 from regard.kernel.compressed import Compressed
 from regard.kernel.features import LARGEST_SPAN, SMALLEST_SPAN, Features, Rows, days_of
 from regard.kernel.local import Array
@@ -20,6 +20,7 @@ from regard.kernel.parts import MergedSamples, is_distributed
 from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, parts
+from regard.kernel.widths import largest_shares
 
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
 CHOICES = {"kernel": tuple(KERNELS), "empty": ("nearest", "mean", "nan", "raise")}
