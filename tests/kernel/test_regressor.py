@@ -176,6 +176,20 @@ def test_what_a_query_beyond_reach_gets(name, degree):
         answer("raise")
 
 
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace", "tricube"])
+def test_the_order_of_rows_changes_no_bit(kernel, degree):
+    """Also where several rows have the same x and other y."""
+    numbers = numpy.random.default_rng(3)
+    X, y, queries = numbers.integers(0, 11, (101, 1)) / 7, numbers.normal(size=101), numbers.uniform(0, 2, (31, 1))
+    X[:5] += 0.01
+    order = numbers.permutation(101)
+    one, other = (
+        KernelRegressor(kernel, 0.3, degree=degree, empty="mean").fit(X[rows], y[rows]) for rows in (slice(None), order)
+    )
+    assert (one.predict(queries) == other.predict(queries)).all()
+
+
 def test_a_gaussian_is_never_empty():
     X, y = curve(51)
     model = KernelRegressor(bandwidth=0.01, empty="raise").fit(X, y)
