@@ -75,8 +75,8 @@ class _Tokens:
     def by_words(self, weights: Tensor) -> Alignment:
         """Weights (n, m) of tokens to those of words: a source word gets the weights of its tokens, a target word the
         mean weights of its tokens."""
-        columns = _membership(self.source, self.source_tokens)  # (source words, m)
-        rows = _membership(self.target, self.target_tokens)  # (target words, n)
+        columns = membership(self.source, self.source_tokens)  # (source words, m)
+        rows = membership(self.target, self.target_tokens)  # (target words, n)
         rows = rows / rows.sum(1, keepdim=True).clamp(min=1)
         # Row t holds the weights with which token t was predicted.
         words = rows @ weights[: rows.shape[1], : columns.shape[1]] @ columns.T
@@ -101,7 +101,7 @@ def _attention(model: Translator, sources: Sequence[str], targets: Sequence[str]
     yield from zip(weights, map(_Tokens, sources, targets, read, written), strict=True)
 
 
-def _membership(text: str, encoding: Encoding) -> Tensor:
+def membership(text: str, encoding: Encoding) -> Tensor:
     """1 where a token (column) belongs to a word (row) of the text; special tokens belong to none."""
     words = spans(text)  # in their order, so that those that a token overlaps are found by bisection
     firsts, lasts = [first for first, _ in words], [last for _, last in words]

@@ -9,7 +9,7 @@ import torch
 import regard
 from regard.data.tokens import train_tokenizer
 from regard.data.words import spans
-from regard.models.alignment import Alignment, _membership, align
+from regard.models.alignment import Alignment, align, membership
 
 TEXTS = ["the cat is on the mat", "a dog sleeps", "l'homme dort sur le tapis"]
 
@@ -51,7 +51,7 @@ def test_a_token_belongs_to_the_word_that_it_overlaps_most():
     places = [tuple(sorted(chance.choices(range(len(text) + 2), k=2))) for _ in range(500)]
     special = [int(chance.random() < 0.1) for _ in places]
     encoding = SimpleNamespace(ids=[0] * 500, offsets=places, special_tokens_mask=special)
-    table = _membership(text, encoding)
+    table = membership(text, encoding)
     for token, (start, end) in enumerate(places):
         overlaps = [max(0, min(end, last) - max(start, first)) for first, last in spans(text)]
         expected = [0.0] * len(overlaps)

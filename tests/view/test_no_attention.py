@@ -98,10 +98,10 @@ def test_nets_are_no_attention(name, functional_parameters):
     def run():
         return torch.func.functional_call(model, parameters, rows()) if functional_parameters else model(rows())
 
-    with torch.no_grad(), regard.capture(model) as seen:
+    with torch.no_grad(), regard.capture(model) as captured:
         run()
-    assert [(layer.name, layer.weights.shape[1]) for layer in seen] == [("0", HEADS)]
-    assert not seen.unrecognised
+    assert [(layer.name, layer.weights.shape[1]) for layer in captured] == [("0", HEADS)]
+    assert not captured.unrecognised
 
 
 class Flattened(nn.Module):
@@ -130,7 +130,7 @@ class Differential(Direct):
 def test_weights_that_are_combined_are_reported_and_are_no_map(alone):
     """The layer keeps its number, so that those after it have theirs."""
     model = nn.Sequential(Direct(), Flattened(), Differential(alone), Flattened(), Direct()).eval()
-    with torch.no_grad(), pytest.warns(CaptureWarning, match="combined with others"), regard.capture(model) as seen:
+    with torch.no_grad(), pytest.warns(CaptureWarning, match="combined with others"), regard.capture(model) as captured:
         model(rows())
-    assert [(one.name, one.layer) for one in seen] == [("0", 0), ("4", 2)]
-    assert {(one.name, one.reason) for one in seen.unrecognised} == {("2", "its weights are combined with others")}
+    assert [(one.name, one.layer) for one in captured] == [("0", 0), ("4", 2)]
+    assert {(one.name, one.reason) for one in captured.unrecognised} == {("2", "its weights are combined with others")}

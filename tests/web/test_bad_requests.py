@@ -173,8 +173,8 @@ def test_what_a_model_whose_weights_overflow_is_asked_for_is_refused(tmp_path):
 
 def test_a_folder_may_be_called_as_one_of_the_small_models_is(tmp_path):
     folder = folders(tmp_path)[2].rename(tmp_path / "small language")
-    given, own = ModelStore([folder]).model("small language"), ModelStore().model("small language")
-    assert given.config["max_positions"] == 600 != own.config["max_positions"]
+    given, builtin = ModelStore([folder]).model("small language"), ModelStore().model("small language")
+    assert given.config["max_positions"] == 600 != builtin.config["max_positions"]
 
 
 def test_a_trained_model_that_is_damaged_is_trained_again(tmp_path, monkeypatch):
