@@ -13,10 +13,9 @@ from benchmarks.front import refresh
 from benchmarks.measured import Measured
 from experiments import EXPERIMENTS
 from experiments.grammar import sentences
-from experiments.trial import Experiment, trial_folder
+from experiments.trial import MEASURED, Experiment, trial_folder
 from regard import files
 
-MEASURED = Path(__file__).with_name("measured.json")
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 INTRODUCTION = """# Results
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from experiments import joeynmt
-from experiments.trial import Experiment, Figures, Trial, table, train, trial_folder
+from experiments.trial import Experiment, Figures, Trial, figures_of, table, train, trial_folder
 from regard.data.fetching import fetch
 
 MINUTES = 60  # for each
@@ -24,10 +24,15 @@ def work(folder: Path, shape: dict[str, object], tiny: bool) -> Figures:
     return train(folder, "translate", data, tiny=tiny, **shape, minutes=MINUTES)
 
 
-def peer(folder: Path, minutes: float | None) -> Figures:
-    """The pairs, subwords, sizes and batches of our run."""
-    ours = trial_folder("catalogues", ATTENTIVE)
-    return joeynmt.work(folder, str(fetch("catalogues-fr") / "pairs.tsv"), ours, minutes)
+def peer(folder: Path) -> Figures:
+    """The pairs, subwords, sizes and batches of our run, for the same time."""
+    return joeynmt.work(folder, str(fetch("catalogues-fr") / "pairs.tsv"), MINUTES)
+
+
+def peer_on(folder: Path) -> Figures:
+    """The same, until it has had as many updates as our run."""
+    data, updates = str(fetch("catalogues-fr") / "pairs.tsv"), figures_of("catalogues", ATTENTIVE)["steps"]
+    return joeynmt.work_on(folder, data, trial_folder("catalogues", PEER), updates)
 
 
 def render(done: Mapping[str, Figures]) -> str:
@@ -71,8 +76,8 @@ def experiment() -> Experiment:
         Trial(name, MINUTES + 5, lambda folder, tiny, shape=shape: work(folder, shape, tiny))
         for name, shape in MODELS.items()
     ]
-    trials.append(Trial(PEER, MINUTES + 5, lambda folder, tiny: peer(folder, MINUTES)))
-    trials.append(Trial(UPDATES, 3 * MINUTES, lambda folder, tiny: peer(folder, None)))
+    trials.append(Trial(PEER, MINUTES + 5, lambda folder, tiny: peer(folder)))
+    trials.append(Trial(UPDATES, 2 * MINUTES, lambda folder, tiny: peer_on(folder)))
     return Experiment(
         "Wesnoth and other catalogues, English to French",
         f"In {MINUTES} minutes each, with a beam of 5: an RNN without attention below one with it, the Transformer "

@@ -1,12 +1,12 @@
 """JoeyNMT 2.3.0 on the same pairs in the same subwords: an RNN with additive attention of the same size.
 
-It is installed in a virtual environment, gets batches of similar length (joeynmt_buckets.py), and trains as many
-updates as fit into a time, or as many as ours.
+It is installed in a virtual environment, gets batches of similar length (joeynmt_buckets.py), trains as many updates
+as fit into a time, and then goes on until it has had as many as ours. Its learning rate does not depend on how many
+updates there will be, so the longer run begins as the shorter one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 
-import regard
 from experiments.joeynmt_buckets import buckets
 from experiments.trial import Figures
 from regard.data.fetching import cache
@@ -27,11 +26,12 @@ from regard.data.pairs import Pair, read_pairs
 from regard.data.split import split
 from regard.models.texts import plain
 from regard.models.translator import Translator
-from regard.training.folder import read_options
 from regard.training.metrics import bleu
-from regard.training.options import TranslateOptions
+from regard.training.options import TranslateOptions, resolve
+from regard.training.tasks import prepare
 
 PACKAGES = ("torch==2.13.0", "joeynmt==2.3.0", "importlib_metadata")
+WARMUP = 2_000  # updates
 PACE = 60  # updates that are timed, after as many that are not
 LINE = re.compile(r"^(\S+ \S+) - INFO - joeynmt\.training - Epoch +\d+, Step: +(\d+),", re.MULTILINE)
 PARAMETERS = re.compile(r"Total params: ([\d,]+)")
@@ -41,7 +41,7 @@ Lengths = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """The pairs as files, with the options and the model of our run."""
+    """The pairs as files, with the options of our run and its model, untrained."""
 
     home: Path
     options: TranslateOptions
@@ -55,16 +55,28 @@ class Corpus:
         return sum(map(sum, self.lengths)) / len(buckets(self.lengths, self.options.batch))
 
 
-def work(folder: Path, data: str, ours: Path, minutes: float | None) -> Figures:
-    """Train for a time, or for as many updates as our run (minutes=None); translate the test part."""
+def work(folder: Path, data: str, minutes: float) -> Figures:
+    """Train for a time; translate the test part."""
     python = environment()
-    corpus = write_corpus(folder / "data", data, ours)
+    corpus = write_corpus(folder / "data", data)
     seconds = pace(python, folder, corpus)
-    updates = (
-        json.loads((ours / "results.json").read_text())["steps"] if minutes is None else int(60 * minutes / seconds)
-    )
+    updates = int(60 * minutes / seconds)
+    return _figures(python, folder, corpus, seconds, updates, None)
+
+
+def work_on(folder: Path, data: str, before: Path, updates: int) -> Figures:
+    """Go on with the run of `work` in `before` until it has had so many updates; translate the test part."""
+    python = environment()
+    corpus = write_corpus(folder / "data", data)
+    seconds = pace(python, before, corpus)
+    return _figures(python, folder, corpus, seconds, updates, before / "run" / "latest.ckpt")
+
+
+def _figures(
+    python: Path, folder: Path, corpus: Corpus, seconds: float, updates: int, checkpoint: Path | None
+) -> Figures:
     start = time.monotonic()
-    log = run(python, folder / "run", corpus, updates, validations=10)
+    log = run(python, folder / "run", corpus, updates, checkpoint, validations=10)
     wall = time.monotonic() - start
     parameters = PARAMETERS.search(log)
     if parameters is None:
@@ -75,7 +87,7 @@ def work(folder: Path, data: str, ours: Path, minutes: float | None) -> Figures:
         "parameters": int(parameters[1].replace(",", "")),
         "steps": updates,
         "seconds": round(updates * seconds, 1),
-        "wall_seconds": round(wall, 1),
+        **({} if checkpoint else {"wall_seconds": round(wall, 1)}),  # else it is that of the second part alone
         "tokens_per_second": round(corpus.tokens / seconds, 1),
         "padding": round(padding(corpus), 4),
         "test": {"bleu": score.score, "signature": score.signature},
@@ -95,10 +107,10 @@ def environment() -> Path:
     return python
 
 
-def write_corpus(home: Path, data: str, ours: Path) -> Corpus:
+def write_corpus(home: Path, data: str) -> Corpus:
     """Write the parts as lines of subwords, with spaces between them, and the vocabulary."""
-    _, options = read_options(ours)
-    model = regard.load(ours)
+    task = prepare("translate", resolve("translate", {"data": data, "attention": "additive"}))
+    options, model = task.options, task.model
     assert isinstance(options, TranslateOptions)
     assert isinstance(model, Translator)
     home.mkdir(parents=True, exist_ok=True)
@@ -139,18 +151,21 @@ def pace(python: Path, folder: Path, corpus: Corpus) -> float:
     """Seconds for an update, from the times in its log; measured once."""
     path = folder / "pace.txt"
     if not path.exists():
-        log = run(python, folder / "pace", corpus, 2 * PACE, validations=0)
+        log = run(python, folder / "pace", corpus, 2 * PACE, None, validations=0)
         times = {int(step): datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f") for at, step in LINE.findall(log)}
         path.write_text(str((times[2 * PACE] - times[PACE]).total_seconds() / PACE))
     return float(path.read_text())
 
 
-def run(python: Path, folder: Path, corpus: Corpus, updates: int, validations: int) -> str:
-    """Train from scratch; return its log."""
+def run(python: Path, folder: Path, corpus: Corpus, updates: int, checkpoint: Path | None, validations: int) -> str:
+    """Train from scratch, or from a checkpoint, until there were so many updates; return its log."""
     path = corpus.home / f"{folder.name}.yaml"
     # JoeyNMT expects a multiple of the steps between two lines of its log.
     every = max(1, updates // (validations * PACE)) * PACE if validations else 1_000 * updates * PACE
-    path.write_text(yaml.safe_dump(configuration(folder, corpus, updates, every)), encoding="utf-8")
+    content = configuration(folder, corpus, updates, every)
+    if checkpoint is not None:
+        content["training"]["load_model"] = str(checkpoint)
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
     _call(python, "train", str(path), "--skip-test")
     return (folder / "train.log").read_text(encoding="utf-8")
 
@@ -194,7 +209,7 @@ def configuration(folder: Path, corpus: Corpus, updates: int, validate: int) -> 
         "training": {
             "optimizer": "adamw",
             "learning_rate": options.learning_rate,
-            "learning_rate_warmup": max(1, updates // 5),  # then as 1 / √step, which is its schedule nearest to ours
+            "learning_rate_warmup": WARMUP,  # then as 1 / √step, which is its schedule nearest to ours
             "scheduling": "warmupinversesquareroot",
             "clip_grad_norm": options.clip,
             "weight_decay": options.weight_decay,

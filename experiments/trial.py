@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from benchmarks.measured import read
 from benchmarks.measured import replace_between as replace_between
 from benchmarks.measured import table as table
 from regard.data import fetching
@@ -20,6 +21,7 @@ from regard.data.fetching import SETS
 from regard.training.options import TASKS
 
 Figures = dict[str, Any]
+MEASURED = Path(__file__).with_name("measured.json")
 
 # With tiny=True, as the tests run them, trials take seconds: so few steps, and models of these sizes.
 FEW_STEPS = {"steps": 12, "warmup": 1, "evaluate_every": 12, "save_every": 12}
@@ -56,6 +58,15 @@ class Experiment:
 def trial_folder(experiment: str, trial: str) -> Path:
     """Where a trial works; it goes on there if it was interrupted."""
     return fetching.cache() / "experiments" / experiment / trial.replace(" ", "-").replace(",", "")
+
+
+def figures_of(experiment: str, trial: str) -> Figures:
+    """What a trial resulted in that another one builds on."""
+    try:
+        figures: Figures = read(MEASURED)[experiment][trial]
+    except KeyError:
+        raise SystemExit(f"experiments: expected {trial!r} of {experiment} to be measured before") from None
+    return figures
 
 
 def train(

@@ -52,10 +52,13 @@ folder = pathlib.Path(config["model_dir"])
 if mode == "train":
     folder.mkdir(parents=True)
     lines = ["2026-01-01 00:00:00,000 - INFO - joeynmt.model - Total params: 1,234"]
-    for step in range(60, config["training"]["updates"] + 1, config["training"]["logging_freq"]):
+    checkpoint = config["training"].get("load_model")
+    start = int(pathlib.Path(checkpoint).read_text()) if checkpoint else 0
+    for step in range(start + 60, config["training"]["updates"] + 1, config["training"]["logging_freq"]):
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(step // 60))
         lines.append(f"{{at}},000 - INFO - joeynmt.training - Epoch   1, Step: {{step:8d}}, Batch Loss: 1.0")
     (folder / "train.log").write_text("\\n".join(lines))
+    (folder / "latest.ckpt").write_text(str(config["training"]["updates"]))
 else:
     shutil.copy(config["data"]["test"] + ".fr", sys.argv[6] + ".test")
 """
