@@ -13,7 +13,7 @@ IN_PARALLEL := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --m
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help tour test suite weights browser check fix bench docs pictures experiments verdicts promises architectures tables mutants faults \
+.PHONY: help tour test suite weights browser font check fix bench docs pictures experiments verdicts promises architectures tables mutants faults \
 	constraints hashes release clean
 
 help: ## list these words
@@ -38,6 +38,12 @@ browser:
 		&& apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes chromium > /dev/null; } \
 		|| echo "Chromium is not here: the tests that need a browser are skipped" >&2
 
+# Pictures of Chinese pages have boxes instead of letters where no font has them, and are not worth keeping.
+font:
+	@test -n "$$(fc-list :lang=zh 2> /dev/null)" || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
+		&& apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes fontconfig fonts-noto-cjk > /dev/null; } \
+		|| { echo "No font of this system has Chinese letters: install one, such as Noto Sans CJK" >&2; exit 1; }
+
 check: $(VENV)/.installed-dev ## lint, format, types, import order: the fast half of `make test`
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo 'The files above are not formatted: run `make fix`.' >&2; exit 1; }
@@ -56,7 +62,7 @@ docs: $(VENV)/.installed-docs ## the documentation as a site, which opens from t
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "wrote site/index.html"
 
-pictures: $(VENV)/.installed-dev browser ## the pictures of README and docs, by the pages and programs that they show; into docs/pictures
+pictures: $(VENV)/.installed-dev browser font ## the pictures of README and docs, by the pages and programs that they show; into docs/pictures
 	@$(BIN)/regard tour --out $(TOUR)
 	@$(BIN)/python -m tests.tour.cover docs/pictures/attention.png
 	@$(BIN)/python -m tests.tour.gallery $(TOUR) docs/pictures
