@@ -4,4 +4,4 @@ One file for each experiment. It is a list of trials, each of which leaves its f
 so an interrupted experiment goes on where it was, and the page is made of what was measured and of nothing else.
 """
 
-EXPERIMENTS = ("grammar", "alignments", "processes", "reviews", "pictures", "language", "catalogues")
+EXPERIMENTS = ("grammar", "alignments", "processes", "reviews", "pictures", "language", "few_pairs", "catalogues")

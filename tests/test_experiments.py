@@ -41,6 +41,7 @@ TRIALS = {
         *("Python's manual: nanoGPT's settings in plain torch, seed 0", "Python's manual: no other options, seed 0"),
         "tiny Shakespeare: characters, nanoGPT's shape, seed 0",
     ],
+    "few_pairs": ["seed 0"],
     "catalogues": ["RNN, additive attention", "JoeyNMT 2.3.0, the same time", "JoeyNMT 2.3.0, as many updates"],
 }
 
