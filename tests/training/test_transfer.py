@@ -171,16 +171,18 @@ def test_wrong_transfers_are_refused(tmp_path):
         regard.train("text", texts, out=tmp_path / "second", **start, freeze=everything)
 
 
-@pytest.mark.parametrize("kind", ["causal", "masked"])
-def test_adapters_change_the_linear_layers_of_blocks_by_a_low_rank(kind, tmp_path):
-    """What is saved is a plain model whose weights moved by a product of rank 2; all else but the head stays."""
+@pytest.mark.parametrize(("kind", "freeze"), [("causal", None), ("masked", "blocks.0")])
+def test_adapters_change_the_linear_layers_of_blocks_by_a_low_rank(kind, freeze, tmp_path):
+    """What is saved is a plain model whose weights moved by a product of rank 2; all else but the head stays, and so do
+    layers that are frozen."""
     prose, texts = tiny.make("language", tmp_path), tiny.make("text", tmp_path)
     regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
     given = {**tiny.PACE, "init_from": str(tmp_path / "first"), "lora": 2, "max_length": 11, "batch": 110}
-    regard.train("text", texts, out=tmp_path / "second", learning_rate=1e-2, **given)
+    regard.train("text", texts, out=tmp_path / "second", learning_rate=1e-2, freeze=freeze, **given)
     before, after = state(tmp_path / "first"), state(tmp_path / "second")
-    adapted = [name for name in before if name.startswith("blocks.") and "proj" in name and before[name].dim() == 2]
-    assert len(adapted) >= 8
+    blocks = ("blocks.1.",) if freeze else ("blocks.0.", "blocks.1.")
+    adapted = [name for name in before if name.startswith(blocks) and "proj" in name and before[name].dim() == 2]
+    assert len(adapted) >= 4 * len(blocks)
     for name in before.keys() & after.keys():
         change = after[name] - before[name]
         if name in adapted:
