@@ -214,8 +214,8 @@ def new_model(options: ImagesOptions, shape: tuple[int, int, int], classes: int,
             raise TaskError(f"depths: expected numbers joined by commas, such as 3,3,3, got {text!r}") from None
         stem = "cifar" if max(height, width) <= 64 else "imagenet"
         # It could read files of any size, but they have to look as those that it learned from.
-        images = {"channels": channels, "image_size": [height, width]}
-        return ResNet(depths, classes, width=options.width, stem=stem, **images, **head)
+        head |= {"image_size": [height, width]}
+        return ResNet(depths, classes, width=options.width, stem=stem, channels=channels, **head)
     patch = options.patch_size
     if height % patch or width % patch:
         raise TaskError(f"patch_size: expected a divisor of the images' edges, {height} and {width}, got {patch}")
