@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy
 import pytest
 import torch
 import transformers
@@ -56,8 +57,6 @@ def test_a_new_head_reads_the_mean_of_the_vectors(classes, tmp_path):
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_an_image_model_learns_other_classes(kind, tmp_path):
-    import numpy
-
     pictures = tiny.make("images", tmp_path)
     shape = {"model": kind} if kind == "vit" else {"model": kind, "depths": "1,1", "width": 4}
     regard.train("images", pictures, out=tmp_path / "first", **tiny.options("images", **shape))
@@ -89,6 +88,15 @@ def test_a_resnet_reads_files_in_the_size_of_the_images_that_it_learned_from_las
     regard.train("images", pictures, out=tmp_path / "second", **shared, init_from=str(tmp_path / "first"))
     model = regard.load(tmp_path / "second")
     assert model.config["image_size"] == [8, 8]
+
+
+def test_a_model_of_grey_images_is_not_for_coloured_ones(tmp_path):
+    rng = numpy.random.default_rng(5)
+    pixels, labels = rng.integers(0, 256, (60, 8, 8, 3), dtype=numpy.uint8), numpy.arange(60) % 2
+    numpy.savez(tmp_path / "coloured.npz", images=pixels, labels=labels)
+    regard.ViT(8, 4, 8, layers=1, heads=2, classes=2, channels=1).save(tmp_path / "first")
+    with pytest.raises(TaskError, match="first: expected a model of 3 channels, as the images have"):
+        regard.train("images", tmp_path / "coloured.npz", out=tmp_path / "run", init_from=str(tmp_path / "first"))
 
 
 @pytest.mark.parametrize("sides", [(4, 8), (8, 4)])

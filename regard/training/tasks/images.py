@@ -191,9 +191,10 @@ def _build_model(options: ImagesOptions, train: StoredImages) -> Model:
     if options.init_from is None:
         torch.manual_seed(options.seed)
         return new_model(options, (channels, height, width), len(train.names), **head)
-    model = load_pretrained(options, ImageClassifier, classes=len(train.names), **head)
+    model = load_pretrained(options, ImageClassifier, classes=len(train.names), labels=head["labels"])
     if model.config["channels"] != channels:
         raise TaskError(f"{options.init_from}: expected a model of {channels} channels, as the images have")
+    model.config |= head
     if isinstance(model, ResNet):
         model.config["image_size"] = [height, width]  # of the images that it learns from now
     if isinstance(model, ViT):
