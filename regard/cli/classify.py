@@ -23,7 +23,8 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
             f"{model}: expected a model that classifies (`regard train text` or `images`), "
             f"got a {type(classifier).__name__} without classes"
         )
-    for number, text, row in answers(inputs, lambda texts: classifier.probabilities(texts).tolist()):
+    files = isinstance(classifier, ImageClassifier)
+    for number, text, row in answers(inputs, lambda texts: classifier.probabilities(texts).tolist(), files=files):
         label = None if row is None else classifier.labels[row.index(max(row))]
         probabilities = None if row is None else dict(zip(map(str, classifier.labels), row, strict=True))
         record = {"line": number, "input": text, "label": label, "probabilities": probabilities}

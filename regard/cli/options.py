@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -93,13 +95,13 @@ def notes_on_stderr() -> Iterator[None]:
 
 
 def answers(
-    inputs: Sequence[str], answer: Callable[[list[str]], Iterable[Answer]]
+    inputs: Sequence[str], answer: Callable[[list[str]], Iterable[Answer]], *, files: bool = False
 ) -> Iterator[tuple[int, str, Answer | None]]:
     """The inputs with their numbers, and what `answer` makes of them; None for a blank one.
 
-    Up to 64 are answered at a time; one at a time where a person types them.
+    Up to 64 are answered at a time; one at a time where a person types them. files: whether inputs are names of files.
     """
-    for batch in _batches(inputs):
+    for batch in _batches(inputs, files):
         texts = [text for _, text in batch if text.strip()]
         with notes_on_stderr():
             try:
@@ -110,11 +112,11 @@ def answers(
             yield number, text, next(results) if text.strip() else None
 
 
-def _batches(inputs: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+def _batches(inputs: Sequence[str], files: bool) -> Iterator[list[tuple[int, str]]]:
     size = 1 if not inputs and sys.stdin.isatty() else BATCH
     batch: list[tuple[int, str]] = []
     try:
-        for numbered in input_lines(inputs):
+        for numbered in input_lines(inputs, files=files):
             batch.append(numbered)
             if len(batch) == size:
                 yield batch
@@ -125,9 +127,12 @@ def _batches(inputs: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
     yield batch
 
 
-def input_lines(inputs: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The inputs, or else the lines of stdin, with their numbers from 1."""
+def input_lines(inputs: Sequence[str], *, files: bool = False) -> Iterator[tuple[int, str]]:
+    """The inputs, or else the lines of stdin, with their numbers from 1. A text that names a file stays a text."""
     if inputs:
+        for text in () if files else filter(os.path.isfile, inputs):
+            lines = f"for the lines of this file: < {shlex.quote(text)}"
+            print(f"regard: {text}: is taken as a text; {lines}", file=sys.stderr)
         yield from enumerate(inputs, 1)
         return
     if sys.stdin.isatty():

@@ -27,7 +27,7 @@ from regard.data.split import Division, Splitter, content_hash
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
 from regard.data.streams import fork
 from regard.data.survey import row_blocks
-from regard.data.texts import Skipped, TextError, open_file, text_files
+from regard.data.texts import Skipped, TextError, find_encoding, open_file, text_files
 from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -210,6 +210,9 @@ class Corpus:
 
 def _decoded_blocks(path: Path, reading: Reading) -> Iterator[str]:
     """The blocks of a file without the lines that are no text."""
+    encoding = find_encoding(path).name
+    if encoding != "UTF-8":
+        raise TextError(f"{path}: is {encoding}, expected UTF-8: save it in that encoding")
     line, column = 1, 0  # where a block begins
     for number, block in enumerate(_read_blocks(path)):
         content = block if number else block.removeprefix(BOM_UTF8)

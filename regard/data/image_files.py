@@ -45,6 +45,7 @@ Names = tuple[str, ...]
 Refuse = Callable[[str, "ImageError"], None]  # gets the file of an image that cannot be read, and the reason
 Header = tuple[int, tuple[int, int]]  # channels, (height, width)
 HIDDEN = {"thumbs.db", "desktop.ini", "__macosx"}  # what systems put beside pictures, and show to nobody
+LAYOUT = "a folder of pictures per class, or the folders train and test with such folders"
 MAX_PIXELS = 64_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # not all of Pillow's: EPS would start Ghostscript
 CAMERA_FORMATS = ("JPEG", "MPO")  # in which cameras write how they were held
@@ -234,7 +235,7 @@ def check_names(path: Path, names: Names | None, train_names: Names | None) -> N
 class FolderImages(ImagePart):
     """A folder with a folder of pictures for each class. What is hidden does not count."""
 
-    def __init__(self, path: Path, train_names: Names | None, expected: str = "a folder of pictures per class") -> None:
+    def __init__(self, path: Path, train_names: Names | None, expected: str = LAYOUT) -> None:
         self.path, self.names = path, tuple(folder.name for folder in folders(path))
         if not self.names:
             raise ImageError(f"{path}: no folders in it, expected {expected}")
@@ -302,7 +303,7 @@ class FolderImages(ImagePart):
                 if len(sizes) < 2 and header[1] not in sizes:
                     sizes.append(header[1])
         if not sizes:
-            raise ImageError(broken)
+            raise ImageError(f"{broken}; no picture below {self.path} can be read: expected {LAYOUT}")
         return {
             "shapes": asdict(Shapes(edges.total(), channels, median_low(edges.elements()), *sizes)),
             "digest": total.hexdigest(),

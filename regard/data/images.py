@@ -24,7 +24,7 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.image_arrays import ArrayImages, IdxImages, NpzImages, idx_file
-from regard.data.image_files import FolderImages, ImageError, ImagePart, Names, folders, silent, times
+from regard.data.image_files import LAYOUT, FolderImages, ImageError, ImagePart, Names, folders, silent, times
 from regard.data.split import content_hash
 from regard.data.store import Store, StoreWriter, advance, prepared, prepared_folder
 from regard.data.texts import Skipped
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 Array = NDArray[Any]
-EXPECTED = "an .npz file, or a folder with a folder of pictures per class, with train.npz, or with MNIST's idx files"
+EXPECTED = f"an .npz file, or a folder with {LAYOUT}, with train.npz, or with MNIST's idx files"
 UNIT = "picture"
 VERSION = 1  # of how images are decoded and of the columns: a store of another version is made anew
 ROWS = 1 << 16  # of small columns that are read at once

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from regard.data.split import PARTS, Part, balanced_rows
 from regard.data.store import Store, StoreWriter, prepared
 from regard.data.survey import LEFT_OUT, NUMBERS, RowSource, Survey
-from regard.data.tables import COMPRESSIONS, OLD_WORKBOOK, TableError, find_column, missing_column
+from regard.data.tables import TableError, find_column, missing_column
 from regard.data.texts import (
     MAX_LINE,
     NO_TEXT,
@@ -33,7 +33,6 @@ from regard.data.texts import (
     checked_lines,
     find_encoding,
     guess_encoding,
-    open_file,
 )
 from regard.data.tokens import ids_dtype, tokenizer_digest
 
@@ -45,7 +44,7 @@ Cells = Iterator[tuple[int, list[str], str]]  # line and cells of each row; and 
 Rows = Iterator[tuple[int, str, str]]  # line, text and label of each row
 
 MAX_QUOTED = 1 << 20  # characters of a row of several lines: beyond them a quotation mark was left open
-JSON_TYPES = {bool: "true or false", int: "a whole number", str: "a string"}  # of a label
+JSON_TYPES = {str: "a string", int: "a whole number", bool: "true or false"}  # of a label
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,6 @@ def labelled_rows(
 
 def labelled_encoding(path: Path) -> Encoding:
     """The encoding of a file; that of a table is guessed if it is neither marked nor UTF-8."""
-    with open_file(path) as file:
-        start = file.read(8)
-    packed = [kind for mark, kind in COMPRESSIONS.items() if start.startswith(mark)]
-    if packed or start.startswith(OLD_WORKBOOK):
-        kind = "a workbook of Excel, or a zip archive" if packed in ([], ["zip"]) else f"compressed ({packed[0]})"
-        raise TableError(f"{path}: is {kind}, expected plain text: save it as CSV, or unpack it")
     return guess_encoding(path) if path.suffix.lower() in (".csv", ".tsv") else find_encoding(path)
 
 
@@ -213,7 +206,8 @@ def _parse(line: str, text: str, label: str) -> tuple[dict[str, Any], str]:
             return {}, missing_column(list(row), name)
         value = row[name]
         if not isinstance(value, types):
-            return {}, f"{name!r}: expected a string, got {short(value)}"
+            expected = ", ".join(JSON_TYPES[kind] for kind in types)
+            return {}, f"{name!r}: expected {expected}, got {short(value)}"
         if isinstance(value, str) and (character := NO_TEXT.search(value)):
             return {}, f"{name!r}: holds {character[0]!r}, so it is no text"
     return row, ""

@@ -29,14 +29,11 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.texts import BYTE_ORDER_MARKS
+from regard.data.texts import BYTE_ORDER_MARKS, COMPRESSIONS, OLD_WORKBOOK
 from regard.errors import RegardError
 
 STDIN = Path("-")
-# What files begin with.
-COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
 UNPACKED, UNPACKED_RATIO = 1 << 28, 64  # bytes that a packed table may have, or so many times its own: bombs have more
-OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
 BLANKS = r"\s+"  # as pandas takes it for a separator
 SAMPLE = 50  # lines by which the separator is chosen

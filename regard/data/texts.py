@@ -28,6 +28,8 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: ("utf-16", "UTF-16"),
     codecs.BOM_UTF16_BE: ("utf-16", "UTF-16"),
 }
+COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
+OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
 # Letters and signs of Western Europe in Windows-1252. The others are so rare that a file with them is something else.
 WESTERN = frozenset(
     "ÀÁÂÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖØÙÚÛÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüŒœŠšŽž€£§©®°±²³´·ºª«»¡¿½¼¾µ‚„…‘’“”•–—™\xa0".encode("cp1252")
@@ -84,9 +86,13 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 def find_encoding(path: Path) -> Encoding:
-    """That of the mark a file begins with, or else UTF-8."""
+    """That of the mark a file begins with, or else UTF-8; TextError if the file is packed."""
     with open_file(path) as file:
-        start = file.read(4)
+        start = file.read(8)
+    packed = [kind for mark, kind in COMPRESSIONS.items() if start.startswith(mark)]
+    if packed or start.startswith(OLD_WORKBOOK):
+        kind = "a workbook of Excel, or a zip archive" if packed in ([], ["zip"]) else f"compressed ({packed[0]})"
+        raise TextError(f"{path}: is {kind}, expected plain text: unpack it, or save it as text")
     marked = (Encoding(*encoding) for mark, encoding in BYTE_ORDER_MARKS.items() if start.startswith(mark))
     return next(marked, UTF_8)
 

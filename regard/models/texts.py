@@ -34,7 +34,8 @@ def encode(
 
 
 def encode_with_warning(tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None) -> list[list[int]]:
-    """The same, with a CutWarning where texts are cut."""
+    """The same of whole texts, as they are trained on: without space around them; a CutWarning where they are cut."""
+    texts = [text.strip() if isinstance(text, str) else text for text in texts]
     ids = encode(tokenizer, texts, max_length)
     full = [text for text, sequence in zip(texts, ids, strict=True) if len(sequence) == max_length]
     if max_length is not None and full:

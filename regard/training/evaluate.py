@@ -61,9 +61,7 @@ def evaluate(
         return tasks.text.evaluate(model, data, text or "text", label or "label", policy)
     accept("on_error")
     if isinstance(model, ImageClassifier):
-        reads_any = model.config.get("image_size") is None  # a ResNet
-        trained_with: Any = read_options(folder)[1] if reads_any and has_run(folder) else None
-        return tasks.images.evaluate(model, data, trained_with and trained_with.image_size, policy)
+        return tasks.images.evaluate(model, data, policy)
     if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
         return tasks.language.evaluate(model, data, policy)
     raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
@@ -73,6 +71,9 @@ def _evaluate_test_part(folder: Path, model: Any, beam_size: int) -> dict[str, A
     if not has_run(folder):
         raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
     name, options = read_options(folder)
+    trained_on = getattr(options, "data", None)
+    if trained_on is not None and not Path(trained_on).exists():
+        raise TaskError(f"{folder}: was trained on {trained_on}, which is not there: say which data to evaluate it on")
     if isinstance(options, TranslateOptions):
         options = dataclasses.replace(options, beam_size=beam_size)
     return tasks.prepare(name, options, model=model).evaluate(model, "test", World())

@@ -210,7 +210,9 @@ class Run:
                 model = _copy(model, merge_adapters(world.gather(model)))
             metrics = task.evaluate(model, "validation", world)
             if world.is_first:
-                value, best, samples = metrics[task.goal], state.best, task.samples(model)
+                # Sentences of fewer than four words have a BLEU of 0, however good they are: then perplexity decides.
+                value = metrics[task.goal] or -metrics.get("perplexity", 0.0)
+                best, samples = state.best, task.samples(model)
                 is_best = best is None or (value > best if task.higher_is_better else value < best)
                 if is_best:
                     save_best(model, self.folder)

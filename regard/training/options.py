@@ -8,9 +8,11 @@ new field.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
+import numbers
 import types
 import typing
 from collections.abc import Mapping
@@ -267,8 +269,11 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
         raise OptionError(f"{field.name}: expected one of {', '.join(choices)}, got {value!r}")
     if (optional and value in (None, "none")) or (value is None and field.default is None):
         return None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+    # Numbers of NumPy are numbers, and PyYAML reads 1e-3 as a text.
+    accepted: Any = {int: numbers.Integral, float: (numbers.Real, str)}.get(kind, ())
+    if isinstance(value, accepted) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError):
+            value = kind(value)
     if kind is str and isinstance(value, Path):
         value = str(value)
     if type(value) is not kind:

@@ -215,8 +215,9 @@ class Signals:
 
     @contextmanager
     def obeyed_at_once(self, text: str) -> Iterator[None]:
-        """Within this block there is nothing to save: the first signal raises Stopped with this text."""
-        self.raise_if_caught(text)
+        """Within this block there is nothing to save: a signal, also one before it, raises Stopped with this text."""
+        if self.caught:
+            raise Stopped(self.caught, text)
         self.nothing_to_save = text
         try:
             yield
@@ -231,8 +232,3 @@ class Signals:
         self.caught = number
         if os.isatty(2):  # somebody waits, and an evaluation may take minutes; a handler cannot use buffered files
             os.write(2, b"\nregard: stopping after this step, or this evaluation; the same again stops at once\n")
-
-    def raise_if_caught(self, text: str) -> None:
-        """Stop here, if a signal came."""
-        if self.caught:
-            raise Stopped(self.caught, text)

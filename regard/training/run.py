@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from regard import files
-from regard.models.folders import load, refuse_foreign
+from regard.models.folders import CONFIG, load, refuse_foreign
 from regard.models.model import Model
 from regard.progress import ProgressBar
 from regard.training import checkpoints
 from regard.training.folder import (
+    BEST,
     CHECKPOINTS,
     RESULTS,
     Log,
@@ -127,8 +128,8 @@ def _train(
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
         run = Run(task, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)
         state = run.train()
-        signals.raise_if_caught(f"stopped after the last step; go on with --resume, to evaluate the model in {folder}")
-        return Trained(folder, _evaluate_best(task, folder, state, world))
+        with signals.obeyed_at_once(f"stopped before the test of {folder} was done; go on with --resume"):
+            return Trained(folder, _evaluate_best(task, folder, state, world))
 
 
 def _evaluate_best(task: Task, folder: Path, state: State, world: World) -> dict[str, Any]:
@@ -158,6 +159,8 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
         if has_run(folder):
             raise RunError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
         refuse_foreign(folder)
+        if (folder / CONFIG).exists() and not (folder / BEST).exists():  # else a run was killed as it began
+            raise RunError(f"{folder}: holds a model already: choose another --out")
         options = resolve(task, given)
         for field in dataclasses.fields(options):
             changed = field.name in given and given[field.name] != field.default

@@ -122,7 +122,8 @@ def add_adapters(model: Model, rank: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise OptionError("lora: needs peft: pip install 'regard[lora]'") from error
-    layers = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and "blocks." in name]
+    linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    layers = [name for name, layer in linear if "blocks." in name and layer.weight.requires_grad]  # none that is frozen
     if not layers:
         raise TaskError(f"lora: a {type(model).__name__} has no blocks with linear layers that could be adapted")
     heads = [parameter for name, parameter in model.named_parameters() if parameter.requires_grad and is_head(name)]

@@ -65,6 +65,16 @@ STDIN = {
 
 
 @pytest.mark.parametrize("command", MODELS)
+def test_a_text_that_names_a_file_is_a_text_and_the_user_is_told(run, command, tmp_path):
+    (tmp_path / "my texts").write_text("cat")
+    code, _, err = run(command, ["mat", str(tmp_path / "my texts")])
+    assert code == 0
+    assert [line for line in err.splitlines() if "cut from" not in line] == [
+        f"regard: {tmp_path}/my texts: is taken as a text; for the lines of this file: < '{tmp_path}/my texts'"
+    ]
+
+
+@pytest.mark.parametrize("command", MODELS)
 @pytest.mark.parametrize("name", STDIN)
 def test_line_k_of_the_output_belongs_to_line_k(run, command, name):
     content, lines = STDIN[name]

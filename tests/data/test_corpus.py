@@ -134,7 +134,8 @@ def test_one_line_of_any_length_is_cut_between_words_or_characters(folder, space
     [
         ("Grüße".encode("latin-1"), r"a.txt: line 1: not UTF-8 \(byte 2: .*; there is no other line"),
         (b"fine\n" + "Grüße".encode("latin-1"), r"a.txt: line 2: not UTF-8 \(byte 2: .*; fix it or pass --on-error"),
-        ("one\n".encode("utf-16"), r"a.txt: line 1: not UTF-8 \(byte 0"),
+        ("one\n".encode("utf-16"), r"a.txt: is UTF-16, expected UTF-8: save it in that encoding"),
+        (b"BZh91AY&SY", r"a.txt: is compressed \(bz2\), expected plain text: unpack it"),
         (b"x" * 10_007 + b"\0", r"a.txt: line 1: holds a NUL"),
         (b"one\n" + b"two" * 500_000 + b"\xff\nthree", r"a.txt: line 2: not UTF-8 \(byte 1500000"),
         (b" \n ", r": no text in it"),

@@ -209,11 +209,16 @@ def test_what_is_wrong_with_a_folder(tmp_path, grey, labels):
 
 def test_what_is_no_set_of_pictures(tmp_path):
     (tmp_path / "a.txt").write_text("x")
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "parts/train/cat", "parts/valid/cat"):
+        (tmp_path / name).mkdir(parents=True)
     for path, message in [
         (tmp_path / "none", "none: does not exist, expected an .npz file"),
         (tmp_path / "a.txt", "a.txt: is a file, expected an .npz file"),
         (tmp_path / "empty", "empty: no folders in it, expected"),
+        (
+            tmp_path / "parts",
+            r"cat: expected a regular file.*parts can be read: expected a folder of pictures per class",
+        ),
     ]:
         with pytest.raises(ImageError, match=message):
             read_images(path)

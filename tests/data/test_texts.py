@@ -1,5 +1,6 @@
 """Text from files: lines that are text, what is wrong with the others, and rows that cannot be used."""
 
+import gzip
 import json
 
 import pytest
@@ -62,6 +63,11 @@ def test_a_mark_tells_the_encoding(write, encoding):
     else:
         with pytest.raises(TextError, match="lines: is not UTF-"):
             list(checked_lines(path))
+
+
+def test_what_is_packed_is_no_text(write):
+    with pytest.raises(TextError, match=r"lines: is compressed \(gzip\), expected plain text: unpack it"):
+        list(checked_lines(write("lines", gzip.compress(b"one\n"))))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import torch
 
 from regard import Block, Encoder, FeedForward, LanguageModel, MultiHead, ResNet, Sampling, Seq2Seq, Transformer, ViT
 from regard.attention import Dot
+from regard.data.tokens import train_tokenizer
 from regard.models.mixers import Recurrent
 from regard.models.texts import CutWarning
 from tests.models.cases import check_message, word_tokenizer
@@ -208,3 +209,10 @@ def test_writing_and_embedding_drop_nothing(training):
 def test_an_empty_batch_is_an_empty_answer():
     assert language()(IDS[:0]).shape == (0, 13, 31)
     assert encoder()(IDS[:0]).shape == (0, 13, 24)
+
+
+def test_space_around_a_text_changes_nothing():
+    """Texts to train on are read without it: a line with a space at its end would have a token that nobody learned."""
+    model = with_tokenizer(Encoder(300, 24, 1, 4, classes=3), train_tokenizer(["a cat", "a mat"], "bpe", 300))
+    plain, spaced = model.probabilities(["a cat", "  a cat \n"])
+    torch.testing.assert_close(plain, spaced)

@@ -5,10 +5,11 @@ import math
 import re
 from pathlib import Path
 
+import numpy
 import pytest
 
 from regard.training.defaults import RULES, complete
-from regard.training.options import EMBEDDED, TASKS, applies, kind_of, resolve
+from regard.training.options import EMBEDDED, TASKS, OptionError, applies, kind_of, read_yaml, resolve
 
 DATA = {"translate": "pairs.tsv", "language": "prose.txt", "text": "texts.csv", "images": "images.npz"}
 KINDS = [
@@ -85,3 +86,14 @@ def test_the_page_has_the_rules(task):
     table = PAGE.read_text(encoding="utf-8").partition(f"## `regard train {task}`")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", table, re.MULTILINE)
     assert rows == [(name, rule.text) for name, rule in RULES[TASKS[task]].items()]
+
+
+def test_numbers_may_have_exponents_in_a_file_and_may_be_those_of_numpy(tmp_path):
+    """PyYAML takes 1e-3 for a text, people do not."""
+    (tmp_path / "own.yaml").write_text("learning_rate: 1e-3\nclip: 2\n")
+    options = resolve("text", read_yaml(tmp_path / "own.yaml"))
+    assert (options.learning_rate, options.clip) == (1e-3, 2.0)
+    options = resolve("text", {"steps": numpy.int64(3), "clip": numpy.float32(0.5), "dropout": numpy.float64(0.1)})
+    assert [type(value) for value in (options.steps, options.clip, options.dropout)] == [int, float, float]
+    with pytest.raises(OptionError, match="learning_rate: expected a number, got 'fast'"):
+        resolve("text", {"learning_rate": "fast"})

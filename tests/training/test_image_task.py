@@ -181,6 +181,8 @@ def test_evaluation_on_other_data(photos, tmp_path, model):
     got = evaluate(tmp_path / "model", other)
     assert got.pop("loss") == pytest.approx(expected.pop("loss"), rel=1e-5)
     assert got == expected
+    files = sorted((other / "noon").iterdir())  # of other sizes than it learned from
+    torch.testing.assert_close(trained.model.probabilities(files), trained.model.probabilities(images.pixels[chosen]))
     (other / "noon" / "notes.txt").write_text("about noon")
     with pytest.raises(RowsError, match=r"noon/notes.txt: is no picture.*; fix it or pass --on-error skip"):
         evaluate(tmp_path / "model", other)

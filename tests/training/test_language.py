@@ -133,6 +133,9 @@ def test_the_test_part_and_other_files_are_evaluated_from_stores(tmp_path, prepa
     assert metrics["bits_per_byte"] == pytest.approx(
         math.log2(metrics["perplexity"]) * len(ids) / data.stat().st_size, rel=1e-3
     )
+    assert "unknown_tokens" not in metrics
+    data.write_text(data.read_text() + "ßß")
+    assert evaluate(out, data)["unknown_tokens"] == pytest.approx(2 / len(ids), rel=1e-3)
 
 
 def test_an_evaluation_leaves_out_lines_that_are_no_text(tmp_path):

@@ -12,6 +12,7 @@ from regard.training.folder import RunError, lock
 from regard.training.options import OptionError
 from regard.training.processes import Signals, Stopped
 from regard.training.task import TaskError
+from regard.training.tasks.text import TextTask
 from tests.training import tiny
 
 
@@ -47,6 +48,14 @@ def test_a_run_that_cannot_start_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "deep" / "run").exists()
 
 
+def test_a_model_that_somebody_saved_is_not_replaced_by_a_run(tmp_path):
+    regard.Encoder(31, 8, 1, 2).save(tmp_path / "mine")
+    before = (tmp_path / "mine" / "model.safetensors").read_bytes()
+    with pytest.raises(RunError, match="mine: holds a model already: choose another --out"):
+        regard.train("text", tiny.make("text", tmp_path), out=tmp_path / "mine", **tiny.options("text"))
+    assert (tmp_path / "mine" / "model.safetensors").read_bytes() == before
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="names are text there")
 def test_a_folder_whose_name_is_no_text_is_refused_before_the_run(tmp_path):
     with pytest.raises(RunError, match=r"m\\udce9': expected a name in UTF-8: choose another --out"):
@@ -63,6 +72,23 @@ def test_who_stops_a_run_in_a_terminal_is_told_what_it_waits_for(monkeypatch, ca
         assert "stopping after this step, or this evaluation" in capfd.readouterr().err
         with pytest.raises(Stopped, match="stopped at once"):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_the_test_at_the_end_is_stopped_at_once_and_done_by_resuming(tmp_path, monkeypatch):
+    evaluate = TextTask.evaluate
+
+    def stopped(task, model, part, world):
+        if part == "test":
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate(task, model, part, world)
+
+    data, out = tiny.make("text", tmp_path), tmp_path / "run"
+    monkeypatch.setattr(TextTask, "evaluate", stopped)
+    with pytest.raises(Stopped, match=r"before the test of .* go on with --resume"):
+        regard.train("text", data, out=out, **tiny.options("text", steps=2))
+    monkeypatch.undo()
+    assert not (out / "results.json").exists()
+    assert regard.train("text", data, out=out, resume=True).results["steps"] == 2
 
 
 def test_a_second_trainer_leaves_the_lock_of_the_first_one_alone(tmp_path):

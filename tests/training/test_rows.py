@@ -25,7 +25,7 @@ from regard.training.metrics import bleu, translation_metrics
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.report import shorten
-from regard.training.task import IGNORE_INDEX
+from regard.training.task import IGNORE_INDEX, TaskError
 from regard.training.tasks import prepare, translate
 from regard.training.tasks.translate import translate_all
 from tests.training import tiny
@@ -142,6 +142,9 @@ def test_pairs_are_evaluated_as_their_list_would_be(tmp_path):
         assert metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [targets]).score)
         assert metrics["signature"] == bleu(outputs, targets).signature
     assert evaluate(tmp_path / "run") == metrics
+    data.rename(tmp_path / "elsewhere.tsv")
+    with pytest.raises(TaskError, match=r"run: was trained on .*pairs.tsv, which is not there: say which data"):
+        evaluate(tmp_path / "run")
 
 
 def test_texts_are_evaluated_from_ids_as_from_texts(tmp_path):
@@ -263,6 +266,16 @@ def test_long_names_of_classes_stay_in_their_line(tmp_path):
 @pytest.mark.parametrize("count", [1, 10, 11, 12, 40])
 def test_a_line_has_no_more_characters_than_it_may(count):
     assert shorten("x" * count, 11) == ("x" * count if count <= 11 else "x" * 10 + "…")
+
+
+def test_a_part_whose_pairs_are_all_too_long_is_named(tmp_path):
+    words = [f"{first} {second}" for first in tiny.WORDS for second in tiny.WORDS]
+    held_out = split(words, str).validation
+    pairs = {word: "long " * 99 if word in held_out else "short" for word in words}
+    (tmp_path / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs.items()))
+    given = {**tiny.options("translate"), "data": str(tmp_path / "pairs.tsv")}
+    with pytest.raises(TaskError, match="no pair of the validation part has at most 64 tokens; allow more"):
+        prepare("translate", resolve("translate", given))
 
 
 def test_texts_that_are_cut_are_counted(tmp_path):

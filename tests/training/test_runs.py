@@ -189,6 +189,15 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path):
     assert regard.train("text", data, out=tmp_path / "run", resume=True).results["steps"] == 9
 
 
+def test_where_bleu_says_nothing_the_perplexity_decides(tmp_path):
+    """Of three words or fewer there is no sequence of four, and BLEU is 0: the first model is not the best for that."""
+    words = [f"{first} {second}" for first in tiny.WORDS for second in tiny.WORDS]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in words), encoding="utf-8")
+    options = tiny.options("translate", evaluate_every=1, patience=2, learning_rate=1e-2, steps=6)
+    results = regard.train("translate", tmp_path / "pairs.tsv", out=tmp_path / "run", **options).results
+    assert (results["test"]["bleu"], results["best_step"], results["steps"]) == (0.0, 6, 6)
+
+
 def test_without_patience_a_run_does_not_end_early(tmp_path):
     data = tiny.make("text", tmp_path)
     given = tiny.options("text", learning_rate=1e-9, patience=0, steps=14, evaluate_every=1)

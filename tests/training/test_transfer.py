@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy
 import pytest
 import torch
 import transformers
@@ -56,8 +57,6 @@ def test_a_new_head_reads_the_mean_of_the_vectors(classes, tmp_path):
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_an_image_model_learns_other_classes(kind, tmp_path):
-    import numpy
-
     pictures = tiny.make("images", tmp_path)
     shape = {"model": kind} if kind == "vit" else {"model": kind, "depths": "1,1", "width": 4}
     regard.train("images", pictures, out=tmp_path / "first", **tiny.options("images", **shape))
@@ -89,6 +88,15 @@ def test_a_resnet_reads_files_in_the_size_of_the_images_that_it_learned_from_las
     regard.train("images", pictures, out=tmp_path / "second", **shared, init_from=str(tmp_path / "first"))
     model = regard.load(tmp_path / "second")
     assert model.config["image_size"] == [8, 8]
+
+
+def test_a_model_of_grey_images_is_not_for_coloured_ones(tmp_path):
+    rng = numpy.random.default_rng(5)
+    pixels, labels = rng.integers(0, 256, (60, 8, 8, 3), dtype=numpy.uint8), numpy.arange(60) % 2
+    numpy.savez(tmp_path / "coloured.npz", images=pixels, labels=labels)
+    regard.ViT(8, 4, 8, layers=1, heads=2, classes=2, channels=1).save(tmp_path / "first")
+    with pytest.raises(TaskError, match="first: expected a model of 3 channels, as the images have"):
+        regard.train("images", tmp_path / "coloured.npz", out=tmp_path / "run", init_from=str(tmp_path / "first"))
 
 
 @pytest.mark.parametrize("sides", [(4, 8), (8, 4)])
@@ -171,16 +179,18 @@ def test_wrong_transfers_are_refused(tmp_path):
         regard.train("text", texts, out=tmp_path / "second", **start, freeze=everything)
 
 
-@pytest.mark.parametrize("kind", ["causal", "masked"])
-def test_adapters_change_the_linear_layers_of_blocks_by_a_low_rank(kind, tmp_path):
-    """What is saved is a plain model whose weights moved by a product of rank 2; all else but the head stays."""
+@pytest.mark.parametrize(("kind", "freeze"), [("causal", None), ("masked", "blocks.0")])
+def test_adapters_change_the_linear_layers_of_blocks_by_a_low_rank(kind, freeze, tmp_path):
+    """What is saved is a plain model whose weights moved by a product of rank 2; all else but the head stays, and so do
+    layers that are frozen."""
     prose, texts = tiny.make("language", tmp_path), tiny.make("text", tmp_path)
     regard.train("language", prose, out=tmp_path / "first", **tiny.options("language", model=kind))
     given = {**tiny.PACE, "init_from": str(tmp_path / "first"), "lora": 2, "max_length": 11, "batch": 110}
-    regard.train("text", texts, out=tmp_path / "second", learning_rate=1e-2, **given)
+    regard.train("text", texts, out=tmp_path / "second", learning_rate=1e-2, freeze=freeze, **given)
     before, after = state(tmp_path / "first"), state(tmp_path / "second")
-    adapted = [name for name in before if name.startswith("blocks.") and "proj" in name and before[name].dim() == 2]
-    assert len(adapted) >= 8
+    blocks = ("blocks.1.",) if freeze else ("blocks.0.", "blocks.1.")
+    adapted = [name for name in before if name.startswith(blocks) and "proj" in name and before[name].dim() == 2]
+    assert len(adapted) >= 4 * len(blocks)
     for name in before.keys() & after.keys():
         change = after[name] - before[name]
         if name in adapted:

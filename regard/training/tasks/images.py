@@ -80,15 +80,12 @@ class ImagesTask(Task):
         return list(map(Sample, images.titles(chosen), labels, outputs))
 
 
-def evaluate(model: ImageClassifier, path: Path, trained_size: int | None, on_error: str) -> dict[str, Any]:
-    """The metrics on other images, those for the test if files say which, in the size that the model reads.
-
-    trained_size: the edge that a ResNet, which reads any size, was trained with, if it is known.
-    """
+def evaluate(model: ImageClassifier, path: Path, on_error: str) -> dict[str, Any]:
+    """The metrics on other images, those for the test if files say which, in the size that the model reads."""
     images, size = find_images(path), model.config.get("image_size")
-    if size is None:
+    if size is None:  # a ResNet that was not trained here reads any size
         differ = images.train.shapes.other is not None
-        shape = images.shape(trained_size or (images.train.shapes.edge if differ else None))
+        shape = images.shape(images.train.shapes.edge if differ else None)
     else:
         height, width = (size, size) if isinstance(size, int) else size
         shape = (model.config["channels"], height, width)
@@ -194,10 +191,11 @@ def _build_model(options: ImagesOptions, train: StoredImages) -> Model:
     if options.init_from is None:
         torch.manual_seed(options.seed)
         return new_model(options, (channels, height, width), len(train.names), **head)
-    model = load_pretrained(options, ImageClassifier, classes=len(train.names), **head)
+    model = load_pretrained(options, ImageClassifier, classes=len(train.names), labels=head["labels"])
     if model.config["channels"] != channels:
         raise TaskError(f"{options.init_from}: expected a model of {channels} channels, as the images have")
-    if isinstance(model, ResNet) and model.config["image_size"] is not None:
+    model.config |= head
+    if isinstance(model, ResNet):
         model.config["image_size"] = [height, width]  # of the images that it learns from now
     if isinstance(model, ViT):
         edge = model.config["patch_size"]
@@ -216,6 +214,8 @@ def new_model(options: ImagesOptions, shape: tuple[int, int, int], classes: int,
             text = options.depths
             raise TaskError(f"depths: expected numbers joined by commas, such as 3,3,3, got {text!r}") from None
         stem = "cifar" if max(height, width) <= 64 else "imagenet"
+        # It could read files of any size, but they have to look as those that it learned from.
+        head |= {"image_size": [height, width]}
         return ResNet(depths, classes, width=options.width, stem=stem, channels=channels, **head)
     patch = options.patch_size
     if height % patch or width % patch:

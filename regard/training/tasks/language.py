@@ -17,6 +17,7 @@ from regard.data.batches import Batches
 from regard.data.corpus import corpus_of, open_corpus, topics
 from regard.data.split import PARTS
 from regard.data.store import Column, Store
+from regard.data.survey import NUMBERS
 from regard.data.texts import NAMED, Skipped
 from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, trained_tokenizer
 from regard.models.encoder import Encoder
@@ -91,9 +92,20 @@ def _evaluate_ids(model: Any, ids: Column, context: int, size: int, world: World
 
     batches = map(batch, world.share(range(0, len(rows), batch_size)))
     mean, total = perplexity(model, batches, _logits, world)
+    metrics = {"perplexity": mean}
     if isinstance(model, LanguageModel):
-        return {"perplexity": mean, "bits_per_byte": total / math.log(2) / size}
-    return {"perplexity": mean}
+        metrics["bits_per_byte"] = total / math.log(2) / size
+    if share := _unknown_share(model, ids):
+        metrics["unknown_tokens"] = share
+    return metrics
+
+
+def _unknown_share(model: Any, ids: Column) -> float:
+    """How many of the tokens stand for words that the tokenizer does not know: they make the other metrics too low."""
+    tokenizer = model.need_tokenizer()
+    unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+    starts = range(0, len(ids), NUMBERS) if unknown is not None else ()
+    return sum(int((ids.between(start, start + NUMBERS) == unknown).sum()) for start in starts) / len(ids)
 
 
 def _logits(model: Any, batch: Batch) -> Tensor:
