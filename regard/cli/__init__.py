@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     library raised them: then they are bugs, as all other errors are, and keep their traceback. All tracebacks are shown
     by `python -X dev -m regard`.
     """
-    # At its first run matplotlib reads all fonts of the system, and would say so.
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    # matplotlib would say that it reads all fonts of the system, and in which folder it keeps what it found.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     _prepare_streams()
     try:
         code: int | None = commands.main(arguments, prog_name="regard", standalone_mode=False)

@@ -8,6 +8,7 @@ sets share the archives they have in common.
 from __future__ import annotations
 
 import difflib
+import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from regard.data.packages import Archive, FetchError, download
-from regard.data.store import cache
+from regard.data.store import cache, writable
 from regard.errors import RegardError
 from regard.files import digest, new_folder, sync, write
 
@@ -117,7 +118,8 @@ def fetch(name: str, bar: ProgressBar | None = None) -> Path:
     row, path = find(name), folder(name)
     if is_fetched(name):
         return path
-    cache().mkdir(parents=True, exist_ok=True)
+    if writable(cache()) != cache():
+        raise FetchError(f"{cache()}: this folder cannot be written; set XDG_CACHE_HOME to one that can be")
     with nullcontext(bar) if bar else ProgressBar() as bar, _lock(bar):
         if is_fetched(name):  # by the process that had the lock before
             return path
@@ -142,7 +144,7 @@ def megabytes(size: int) -> str:
 
 
 def _missing(path: Path, row: Row) -> list[str]:
-    return [file for file in row.files if not (path / file).is_file()]
+    return [file for file in row.files if not os.path.isfile(path / file)]  # also in a folder that may not be entered
 
 
 @contextmanager

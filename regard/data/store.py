@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -79,23 +79,26 @@ def cache() -> Path:
 
 
 def prepared_folder() -> Path:
-    """Where stores are: `$REGARD_PREPARED`, or a folder in the user's cache.
+    """Where stores are: `$REGARD_PREPARED`, or a folder in the user's cache."""
+    return writable(Path(os.environ.get("REGARD_PREPARED") or cache() / "prepared"))
 
-    Where that cannot be written, it is a folder that this process removes at its end.
-    """
-    folder = Path(os.environ.get("REGARD_PREPARED") or cache() / "prepared")
-    try:
+
+def writable(folder: Path) -> Path:
+    """This folder; where it cannot be written, one that this process shares with those it starts, and removes."""
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return _temporary_folder()
-    return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder()
+    if not os.access(folder, os.W_OK | os.X_OK):
+        folder = _temporary_folder() / folder.name
+        folder.mkdir(exist_ok=True)
+    return folder
 
 
 @functools.cache
 def _temporary_folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="regard-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    if "REGARD_TEMPORARY" not in os.environ:  # else it belongs to the process that started this one
+        os.environ["REGARD_TEMPORARY"] = tempfile.mkdtemp(prefix="regard-")
+        atexit.register(shutil.rmtree, os.environ["REGARD_TEMPORARY"], ignore_errors=True)
+    return Path(os.environ["REGARD_TEMPORARY"])
 
 
 def _lock(folder: Path) -> Path:

@@ -11,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import regard
-from regard.data.fetching import cache as cache_folder
+from regard.data.store import cache as user_cache
+from regard.data.store import writable
 from regard.files import new_folder
 from regard.models.model import Model
 from regard.tour.cells import before
@@ -81,11 +82,16 @@ def _result_folder(section: Section, *, full: bool) -> Path:
     return _folder(f"claim-{section.number:02}{'-full' if full else ''}", *contents, *cells)
 
 
+def kept_folder() -> Path:
+    """The folder of all that is kept. A process that starts others asks first: they share a temporary one with it."""
+    return writable(user_cache() / "tour")
+
+
 def _folder(name: str, *dependencies: object) -> Path:
     """The folder for something that depends on regard's code and on these; older ones of this name are removed."""
     digest = hashlib.sha256(repr((code_digest(), *dependencies)).encode()).hexdigest()[:16]
-    folder = cache_folder() / "tour" / f"{name}.{digest}"
-    for other in folder.parent.glob(f"{name}.*") if folder.parent.exists() else ():
+    folder = kept_folder() / f"{name}.{digest}"
+    for other in folder.parent.glob(f"{name}.*"):
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)
     return folder

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from regard.tour import cells
-from regard.tour.cache import read_result, write_result
+from regard.tour.cache import kept_folder, read_result, write_result
 from regard.tour.section import Need, Picture, Result, Section
 
 MAX_PROCESSES = 8  # each holds some hundred megabytes
@@ -108,6 +108,7 @@ def _in_pool(sections: Sequence[Section], full: bool, processes: int) -> Iterato
     seconds = dict[Need, float]()  # that making it took
     making, running = dict[Future[Any], Need](), set[Future[Any]]()
     waiting = list[Section]()
+    kept_folder()
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_worker)
     try:
         for section in sections:

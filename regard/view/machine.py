@@ -165,7 +165,7 @@ def _check_browser() -> Check:
 
 
 def _check_disk() -> Check:
-    folder = next(path for path in (cache(), *cache().parents) if path.exists())
+    folder = next(path for path in (cache(), *cache().parents) if os.path.exists(path))
     free = shutil.disk_usage(folder).free / 1e9
     return Check("room for data sets", free >= DISK, f"{free:.0f} GB free", "set XDG_CACHE_HOME to a larger disk")
 

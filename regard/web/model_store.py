@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.fetching import cache
+from regard.data.store import cache, writable
 from regard.errors import RegardError
 from regard.models.classifier import ImageClassifier, TextClassifier
 from regard.models.encoder import Encoder
@@ -160,7 +160,7 @@ def kind_of(model: nn.Module, tokenizer: Any = None) -> str:
 
 def trained_folder(name: str) -> Path:
     """Where a model that was trained here is kept."""
-    return cache() / "explore" / name
+    return writable(cache() / "explore") / name
 
 
 def is_trained(name: str) -> bool:
@@ -217,7 +217,6 @@ class Trainer:
             return
         self.name, arguments = self.queue.pop(0)
         folder = trained_folder(self.name)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         # -P: without it the child would import from the working folder first, whatever lies there under a module's name
         command = [sys.executable, "-P", "-m", "regard", "train", *arguments, "--out", str(folder)]
         if has_run(folder):

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -245,3 +246,10 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     output = capsys.readouterr()
     assert output.out == ""
     assert re.fullmatch(r"regard: .*file.*\n", output.err)
+
+
+@pytest.mark.parametrize("name", ["matplotlib", "matplotlib.font_manager"], ids=["folders", "fonts"])
+def test_where_matplotlib_keeps_its_fonts_is_not_said(name, caplog):
+    assert main(["--version"]) == 0
+    logging.getLogger(name).warning("a temporary folder")
+    assert caplog.messages == []

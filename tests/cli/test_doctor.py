@@ -15,6 +15,7 @@ def test_it_checks_this_machine_and_imports_nothing_from_the_working_folder(tmp_
     """A numpy.py that lies there would be run by children that look there first."""
     (tmp_path / "numpy.py").write_text("open('run', 'w')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("x" * 300)))  # not to be looked into, as another user's home
     code = main(["doctor", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert not (tmp_path / "run").exists()

@@ -178,10 +178,20 @@ def test_what_a_killed_build_left_is_removed_by_the_next_one_of_any_store(tmp_pa
 def test_without_a_cache_that_can_be_written_stores_are_temporary(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REGARD_PREPARED", str(tmp_path / "file" / "prepared"))
-    script = "from regard.data.store import prepared_folder as f; f().joinpath('x').touch(); print(f() == f(), f())"
+    monkeypatch.delenv("REGARD_TEMPORARY", raising=False)
+    script = """if True:
+        import os, subprocess, sys
+        from regard.data.store import prepared_folder
+        print(prepared_folder(), flush=True)
+        prepared_folder().joinpath("x").touch()
+        if len(sys.argv) == 1:  # the first process: one that it starts uses the same folder, and leaves it
+            subprocess.run([sys.executable, "-c", os.environ["SCRIPT"], "second"], check=True)
+            assert prepared_folder().joinpath("x").exists()
+    """
+    monkeypatch.setenv("SCRIPT", script)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    same, _, folder = done.stdout.strip().partition(" ")
-    assert same == "True"
+    folder, other = done.stdout.splitlines()
+    assert folder == other
     assert str(tmp_path) not in folder
     assert not os.path.exists(folder)
     assert prepared_folder().is_dir()

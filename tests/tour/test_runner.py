@@ -143,6 +143,9 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(cache):
     cache.parent.parent.mkdir()
     cache.parent.touch()
     assert results_of([small.section(3)])[3].outcome is Outcome.HELD
+    made = [model_folder("encoder", lambda: regard.Encoder(11, size=4, heads=2, layers=1)) for _ in range(2)]
+    assert made[0] == made[1]
+    assert isinstance(regard.load(made[0]), regard.Encoder)
 
 
 def test_a_model_is_made_once_and_whole(cache):
