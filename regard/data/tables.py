@@ -36,6 +36,8 @@ STDIN = Path("-")
 # What files begin with.
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
 UNPACKED, UNPACKED_RATIO = 1 << 28, 64  # bytes that a packed table may have, or so many times its own: bombs have more
+STREAMED = 1 << 30  # bytes that are read of stdin or a pipe
+ENDLESS = "{}: expected a table that ends; save it as a file and name that: got"
 OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
 BLANKS = r"\s+"  # as pandas takes it for a separator
@@ -135,7 +137,7 @@ def missing_column(known: Sequence[str], name: str) -> str:
 def read_table(path: Path, encoding: str | None = None) -> Table:
     """The table of a file; "-" is stdin. encoding: of its text, found out unless it is given."""
     if path == STDIN:
-        return _read_text("stdin", sys.stdin.buffer.read(), encoding)
+        return _read_text("stdin", _read_stream(sys.stdin.buffer, STREAMED, ENDLESS.format("stdin")), encoding)
     if not path.exists():
         raise TableError(f"{path}: no such file")
     if path.is_dir():
@@ -144,7 +146,9 @@ def read_table(path: Path, encoding: str | None = None) -> Table:
         raise TableError(f"{path}: is a device, expected a CSV or parquet file")
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path)
-    return _read_text(str(path), path.read_bytes(), encoding)
+    with path.open("rb") as file:
+        content = file.read() if path.is_file() else _read_stream(file, STREAMED, ENDLESS.format(path))
+    return _read_text(str(path), content, encoding)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -167,6 +171,14 @@ def _read_parquet(path: Path) -> Table:
 # --------------------------------------------------------------------------------------------------------------- bytes
 
 
+def _read_stream(file: Any, limit: int, excess: str) -> bytes:
+    """All bytes of a file whose size is not known before; `excess` is the error where they are more than the limit."""
+    content: bytes = file.read(limit + 1)
+    if len(content) > limit:
+        raise TableError(f"{excess} more than {limit:,} bytes")
+    return content
+
+
 def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     """The content of gzip, bz2, xz, zstd, or of a zip archive with one file, and which of them it was, or ""."""
     if raw.startswith(OLD_WORKBOOK) or (raw.startswith(b"PK") and b"xl/workbook.xml" in raw):
@@ -177,10 +189,7 @@ def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     limit = max(UNPACKED, UNPACKED_RATIO * len(raw))
     try:
         with _unpacker(raw, kind) as file:
-            content: bytes = file.read(limit + 1)
-        if len(content) > limit:
-            raise ValueError(f"it unpacks to more than {limit:,} bytes")
-        return content, kind
+            return _read_stream(file, limit, "it unpacks to"), kind
     # RuntimeError: an archive that needs a password
     except (
         OSError,

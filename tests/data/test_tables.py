@@ -6,6 +6,8 @@ import io
 import lzma
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +16,7 @@ import pandas
 import pyarrow
 import pytest
 
+from regard.data import tables
 from regard.data.columns import column_kinds, text_column, understand
 from regard.data.tables import TableError, read_table
 
@@ -109,6 +112,19 @@ def test_stdin(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a,b\n1,2\n")))
     table = read_table(Path("-"))
     assert (table.place, table.names, len(table)) == ("stdin", ("a", "b"), 1)
+
+
+def test_a_stream_without_an_end_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "STREAMED", 1000)
+    with open("/dev/zero", "rb") as zeros:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=zeros))
+        with pytest.raises(TableError, match=r"^stdin: expected a table that ends.*: got more than 1,000 bytes$"):
+            read_table(Path("-"))
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for content, match in ((b"a,b\n" + b"1,2\n" * 249, None), (b"1,2\n" * 251, "pipe: expected a table that ends")):
+        with ThreadPoolExecutor(1) as writer, pytest.raises(TableError, match=match) if match else nullcontext():
+            writer.submit(pipe.write_bytes, content)
+            read_table(pipe)
 
 
 NUMBERS = {
