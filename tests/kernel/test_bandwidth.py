@@ -283,15 +283,6 @@ def test_a_block_leaves_out_its_neighbours(features):
     assert model.loo_error_ == pytest.approx(numpy.mean(numpy.square(errors)), rel=1e-7)
 
 
-def test_the_nearest_other_sample():
-    X, y = curve(61, features=3)
-    samples, chosen = KernelRegressor(bandwidth=1.0).fit(X, y).samples_, numpy.arange(0, 61, 7)
-    scaled = samples.rows.points / samples.spans
-    apart = numpy.linalg.norm(scaled - scaled[chosen, None], axis=-1)
-    apart[numpy.arange(len(chosen)), chosen] = numpy.inf
-    assert (samples.nearest_others(chosen) == apart.argmin(1)).all()
-
-
 def test_good_data_raise_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
