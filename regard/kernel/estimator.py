@@ -184,6 +184,8 @@ class KernelEstimator(BaseEstimator):
             raise ValueError(
                 f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {rows}; give it as a number"
             )
+        if 0 < len(loss.samples) - 1 <= self.block and self.bandwidth != "silverman":
+            raise ValueError(f"block: expected less than n_samples - 1 = {len(loss.samples) - 1}, got {self.block}")
         return choose_widths(loss, self.bandwidth)
 
     def _given_widths(self, samples: Samples) -> Array:

@@ -124,7 +124,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         values = numpy.asarray(y, dtype=numpy.float64)
         if not reset and values.shape[1:] != (() if self.one_output_ else self.samples_.mean.shape):
             raise ValueError(f"y: expected the outputs of the samples before, got shape {values.shape}")
-        self.one_output_ = values.ndim == 1
+        self.one_output_: bool = values.ndim == 1
         values = values.reshape(len(values), -1)
         for output, column in enumerate(values.T):
             check_span("y" if self.one_output_ else f"y: output {output}", column)

@@ -283,6 +283,13 @@ def test_a_block_leaves_out_its_neighbours(features):
     assert model.loo_error_ == pytest.approx(numpy.mean(numpy.square(errors)), rel=1e-7)
 
 
+def test_a_block_of_all_samples_is_refused():
+    X, y = curve(20)
+    assert KernelRegressor(block=18).fit(X, y).bandwidth_ > 0
+    with pytest.raises(ValueError, match="block: expected less than n_samples - 1 = 19, got 19"):
+        KernelRegressor(block=19).fit(X, y)
+
+
 def test_good_data_raise_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
