@@ -77,7 +77,7 @@ class KernelEstimator(BaseEstimator):
         """
         smoother = self._smoother_of_samples("weights")
         samples = smoother.samples
-        by_sample = smoother.weights(self._queries(X), self.degree)
+        by_sample = smoother.weights(self._queries(X), smoother.degree)
         weights = numpy.zeros((len(by_sample), samples.total))
         weights[:, samples.given] = by_sample[:, samples.part_of] * samples.share
         return weights

@@ -211,6 +211,16 @@ def in_days(column: Any, kind: Kind) -> Array:
     return numpy.asarray(times / DAY)
 
 
+def numbers_of(name: str, values: Any) -> Array:
+    """Finite numbers (k,), dates and durations in days."""
+    column = numpy.atleast_1d(values)
+    kind = kind_of(column)
+    numbers = _as_floats(column, f"{name}: expected numbers") if kind == "number" else in_days(column, kind)
+    if numbers.ndim != 1 or not len(numbers) or not numpy.isfinite(numbers).all():
+        raise ValueError(f"{name}: expected one finite number or more, got {values!r}")
+    return numbers
+
+
 def _categories(column: Any) -> list[Any]:
     if str(column.dtype) == "category":
         return [_plain(value) for value in column.cat.categories]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Rows, check_span, indices_of
+from regard.kernel.features import Rows, check_span, indices_of, numbers_of
 from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, compress_part, compress_parts, feature_of, is_distributed
 from regard.kernel.smoother import Smoother
@@ -175,6 +175,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
         self.features_, names = feature_of(X)
         self.n_features_in_, self.one_output_ = 1, y.ndim == 1
+        vars(self).pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = numpy.array(names, dtype=object)
         reason = self._needs_samples()
@@ -269,13 +270,13 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     ) -> PartialDependence:
         """The curve along one feature, averaged over what the samples are in the others.
 
-        x: where, in units of the feature (days for dates), 101 points of its range unless given. level: of a band for
-        the average. For one output, and for a feature that is not a category.
+        x: where, in units of the feature (days for dates, or dates), 101 points of its range unless given. level: of a
+        band for the average. For one output, and for a feature that is not a category.
         """
         index = self._feature(feature)
         smoother = self._one_smoother("partial_dependence")
         points = smoother.samples.rows.points[:, index]
-        at = numpy.linspace(points.min(), points.max(), 101) if x is None else numpy.asarray(x, dtype=numpy.float64)
+        at = numpy.linspace(points.min(), points.max(), 101) if x is None else numbers_of("x", x)
         others = smoother.samples.rows.take(smoother.samples.choose(AVERAGED))
         if len(self.features_.kinds) == 1:
             queries = Rows(at[:, None], numpy.empty((len(at), 0)))

@@ -281,3 +281,24 @@ def test_the_order_of_columns_does_not_matter_to_neighbours():
         for order in (["shop", "x"], ["x", "shop"])
     )
     numpy.testing.assert_allclose(first, last, rtol=1e-9)
+
+
+def test_a_partial_dependence_is_asked_for_in_days_or_dates():
+    table = pandas.DataFrame({"day": pandas.date_range("2024", periods=30, unit="s")})
+    model = KernelRegressor(bandwidth=3.0).fit(table, numpy.arange(30.0))
+    expected = model.predict(table[:3])
+    days = (table["day"] - pandas.Timestamp(0)) / pandas.Timedelta("1D")
+    for at in (table["day"][:3], table["day"].to_numpy()[:3], days[:3]):
+        numpy.testing.assert_allclose(model.partial_dependence("day", at).average, expected)
+    assert model.partial_dependence("day", table["day"][0]).average == pytest.approx(expected[0])
+    for at in ([], [numpy.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="x: expected one finite number or more"):
+            model.partial_dependence("day", at)
+
+
+def test_what_is_set_after_a_fit_waits_for_the_next():
+    X, y = curve(50)
+    model = KernelRegressor(bandwidth=0.5).fit(X, y)
+    before = model.predict(X)
+    model.set_params(degree=2, kernel="boxcar", bandwidth=3.0)
+    numpy.testing.assert_allclose(model.weights(X) @ y, before)
