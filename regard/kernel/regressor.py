@@ -175,7 +175,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
         self.features_, names = feature_of(X)
         self.n_features_in_, self.one_output_ = 1, y.ndim == 1
-        vars(self).pop("feature_names_in_", None)
+        self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = numpy.array(names, dtype=object)
         reason = self._needs_samples()
