@@ -76,6 +76,15 @@ def _same_seed_and_threads():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left_behind():
+    """A command that writes beside itself is run by tests in a folder of their own."""
+    before = set(os.listdir())
+    yield
+    left = sorted(name for name in set(os.listdir()) - before if not name.startswith("."))
+    assert not left, f"tests have left files in the working folder: {', '.join(left)}"
+
+
 @pytest.fixture(scope="session")
 def browser():
     """Debian's Chromium, driven by Playwright. CI has to have it."""

@@ -34,6 +34,8 @@ from regard.errors import RegardError
 
 STDIN = Path("-")
 UNPACKED, UNPACKED_RATIO = 1 << 28, 64  # bytes that a packed table may have, or so many times its own: bombs have more
+STREAMED = 1 << 30  # bytes that are read of stdin or a pipe
+ENDLESS = "{}: expected a table that ends; save it as a file and name that: got"
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
 BLANKS = r"\s+"  # as pandas takes it for a separator
 SAMPLE = 50  # lines by which the separator is chosen
@@ -113,8 +115,10 @@ def find_column(place: Path | str, header: Sequence[str], name: str, option: str
     option: of the command line, by which another column can be named
     """
     known = [column.strip() for column in header]
-    if name in known:
+    if known.count(name) == 1:
         return known.index(name)
+    if name in known:
+        raise TableError(f"{place}: {known.count(name)} columns are named {name!r}; rename all but one")
     cure = f"; name another one by {option}" if option else ""
     raise TableError(f"{place}: {missing_column(known, name)}{cure}")
 
@@ -132,7 +136,7 @@ def missing_column(known: Sequence[str], name: str) -> str:
 def read_table(path: Path, encoding: str | None = None) -> Table:
     """The table of a file; "-" is stdin. encoding: of its text, found out unless it is given."""
     if path == STDIN:
-        return _read_text("stdin", sys.stdin.buffer.read(), encoding)
+        return _read_text("stdin", _read_stream(sys.stdin.buffer, STREAMED, ENDLESS.format("stdin")), encoding)
     if not path.exists():
         raise TableError(f"{path}: no such file")
     if path.is_dir():
@@ -140,28 +144,38 @@ def read_table(path: Path, encoding: str | None = None) -> Table:
     if path.is_char_device() or path.is_block_device():  # some have no end; a pipe is as good as stdin
         raise TableError(f"{path}: is a device, expected a CSV or parquet file")
     if path.suffix.lower() in (".parquet", ".pq"):
-        return _read_parquet(path)
-    return _read_text(str(path), path.read_bytes(), encoding)
+        return _read_parquet(str(path), path)
+    with path.open("rb") as file:
+        content = file.read() if path.is_file() else _read_stream(file, STREAMED, ENDLESS.format(path))
+    return _read_text(str(path), content, encoding)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(place: str, source: Path | io.BytesIO) -> Table:
     try:
         import pandas
         from pyarrow import ArrowException, parquet
     except ImportError as error:
-        raise TableError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from error
+        raise TableError(f"{place}: reading parquet needs pyarrow: pip install pyarrow") from error
     try:
-        table = parquet.read_table(path)
+        table = parquet.read_table(source)
     except ArrowException as error:
-        raise TableError(f"{path}: is not a parquet file that can be read: {error}") from error
+        raise TableError(f"{place}: is not a parquet file that can be read: {error}") from error
     if not table.num_rows:
-        raise TableError(f"{path}: no rows")
+        raise TableError(f"{place}: no rows")
     columns = zip(table.column_names, table.columns, strict=True)
     typed = {name: column.to_pandas(types_mapper=pandas.ArrowDtype) for name, column in columns}
-    return Table.of_columns(str(path), typed, "parquet")
+    return Table.of_columns(place, typed, "parquet")
 
 
 # --------------------------------------------------------------------------------------------------------------- bytes
+
+
+def _read_stream(file: Any, limit: int, excess: str) -> bytes:
+    """All bytes of a file whose size is not known before; `excess` is the error where they are more than the limit."""
+    content: bytes = file.read(limit + 1)
+    if len(content) > limit:
+        raise TableError(f"{excess} more than {limit:,} bytes")
+    return content
 
 
 def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
@@ -174,10 +188,7 @@ def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     limit = max(UNPACKED, UNPACKED_RATIO * len(raw))
     try:
         with _unpacker(raw, kind) as file:
-            content: bytes = file.read(limit + 1)
-        if len(content) > limit:
-            raise ValueError(f"it unpacks to more than {limit:,} bytes")
-        return content, kind
+            return _read_stream(file, limit, "it unpacks to"), kind
     # RuntimeError: an archive that needs a password
     except (
         OSError,
@@ -234,12 +245,16 @@ def _decode(raw: bytes, encoding: str | None, place: str) -> tuple[str, str]:
 
 def _read_text(place: str, raw: bytes, encoding: str | None) -> Table:
     unpacked, compression = _decompress(raw, place)
+    if unpacked.startswith(b"PAR1"):
+        return _read_parquet(place, io.BytesIO(unpacked))
     text, encoding = _decode(unpacked, encoding, place)
     text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
     if not text.strip():
         raise TableError(f"{place}: is empty")
     if "\0" in text:
         raise TableError(f"{place}: holds a NUL character, so it is no text")
+    if re.match(r'\s*(\[\s*)?\{\s*"', text):
+        raise TableError(f"{place}: is JSON; save it as CSV")
     try:
         return _read_lines(place, text, ", ".join(filter(None, [compression, encoding])))
     except csv.Error as error:

@@ -59,7 +59,8 @@ class Loss:
 
     def errors(self, widths: Array) -> Array:
         """The leave-one-out errors of the chosen samples, (n, outputs)."""
-        return self._errors(self.samples.fit_to_others(widths, self.chosen, self.degree, self.tolerance).heights)
+        fit = self.samples.fit_to_others(widths, self.chosen, self.degree, self.tolerance)
+        return self._errors(widths, fit.heights)
 
     def fitted(self, widths: Array) -> tuple[Array, Array]:
         """Of the chosen samples: the errors (n, outputs) of the fit to all of them, and each one's leverage (n,)."""
@@ -75,7 +76,7 @@ class Loss:
         order = 2 * self.degree + (2 if self.samples.on_a_grid else 0)
         sums = self.samples.sums_of_others(widths, self.chosen, order, self.tolerance)
         fit = fit_locally(sums, self.samples.dimensions, self.degree)
-        errors, changes = self._errors(fit.heights.copy()), self._changes(widths, fit, sums)
+        errors, changes = self._errors(widths, fit.heights.copy()), self._changes(widths, fit, sums)
         gradient = [self.mean(-2 * errors * numpy.nan_to_num(changes[:, d])) for d in range(len(widths))]
         return self.mean(errors**2), numpy.array(gradient)
 
@@ -106,14 +107,13 @@ class Loss:
             return fit.changes(slopes)[:, None]
         return samples.width_slopes(widths, self.chosen, fit, self.tolerance)
 
-    def _errors(self, estimates: Array) -> Array:
+    def _errors(self, widths: Array, estimates: Array) -> Array:
         """Values minus estimates (n, outputs). A sample with no other in reach is estimated by the nearest other or,
         where `empty` is anything else, by the mean, which is 0."""
         missing = numpy.flatnonzero(numpy.isnan(estimates[:, 0]))
         if len(missing):
-            estimates[missing] = 0.0
-            if self.empty == "nearest" and len(self.samples) > 1:
-                estimates[missing] = self.samples.centred[self.samples.nearest_others(self.chosen[missing])]
+            nearest = self.empty == "nearest"
+            estimates[missing] = self.samples.nearest_others(widths, self.chosen[missing]) if nearest else 0.0
         return numpy.asarray(self.samples.centred[self.chosen] - estimates)
 
 

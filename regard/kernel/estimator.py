@@ -77,7 +77,7 @@ class KernelEstimator(BaseEstimator):
         """
         smoother = self._smoother_of_samples("weights")
         samples = smoother.samples
-        by_sample = smoother.weights(self._queries(X), self.degree)
+        by_sample = smoother.weights(self._queries(X), smoother.degree)
         weights = numpy.zeros((len(by_sample), samples.total))
         weights[:, samples.given] = by_sample[:, samples.part_of] * samples.share
         return weights
@@ -86,7 +86,8 @@ class KernelEstimator(BaseEstimator):
         """The samples that count for each row of X, as (effective, low, high).
 
         effective (n,): the effective number of samples, exp of the entropy of their weights. low, high: the ends of the
-        interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several.
+        interval that holds the middle 90 % of the weight, (n,) for one feature and (n, features) for several. That of a
+        periodic feature is about the row, and may reach beyond the period.
         """
         queries = self._queries(X)
         effective, ends = self._smoother_of_samples("window").windows(queries)
@@ -110,6 +111,8 @@ class KernelEstimator(BaseEstimator):
         """Rows, y and weights; sets `features_`, unless these rows follow others."""
         if reset:
             self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
+        else:
+            self.features_.learn(X)
         table, y = validate_data(self, self.features_.numbers(X), y, reset=reset, dtype=numpy.float64, **options)
         if len(self.features_.kinds) != table.shape[1]:  # X was of a kind that only scikit-learn could read
             self.features_ = Features.of(table, self.categorical, self.ordered, self.periodic)
@@ -118,6 +121,8 @@ class KernelEstimator(BaseEstimator):
             raise ValueError("sample_weight: expected whole numbers, because counts=True, got fractions")
         if not self.counts and not SMALLEST_SPAN < weights.max() < LARGEST_SPAN:
             weights = weights / weights.max()  # only ratios count, and squares are needed
+        if self.adaptive and not self.features_.continuous:
+            raise ValueError("adaptive: expected a feature that is not a category, of which neighbours could be near")
         rows = self.features_.rows(table)
         self.features_.check_spans(rows.points, getattr(self, "feature_names_in_", None))
         return rows, y, weights
@@ -179,6 +184,8 @@ class KernelEstimator(BaseEstimator):
             raise ValueError(
                 f"bandwidth: {self.bandwidth!r} needs 2 samples or more, got n_samples = {rows}; give it as a number"
             )
+        if 0 < len(loss.samples) - 1 <= self.block and self.bandwidth != "silverman":
+            raise ValueError(f"block: expected less than n_samples - 1 = {len(loss.samples) - 1}, got {self.block}")
         return choose_widths(loss, self.bandwidth)
 
     def _given_widths(self, samples: Samples) -> Array:
@@ -213,6 +220,7 @@ class KernelEstimator(BaseEstimator):
     def _needs_samples(self) -> str | None:
         """The parameter, if any, for which sums over cells do not do."""
         plain = {"kernel": "gaussian", "adaptive": False, "robust": 0, "block": 0, "periodic": None}
+        plain |= {"categorical": "auto", "ordered": "auto"}
         changed = [name for name, value in plain.items() if (getattr(self, name) or value) != value]
         rule = isinstance(self.bandwidth, str) and self.bandwidth not in ("loo", "aicc")
         return next(iter([*changed, *(["bandwidth"] if rule else [])]), None)

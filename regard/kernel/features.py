@@ -8,6 +8,7 @@ to be a category is its own label.
 from __future__ import annotations
 
 import datetime
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -45,7 +46,7 @@ class Features:
     def of(cls, X: Any, categorical: Any, ordered: Any, periodic: Mapping[Any, Any] | None) -> Features:
         """The features of a frame or of rows; the arguments are those of KernelRegressor."""
         columns, names = _columns(X)
-        kinds = [_kind(column) for column in columns]
+        kinds = [kind_of(column) for column in columns]
         for name, given, kind in (("categorical", categorical, "category"), ("ordered", ordered, "ordered")):
             for index in indices_of(name, given, names, len(kinds)):
                 kinds[index] = kind  # type: ignore[call-overload]
@@ -59,7 +60,8 @@ class Features:
                 raise ValueError(f"periodic: expected a positive period of feature {key!r}, got {period!r}")
         for index, column in enumerate(columns):
             if kinds[index] in ("category", "ordered") and getattr(column.dtype, "kind", "O") not in "iuf":
-                features.categories[index] = _categories(column)
+                known = _categories(column)
+                features.categories[index] = [c for c in known if c is not None or kinds[index] == "category"]
         return features
 
     @property
@@ -72,12 +74,19 @@ class Features:
         """The columns of categories, ordered or not."""
         return [index for index, kind in enumerate(self.kinds) if kind in ("category", "ordered")]
 
+    def learn(self, X: Any) -> None:
+        """Know the categories of more rows as well."""
+        columns, _ = _columns(X)
+        for index, known in self.categories.items() if len(columns) == len(self.kinds) else ():
+            if self.kinds[index] == "category":
+                known.extend(category for category in _categories(columns[index]) if category not in known)
+
     def numbers(self, X: Any) -> Any:
         """X with numbers alone, as a frame where it was one; what is not what `fit` has seen is refused."""
         columns, names = _columns(X)
         if len(columns) != len(self.kinds):
             return X  # scikit-learn's own words for it follow
-        if {*self.kinds, *map(_kind, columns)} <= {"number"}:
+        if {*self.kinds, *map(kind_of, columns)} <= {"number"}:
             return X
         table = numpy.column_stack([self._numbers(index, column, names) for index, column in enumerate(columns)])
         if names is None:
@@ -87,19 +96,26 @@ class Features:
         return pandas.DataFrame(table, columns=names)
 
     def _numbers(self, index: int, column: Any, names: list[str] | None) -> Array:
-        name, kind, now = index if names is None else repr(names[index]), self.kinds[index], _kind(column)
+        name, kind, now = index if names is None else repr(names[index]), self.kinds[index], kind_of(column)
         if kind in ("category", "ordered"):
             known = self.categories.get(index)
             if known is None:
                 return _as_floats(column, f"X: feature {name}: expected numbers, as in fit")
             label = {category: number for number, category in enumerate(known)}
-            return numpy.array([label.get(_plain(value), -1.0) for value in column], dtype=numpy.float64)
+            labels = numpy.array([label.get(_plain(value), -1.0) for value in column], dtype=numpy.float64)
+            if kind == "ordered" and (labels < 0).any():
+                level = list(column)[int(labels.argmin())]
+                raise ValueError(
+                    f"X: feature {name}: expected levels whose order is known, {textwrap.shorten(str(known), 200)}, "
+                    f"got {level!r}; drop those rows, or give a pandas Categorical of all levels to fit"
+                )
+            return labels
         if now != kind:
             came = "text" if now in ("category", "ordered") else f"{now}s"
             raise TypeError(f"X: feature {name}: expected {kind}s, as in fit, got {came}")
         if kind == "number":
             return _as_floats(column, f"X: feature {name}: expected numbers")
-        return _days(column, kind)
+        return in_days(column, kind)
 
     def rows(self, table: Array) -> Rows:
         """Rows of numbers as points and labels; the points of periodic features within one period."""
@@ -149,7 +165,8 @@ def _columns(X: Any) -> tuple[list[Any], list[str] | None]:
     return list(rows.T) if rows.ndim == 2 and len(rows) else [], None
 
 
-def _kind(column: Any) -> Kind:
+def kind_of(column: Any) -> Kind:
+    """What a column is by its dtype, and if that does not say, by its first cell."""
     dtype = column.dtype
     if str(dtype) == "category":
         return "ordered" if column.cat.ordered else "category"
@@ -178,8 +195,8 @@ def _as_floats(column: Any, message: str) -> Array:
         raise type(error)(f"{message}; {error}") from error
 
 
-def _days(column: Any, kind: Kind) -> Array:
-    """Dates as days since 1970, durations as days."""
+def in_days(column: Any, kind: Kind) -> Array:
+    """Dates as days since 1970-01-01, durations as days."""
     import pandas
 
     column = pandas.Series(column)
@@ -192,6 +209,16 @@ def _days(column: Any, kind: Kind) -> Array:
     if numpy.isnat(times).any():
         raise ValueError(f"X: contains missing {kind}s (NaT); drop those rows")
     return numpy.asarray(times / DAY)
+
+
+def numbers_of(name: str, values: Any) -> Array:
+    """Finite numbers (k,), dates and durations in days."""
+    column = numpy.atleast_1d(values)
+    kind = kind_of(column)
+    numbers = _as_floats(column, f"{name}: expected numbers") if kind == "number" else in_days(column, kind)
+    if numbers.ndim != 1 or not len(numbers) or not numpy.isfinite(numbers).all():
+        raise ValueError(f"{name}: expected one finite number or more, got {values!r}")
+    return numbers
 
 
 def _categories(column: Any) -> list[Any]:

@@ -15,7 +15,7 @@ import numpy
 
 from regard.attention.sums_1d import Form, Samples1D
 from regard.kernel.compressed import Compressed, merge_all
-from regard.kernel.features import DAY, Features, Rows
+from regard.kernel.features import Features, Kind, Rows, in_days, kind_of
 from regard.kernel.local import Array
 from regard.kernel.pyramid import Pyramid
 from regard.kernel.samples import Samples, Weighing
@@ -87,6 +87,18 @@ def is_distributed(samples: object) -> bool:
     return module.split(".")[0] in ("dask", "dask_expr") and hasattr(samples, "to_delayed")
 
 
+def feature_of(X: Any) -> tuple[Features, list[str] | None]:
+    """The only feature of a Dask collection, and its name in a frame."""
+    if X.ndim != 2:
+        raise ValueError(f"X: expected two dimensions, got {X.ndim}; of a Series take X.to_frame()")
+    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    dtype = X.dtype if names is None else X.dtypes.iloc[0]
+    if names is not None and str(dtype) in ("bool", "boolean"):
+        raise TypeError("X: expected numbers, datetimes or durations, got bool: a fit in parts knows no categories")
+    kinds: dict[str, Kind] = {"M": "date", "m": "duration"}
+    return Features([kinds.get(getattr(dtype, "kind", "O"), "number")], numpy.array([numpy.inf])), names
+
+
 def compress_parts(X: Any, y: Any) -> Compressed:
     """The state of all samples of a Dask collection X of one feature and y of one or more values."""
     for name, samples in (("X", X), ("y", y)):
@@ -123,13 +135,13 @@ def _parts(samples: Any, name: str) -> list[Any]:
 
 
 def _numbers(part: Any, name: str) -> Array:
-    """(rows, columns), datetimes in days since 1970-01-01 and durations in days."""
+    """(rows, columns), of X datetimes in days since 1970-01-01 and durations in days."""
     table = numpy.asarray(part)
     table = table[:, None] if table.ndim == 1 else table
-    if table.dtype.kind == "M":
-        table = table - numpy.datetime64(0, "D")
-    if table.dtype.kind == "m":
-        table = table / DAY
+    kinds = [kind_of(column) for column in table.T]
+    if name == "X" and "number" not in kinds:
+        return numpy.column_stack([in_days(column, kind) for column, kind in zip(table.T, kinds, strict=True)])
     if table.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: expected numbers, datetimes or durations, got dtype {table.dtype}")
+        times = ", datetimes or durations" if name == "X" else ""
+        raise TypeError(f"{name}: expected numbers{times}, got dtype {table.dtype}")
     return table.astype(numpy.float64)

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Features, Rows, check_span, indices_of
+from regard.kernel.features import Rows, check_span, indices_of, numbers_of
 from regard.kernel.local import Array
-from regard.kernel.parts import MergedSamples, compress_part, compress_parts, is_distributed
+from regard.kernel.parts import MergedSamples, compress_part, compress_parts, feature_of, is_distributed
 from regard.kernel.smoother import Smoother
 
 AVERAGED = 200  # samples over which a partial dependence is averaged
@@ -119,8 +119,12 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def _numbers(self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True) -> tuple[Rows, Array, Array]:
         """Rows, values (n, outputs) and weights (n,); sets `one_output_`."""
         rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True, y_numeric=True)
+        if y.dtype.kind in "mM":
+            raise TypeError(f"y: expected numbers, got {y.dtype}; count it in a unit: y / numpy.timedelta64(1, 'D')")
         values = numpy.asarray(y, dtype=numpy.float64)
-        self.one_output_ = values.ndim == 1
+        if not reset and values.shape[1:] != (() if self.one_output_ else self.samples_.mean.shape):
+            raise ValueError(f"y: expected the outputs of the samples before, got shape {values.shape}")
+        self.one_output_: bool = values.ndim == 1
         values = values.reshape(len(values), -1)
         for output, column in enumerate(values.T):
             check_span("y" if self.one_output_ else f"y: output {output}", column)
@@ -138,7 +142,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         before = getattr(self, "samples_", None)
         rows, values, weights = self._numbers(X, y, reset=before is None)
         unweighted = before is None or isinstance(before, MergedSamples) or bool((before.weights == 1).all())
-        if self._needs_samples() is None and len(self.features_.kinds) == 1 and unweighted:
+        if self._needs_samples() is None and len(self.features_.kinds) == rows.points.shape[1] == 1 and unweighted:
             state = compress_part(rows.points, values)
             if isinstance(before, MergedSamples):
                 state = before.state.merge(state)
@@ -153,26 +157,27 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def merge(self, *others: KernelRegressor) -> KernelRegressor:
         """Go on from the samples of others that were fitted in parts like this one, as on several machines."""
         check_is_fitted(self)
-        samples = [model.samples_ for model in (self, *others)]
+        samples = [getattr(model, "samples_", None) for model in (self, *others)]
         states = [part.state for part in samples if isinstance(part, MergedSamples)]
         if len(states) < len(samples):
             raise ValueError(
                 "others: expected regressors that `partial_fit` has fitted to one feature, and so is this one"
             )
+        features = [(*model.features_.kinds, *getattr(model, "feature_names_in_", [])) for model in (self, *others)]
+        for feature in features:
+            if feature[0] != features[0][0] or (len(feature) == len(features[0]) and feature != features[0]):
+                raise ValueError(f"others: expected the same feature, {features[0]}, got {feature}")
         self._fit_merged(merge_all(states))
         return self
 
     def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
         if sample_weight is not None:
             raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
-        columns = getattr(X, "columns", None)
-        kinds = {"M": "date", "m": "duration"}
-        dtype = X.dtypes.iloc[0] if columns is not None else X.dtype
-        kind = kinds.get(getattr(dtype, "kind", "O"), "number")
-        self.features_ = Features([kind], numpy.array([numpy.inf]))  # type: ignore[list-item]
+        self.features_, names = feature_of(X)
         self.n_features_in_, self.one_output_ = 1, y.ndim == 1
-        if columns is not None:
-            self.feature_names_in_ = numpy.array([str(name) for name in columns], dtype=object)
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = numpy.array(names, dtype=object)
         reason = self._needs_samples()
         if reason is not None:
             raise ValueError(
@@ -194,28 +199,35 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         For X of float32, several features are summed in float32 where that is faster.
         """
         if is_distributed(X):
-            predictions: Array = self._predict_distributed(X)
-            return predictions
+            lazy: Any = self._predict_distributed(X)
+            return (lazy, self._predict_distributed(X, deviation=True)) if return_std else lazy
         heights, deviations = [], []
         single = getattr(X, "dtype", None) == numpy.float32  # then its digits are all that is asked for
         for queries in self._by_parts(X):
             heights.append(numpy.hstack([smoother.predict(queries, single=single) for smoother in self.smoothers_]))
             if return_std:
                 deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
-        predictions = self._shaped(numpy.concatenate(heights))
+        predictions: Array = self._shaped(numpy.concatenate(heights))
         return (predictions, self._shaped(numpy.concatenate(deviations))) if return_std else predictions
 
-    def _predict_distributed(self, X: Any) -> Any:
-        """A Dask Series or array of the predictions, part by part, where the parts are."""
-        if not hasattr(X, "map_partitions"):
-            return X.map_blocks(self.predict, drop_axis=1, dtype=numpy.float64)
+    def _predict_distributed(self, X: Any, deviation: bool = False) -> Any:
+        """Dask's frame or array of the predictions, or of their standard errors, part by part, where the parts are."""
+        import pandas
 
-        def predict(part: Any) -> Any:
-            import pandas
+        def predict(part: Any) -> Array:
+            return self.predict(part, return_std=True)[1] if deviation else self.predict(part)
 
-            return pandas.Series(self.predict(part), index=part.index, name="predicted")
+        def framed(answers: Array, index: Any) -> Any:
+            if not self.one_output_:
+                return pandas.DataFrame(answers, index)
+            return pandas.Series(answers, index, name="std" if deviation else "predicted")
 
-        return X.map_partitions(predict, meta=("predicted", "float64"))
+        outputs = len(self.samples_.mean)
+        if hasattr(X, "map_partitions"):
+            meta = framed(self._shaped(numpy.empty((0, outputs))), [])
+            return X.map_partitions(lambda part: framed(predict(part), part.index), meta=meta)
+        shape = {"drop_axis": 1} if self.one_output_ else {"chunks": (X.chunks[0], (outputs,))}
+        return X.map_blocks(predict, dtype=numpy.float64, **shape)
 
     def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
         """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
@@ -258,13 +270,13 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     ) -> PartialDependence:
         """The curve along one feature, averaged over what the samples are in the others.
 
-        x: where, in units of the feature (days for dates), 101 points of its range unless given. level: of a band for
-        the average. For one output, and for a feature that is not a category.
+        x: where, in units of the feature (days for dates, or dates), 101 points of its range unless given. level: of a
+        band for the average. For one output, and for a feature that is not a category.
         """
         index = self._feature(feature)
         smoother = self._one_smoother("partial_dependence")
         points = smoother.samples.rows.points[:, index]
-        at = numpy.linspace(points.min(), points.max(), 101) if x is None else numpy.asarray(x, dtype=numpy.float64)
+        at = numpy.linspace(points.min(), points.max(), 101) if x is None else numbers_of("x", x)
         others = smoother.samples.rows.take(smoother.samples.choose(AVERAGED))
         if len(self.features_.kinds) == 1:
             queries = Rows(at[:, None], numpy.empty((len(at), 0)))
@@ -374,5 +386,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     def predict(self, X: ArrayLike) -> NDArray[numpy.generic]:
         """The most probable class of each row."""
         probabilities = self.predict_proba(X)
+        unknown = numpy.flatnonzero(numpy.isnan(probabilities[:, 0]))
+        if len(unknown):
+            raise ValueError(f"X: row {unknown[0]} has no sample in reach, so no class; fit with empty='nearest'")
         classes: NDArray[numpy.generic] = self.classes_[probabilities.argmax(1)]
         return classes

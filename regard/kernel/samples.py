@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy
-from scipy.spatial import cKDTree
 
 from regard.attention.sorting import sort_numbers
 from regard.attention.sums_1d import Form, Samples1D
@@ -21,6 +20,7 @@ from regard.attention.threads import load_kernels
 from regard.kernel.features import Features, Rows
 from regard.kernel.kernels_nd import KernelND, category_weights
 from regard.kernel.local import Array, Indices, LocalFit, Mask, fit_locally
+from regard.kernel.nearest import nearest_weights, reaches
 from regard.kernel.sums_nd import SamplesND, Targets, spatial_order
 
 WIDEST = 1e8  # ranges of the samples: a wider width changes no digit of a weight
@@ -280,16 +280,13 @@ class Samples:
             table_slopes=tuple(slopes),
         )
         left_out = None if chosen is None else self._ranges(chosen)
-        scales = self._reaches(widths, queries, chosen) if self.weighing.adaptive else None
+        scales = self._reaches(widths, queries, left_out) if self.weighing.adaptive else None
         return kernel, Targets(queries.points, codes, left_out, scales)
 
-    def _reaches(self, widths: Array, queries: Rows, chosen: Indices | None) -> Array:
-        """How far, in spreads, the k-th nearest sample is from each query; a chosen sample itself does not count."""
-        scale, itself = spread(self), int(chosen is not None)
-        nth = int(min(widths[0], len(self) - itself)) + itself
-        distances = cKDTree(self.rows.points / scale).query(queries.points / scale, k=[nth], workers=-1)[0][:, 0]
-        least = 1e-9 * float((self.spans / scale).max())  # as many may be at the query itself
-        return numpy.asarray(numpy.maximum(distances, least))
+    def _reaches(self, widths: Array, queries: Rows, left_out: Indices | None) -> Array:
+        """How far, in spreads, the k-th nearest sample is from each query, of those that are not left out."""
+        far = reaches(self, queries, spread(self), int(min(widths[0], len(self))), left_out)
+        return numpy.maximum(far, 1e-9 * float((self.spans / spread(self)).max()))  # as many may be at the query itself
 
     def _line_sums(self, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None) -> Array:
         line = self._line if columns is None else Samples1D(self._x, columns)
@@ -324,11 +321,10 @@ class Samples:
         along = numpy.arange(len(self)) if self.on_a_line else spatial_order(scaled)
         return numpy.sort(along[((numpy.arange(count) + 0.5) * (len(self) / count)).astype(numpy.int64)])
 
-    def nearest_others(self, chosen: Indices) -> Indices:
-        """Of each chosen sample the nearest other, in spreads."""
-        scaled = numpy.column_stack([self.rows.points / self.spans, self.rows.labels])
-        first, second = cKDTree(scaled).query(scaled[chosen], k=[1, 2])[1].T
-        return numpy.asarray(numpy.where(first == chosen, second, first))
+    def nearest_others(self, widths: Array, chosen: Indices) -> Array:
+        """The values of the nearest other sample, in widths, of each of the chosen, (n, outputs), about their mean."""
+        weights = nearest_weights(self, self.rows.take(chosen), self.units(widths), self._ranges(chosen))
+        return numpy.asarray(weights @ self.centred)
 
     def _width(self, widths: Array) -> float:
         return float(min(widths[0], WIDEST * self.spans[0]))
@@ -361,13 +357,17 @@ class Samples:
 
 def spread(samples: Samples) -> Array:
     """Of each continuous feature the standard deviation, or the interquartile range / 1.349 if that is less, not 0."""
-    points, weights = samples.rows.points, samples.weights
+    points, weights = samples.rows.points.copy(), samples.weights
+    periods = samples.features.periods[samples.features.continuous]
+    for d in numpy.flatnonzero(numpy.isfinite(periods)):  # in turns about their middle, wherever a turn begins
+        turns = points[:, d] / periods[d]
+        middle = numpy.angle(numpy.average(numpy.exp(2j * numpy.pi * turns), weights=weights)) / (2 * numpy.pi)
+        points[:, d] = periods[d] * ((turns - middle + 0.5) % 1)
     mean = numpy.average(points, axis=0, weights=weights)
     deviation: Array = numpy.sqrt(numpy.average((points - mean) ** 2, axis=0, weights=weights))
     low, high = numpy.quantile(points, (0.25, 0.75), axis=0, weights=weights, method="inverted_cdf")
     robust = (high - low) / 1.349
-    scale = numpy.where((robust > 0) & (robust < deviation), robust, deviation)
-    return numpy.where(scale > 0, scale, 1.0)
+    return numpy.where((robust > 0) & (robust < deviation), robust, numpy.where(deviation > 0, deviation, 1.0))
 
 
 # --------------------------------------------------------------------------------------------------------------- order

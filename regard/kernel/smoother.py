@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy
 import torch
 from scipy import sparse, stats
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from regard.attention import Kernel, bias
@@ -23,6 +22,7 @@ from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import Loss
 from regard.kernel.features import Rows
 from regard.kernel.local import Array, Indices, fit_locally, monomials
+from regard.kernel.nearest import nearest_weights
 from regard.kernel.parts import MergedSamples
 from regard.kernel.samples import Samples
 
@@ -148,18 +148,25 @@ class Smoother:
         if self.samples.on_a_line:
             effective, *line_ends = self.samples.line_windows(self.widths, queries)
             return effective, numpy.stack(line_ends)[:, :, None]
-        points = self.samples.rows.points
+        points, periods = self.samples.rows.points, self.samples.features.periods[self.samples.features.continuous]
         effective = numpy.empty(len(queries.points))
         ends = numpy.empty((2, *queries.points.shape))
         orders = [numpy.argsort(points[:, d], kind="stable") for d in range(points.shape[1])]
         for part, weights in self.parts_of_weights(queries):
             logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
             effective[part] = numpy.exp(-(weights * logs).sum(1))
-            for d, order in enumerate(orders):
-                total = numpy.cumsum(weights[:, order], axis=1)
+            for d, period in enumerate(periods):
+                at, order = points[:, d], orders[d]
+                if numpy.isfinite(period):  # half a period on each side of the query
+                    away = at - queries.points[part, d, None]
+                    at = queries.points[part, d, None] + away - period * numpy.round(away / period)
+                    order = numpy.argsort(at, axis=1, kind="stable")
+                at, order = numpy.broadcast_arrays(at, order, weights)[:2]
+                total = numpy.cumsum(numpy.take_along_axis(weights, order, axis=1), axis=1)
                 for end, share in enumerate((0.05, 0.95)):
-                    index = numpy.minimum((total < share).sum(1), len(points) - 1)
-                    ends[end, part, d] = points[order[index], d]
+                    index = numpy.minimum((total < share).sum(1), len(points) - 1)[:, None]
+                    last = numpy.take_along_axis(order, index, axis=1)
+                    ends[end, part, d] = numpy.take_along_axis(at, last, axis=1)[:, 0]
             ends[:, part][:, numpy.isnan(weights[:, 0])] = numpy.nan
         return effective, ends
 
@@ -215,17 +222,7 @@ class Smoother:
             )
 
     def _nearest_weights(self, queries: Rows) -> sparse.csr_array:
-        """Sparse weights (n, samples): the nearest sample, or those that are equally near, by their weights."""
-        scale = self.samples.units(self.widths)
-        points, at = (numpy.column_stack([rows.points / scale, rows.labels]) for rows in (self.samples.rows, queries))
-        tree = cKDTree(points)
-        distances, _ = tree.query(at)
-        nearest = tree.query_ball_point(at, numpy.nextafter(distances, numpy.inf))
-        rows = numpy.repeat(numpy.arange(len(at)), [len(indices) for indices in nearest])
-        columns = numpy.concatenate([numpy.asarray(indices, dtype=numpy.int64) for indices in nearest])
-        shape = (len(at), len(points))
-        weights = sparse.csr_array((self.samples.weights[columns], (rows, columns)), shape=shape)
-        return sparse.diags_array(1 / weights.sum(1)) @ weights
+        return nearest_weights(self.samples, queries, self.samples.units(self.widths))
 
 
 class Noise:
@@ -257,9 +254,9 @@ class Noise:
     def deviation(self, queries: Rows) -> Array:
         """The standard deviation of a value about the curve at the queries, (n, outputs)."""
         # Twice as wide as the curve: a variance is harder to tell than a mean, and changes less.
-        widths = self.smoother.widths.copy()
-        widths[self.smoother.samples.features.continuous[: len(widths)]] *= 2
-        variances = self.smoother.samples.fit(widths, queries, columns=self.columns).heights
+        widths, samples = self.smoother.widths.copy(), self.smoother.samples
+        widths[[0] if samples.weighing.adaptive else samples.features.continuous] *= 2
+        variances = samples.fit(widths, queries, columns=self.columns).heights
         weight = self.columns[:, 0].sum()
         overall = self.columns[:, 1:].sum(0) / weight if weight else numpy.inf
         return numpy.sqrt(numpy.maximum(numpy.where(numpy.isnan(variances), overall, variances), 0))

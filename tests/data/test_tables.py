@@ -6,6 +6,8 @@ import io
 import lzma
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +16,7 @@ import pandas
 import pyarrow
 import pytest
 
+from regard.data import tables
 from regard.data.columns import column_kinds, text_column, understand
 from regard.data.tables import TableError, read_table
 
@@ -109,6 +112,27 @@ def test_stdin(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a,b\n1,2\n")))
     table = read_table(Path("-"))
     assert (table.place, table.names, len(table)) == ("stdin", ("a", "b"), 1)
+
+
+def test_parquet_is_known_by_its_content(monkeypatch, tmp_path):
+    stream = io.BytesIO()
+    pandas.DataFrame({"a": [1, 2], "b": [3.5, None]}).to_parquet(stream)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stream.getvalue())))
+    table = read_table(Path("-"))
+    assert (table.place, table.names, table.form, len(table)) == ("stdin", ("a", "b"), "parquet", 2)
+
+
+def test_a_stream_without_an_end_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "STREAMED", 1000)
+    with open("/dev/zero", "rb") as zeros:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=zeros))
+        with pytest.raises(TableError, match=r"^stdin: expected a table that ends.*: got more than 1,000 bytes$"):
+            read_table(Path("-"))
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for content, match in ((b"a,b\n" + b"1,2\n" * 249, None), (b"1,2\n" * 251, "pipe: expected a table that ends")):
+        with ThreadPoolExecutor(1) as writer, pytest.raises(TableError, match=match) if match else nullcontext():
+            writer.submit(pipe.write_bytes, content)
+            read_table(pipe)
 
 
 NUMBERS = {
@@ -279,6 +303,9 @@ BAD = {
     "a number without %": ("a,b\n1,2%\n2,0.5\n", r"line 3, column 'b': expected a number in %, got '0.5'"),
     "two currencies": ("a,b\n1,$2\n2,$3\n3,£4\n", r"line 4, column 'b': expected a number, got '£4'"),
     "two decimals": ("a|b\n1|2,55\n2|3,51\n3|4.55\n", r"line 4, column 'b': expected a number, got '4.55'"),
+    "two columns of a name": ("a,b,a\n1,2,3\n", r"data.csv: 2 columns are named 'a'; rename all but one"),
+    "JSON": ('[{"a": 1, "b": 2}]', r"data.csv: is JSON; save it as CSV"),
+    "lines of JSON": ('{"a": 1, "b": 2}\n{"a": 1, "b": 2}\n', r"data.csv: is JSON; save it as CSV"),
     "a missing column": ("age,b\n1,2\n", r"data.csv: no column 'a' .*columns: age, b"),
     "a short row": ("a,b\n1,2\n3\n", r"data.csv: line 3: expected 2 columns, got 1"),
     "a short row with quotes": ('a,b\n1,2\n"3"\n', r"data.csv: line 3: expected 2 columns, got 1"),

@@ -283,13 +283,11 @@ def test_a_block_leaves_out_its_neighbours(features):
     assert model.loo_error_ == pytest.approx(numpy.mean(numpy.square(errors)), rel=1e-7)
 
 
-def test_the_nearest_other_sample():
-    X, y = curve(61, features=3)
-    samples, chosen = KernelRegressor(bandwidth=1.0).fit(X, y).samples_, numpy.arange(0, 61, 7)
-    scaled = samples.rows.points / samples.spans
-    apart = numpy.linalg.norm(scaled - scaled[chosen, None], axis=-1)
-    apart[numpy.arange(len(chosen)), chosen] = numpy.inf
-    assert (samples.nearest_others(chosen) == apart.argmin(1)).all()
+def test_a_block_of_all_samples_is_refused():
+    X, y = curve(20)
+    assert KernelRegressor(block=18).fit(X, y).bandwidth_ > 0
+    with pytest.raises(ValueError, match="block: expected less than n_samples - 1 = 19, got 19"):
+        KernelRegressor(block=19).fit(X, y)
 
 
 def test_good_data_raise_no_warning():

@@ -190,3 +190,32 @@ def test_a_classifier_of_categories():
     model = KernelClassifier().fit(table[["shop"]], table["shop"] == "south")
     assert model.score(table[["shop"]], table["shop"] == "south") == 1.0
     assert numpy.isfinite(y).all()
+
+
+def test_a_level_without_a_known_order_is_refused():
+    """It would count as the lowest."""
+    table = pandas.DataFrame(
+        {"x": [0.0, 1, 2], "size": pandas.Categorical(["S", "M", "L"], ["S", "M", "L"], ordered=True)}
+    )
+    model = KernelRegressor(bandwidth=[1.0, 0.3]).fit(table, [0.0, 1, 2])
+    for level in ("XL", None):
+        with pytest.raises(ValueError, match=r"X: feature 'size': expected levels .*\['S', 'M', 'L'\], got"):
+            model.predict(pandas.DataFrame({"x": [0.0], "size": [level]}))
+    with pytest.raises(ValueError, match="X: feature 'size': expected levels whose order is known"):
+        KernelRegressor(ordered=["size"]).fit(
+            table.assign(size=pandas.Categorical(["S", None, "L"], ordered=True)), [0, 1, 2]
+        )
+    with pytest.raises(ValueError, match="X: feature 'size': expected levels whose order is known"):
+        KernelRegressor(ordered=["size"]).fit(table.assign(size=["S", None, "L"]), [0, 1, 2])
+
+
+@pytest.mark.parametrize("y", [pandas.date_range("2024", periods=3), pandas.to_timedelta([1, 2, 3], "h")])
+def test_an_output_has_no_unit_of_its_own(y):
+    with pytest.raises(TypeError, match=r"y: expected numbers, got (datetime|timedelta)64"):
+        KernelRegressor(bandwidth=1.0).fit([[0.0], [1.0], [2.0]], y)
+
+
+def test_categories_alone_have_no_neighbours():
+    table = pandas.DataFrame({"shop": list("abab")})
+    with pytest.raises(ValueError, match="adaptive: expected a feature that is not a category"):
+        KernelRegressor(bandwidth=2, adaptive=True).fit(table, [0.0, 1, 0, 1])

@@ -85,6 +85,46 @@ def test_a_fit_can_be_gone_on_from():
     numpy.testing.assert_allclose(model.predict(AT), KernelRegressor(bandwidth=0.3).fit(X, y).predict(AT), rtol=1e-9)
 
 
+def test_categories_may_come_with_later_parts():
+    table = pandas.DataFrame({"x": [0.0, 1, 2, 3] * 2, "shop": list("aabbddee")})
+    y = numpy.array([0.0, 0, 1, 1, 2, 2, 9, 9])
+    model = KernelRegressor(bandwidth=[100, 0.0])
+    for part in (slice(0, 4), slice(4, 8)):
+        model.partial_fit(table[part], y[part])
+    whole = KernelRegressor(bandwidth=[100, 0.0]).fit(table, y)
+    numpy.testing.assert_allclose(model.predict(table), whole.predict(table), atol=1e-12)
+    alone = KernelRegressor(bandwidth="loo")
+    for part in (slice(0, 4), slice(4, 8)):
+        alone.partial_fit(table.loc[part.start : part.stop - 1, ["shop"]], y[part])
+    expected = KernelRegressor(bandwidth="loo").fit(table[["shop"]], y).predict(table[["shop"]])
+    numpy.testing.assert_allclose(alone.predict(table[["shop"]]), expected, rtol=1e-3)
+    sizes = table.assign(shop=pandas.Categorical(table["shop"], list("abde"), ordered=True))
+    model = KernelRegressor(bandwidth=[100, 0.3]).partial_fit(sizes[:4], y[:4]).partial_fit(sizes[4:], y[4:])
+    whole = KernelRegressor(bandwidth=[100, 0.3]).fit(sizes, y)
+    numpy.testing.assert_allclose(model.predict(sizes), whole.predict(sizes), atol=1e-12)
+
+
+def test_parts_have_the_same_feature_and_outputs():
+    y = numpy.arange(50.0)
+    tables = {
+        "date": pandas.DataFrame({"x": pandas.date_range("2024", periods=50)}),
+        "number": pandas.DataFrame({"x": y}),
+        "other": pandas.DataFrame({"z": y}),
+    }
+    fits = {name: KernelRegressor(bandwidth=3.0).partial_fit(table, y) for name, table in tables.items()}
+    for name in ("date", "other"):
+        with pytest.raises(ValueError, match="others: expected the same feature"):
+            fits["number"].merge(fits[name])
+    for other in (KernelRegressor(), [fits["number"]]):
+        with pytest.raises(ValueError, match="others: expected regressors that `partial_fit` has fitted"):
+            fits["number"].merge(other)
+    for X in (y[:, None], numpy.column_stack([y, y])):
+        model = KernelRegressor(bandwidth=3.0).partial_fit(X, y)
+        with pytest.raises(ValueError, match=r"y: expected the outputs of the samples before, got shape \(50, 2\)"):
+            model.partial_fit(X, numpy.column_stack([y, y]))
+        assert model.predict(X).shape == (50,)
+
+
 def test_a_bandwidth_narrower_than_the_cells_is_warned_of(monkeypatch):
     monkeypatch.setattr("regard.kernel.compressed.LIMIT", 500)
     with pytest.warns(BandwidthWarning, match="narrower than"):
@@ -106,9 +146,17 @@ def test_a_dask_collection_stays_where_it_is(monkeypatch):
         assert type(predicted).__module__.startswith("dask")
         numpy.testing.assert_allclose(predicted.compute(), model.predict(queries.compute()), rtol=1e-9)
         assert not hasattr(predicted, "head") or len(predicted.head(3)) == 3
+        numpy.testing.assert_allclose(
+            [answer.compute() for answer in model.predict(queries, return_std=True)],
+            model.predict(queries.compute(), return_std=True),
+        )
         with pytest.raises(TypeError, match="X: a Dask collection would be pulled into memory"):
             model.interval(queries)
     assert models[0].feature_names_in_.tolist() == ["x"]
+    points, both = dask.array.from_array(X, chunks=(500, 1)), dask.array.ones((2_003, 2), chunks=(500, 2))
+    for queries, outputs in ((table[["x"]], table[["x", "y"]]), (points, both)):
+        model = KernelRegressor(bandwidth=0.3).fit(queries, outputs)
+        assert model.predict(queries).compute().shape == (2_003, 2)
     with pytest.raises(ValueError, match="sample_weight: a fit in parts knows none"):
         KernelRegressor().fit(table[["x"]], table["y"], numpy.ones(2_003))
     with pytest.raises(ValueError, match="kernel: a fit in parts knows only the Gaussian"):

@@ -157,3 +157,19 @@ def test_a_part_has_to_fit_together():
         compress_part(["one", "two"], [1.0, 2.0])
     with pytest.raises(ValueError, match="x: expected finite numbers"):
         compress_part([1.0, numpy.nan], [1.0, 2.0])
+
+
+def test_a_collection_means_what_a_frame_means():
+    table = pandas.DataFrame({"x": pandas.date_range("2024", periods=40, tz="Europe/Paris"), "y": numpy.arange(40.0)})
+    parts = dask.dataframe.from_pandas(table.assign(yes=table["y"] > 5), npartitions=2)
+    model, whole = KernelRegressor(bandwidth=3.0), KernelRegressor(bandwidth=3.0, counts=True)
+    expected = whole.fit(table[["x"]], table["y"]).predict(table[["x"]])
+    numpy.testing.assert_allclose(model.fit(parts[["x"]], parts["y"]).predict(table[["x"]]), expected, rtol=1e-9)
+    with pytest.raises(TypeError, match="X: expected numbers, datetimes or durations, got bool"):
+        model.fit(parts[["yes"]], parts["y"])
+    with pytest.raises(TypeError, match="y: expected numbers, got dtype"):
+        model.fit(parts[["y"]], parts["x"])
+    with pytest.raises(ValueError, match="X: expected two dimensions, got 1"):
+        model.fit(parts["y"], parts["y"])
+    with pytest.raises(ValueError, match="categorical: a fit in parts knows only"):
+        KernelRegressor(bandwidth=3.0, categorical=[0]).fit(parts[["y"]], parts["y"])

@@ -372,3 +372,10 @@ def test_no_weight_at_all():
 def test_queries_of_another_width():
     with pytest.raises(ValueError, match="2 features"):
         KernelRegressor(bandwidth=1.0).fit(GOOD, GOOD[:, 0]).predict(numpy.zeros((3, 2)))
+
+
+def test_a_query_without_a_class_is_refused():
+    model = KernelClassifier("boxcar", 0.1, empty="nan").fit([[0.0], [1.0]], ["a", "b"])
+    assert numpy.isnan(model.predict_proba([[5.0]])).all()
+    with pytest.raises(ValueError, match="X: row 1 has no sample in reach, so no class"):
+        model.predict([[0.0], [5.0]])

@@ -1,6 +1,7 @@
 """What is expected of a smoother beside its curve: bands, intervals, slopes, quantiles, robustness, neighbours."""
 
 import numpy
+import pandas
 import pytest
 from mapie.regression import CrossConformalRegressor
 from statsmodels.nonparametric.smoothers_lowess import lowess
@@ -260,3 +261,44 @@ def test_a_classifier_averages_labels():
     assert model.score(X, labels) > 0.8
     line = KernelClassifier(degree=1).fit(X, labels)
     assert ((line.predict_proba(X * 3) >= 0) & (line.predict_proba(X * 3) <= 1)).all()
+
+
+def test_a_window_reaches_across_midnight():
+    hours = numpy.arange(0, 24, 0.1)[:, None]
+    model = KernelRegressor(bandwidth=1.0, periodic={0: 24}).fit(hours, numpy.cos(hours[:, 0]))
+    noon, night = model.window([[12.0]]), model.window([[0.0]])
+    assert night.effective == pytest.approx(noon.effective)
+    assert night.low == pytest.approx(noon.low - 12, abs=0.11)
+    assert night.high == pytest.approx(noon.high - 12, abs=0.11)
+
+
+def test_the_order_of_columns_does_not_matter_to_neighbours():
+    random = numpy.random.default_rng(0)
+    table = pandas.DataFrame({"shop": random.choice(["a", "b"], 60), "x": random.normal(size=60)})
+    y = random.normal(size=60)
+    first, last = (
+        KernelRegressor(bandwidth=9, adaptive=True).fit(table[order], y).predict(table[order], return_std=True)
+        for order in (["shop", "x"], ["x", "shop"])
+    )
+    numpy.testing.assert_allclose(first, last, rtol=1e-9)
+
+
+def test_a_partial_dependence_is_asked_for_in_days_or_dates():
+    table = pandas.DataFrame({"day": pandas.date_range("2024", periods=30, unit="s")})
+    model = KernelRegressor(bandwidth=3.0).fit(table, numpy.arange(30.0))
+    expected = model.predict(table[:3])
+    days = (table["day"] - pandas.Timestamp(0)) / pandas.Timedelta("1D")
+    for at in (table["day"][:3], table["day"].to_numpy()[:3], days[:3]):
+        numpy.testing.assert_allclose(model.partial_dependence("day", at).average, expected)
+    assert model.partial_dependence("day", table["day"][0]).average == pytest.approx(expected[0])
+    for at in ([], [numpy.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="x: expected one finite number or more"):
+            model.partial_dependence("day", at)
+
+
+def test_what_is_set_after_a_fit_waits_for_the_next():
+    X, y = curve(50)
+    model = KernelRegressor(bandwidth=0.5).fit(X, y)
+    before = model.predict(X)
+    model.set_params(degree=2, kernel="boxcar", bandwidth=3.0)
+    numpy.testing.assert_allclose(model.weights(X) @ y, before)
