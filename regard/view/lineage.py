@@ -23,7 +23,7 @@ from regard.view.axes import Axes, Axis
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
 SPLITS = ("split", "split_with_sizes")
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
-NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold")
+NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold", "softplus")
 POINTWISE = (
     "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "bernoulli",
     "tril", "triu",

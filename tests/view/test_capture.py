@@ -239,6 +239,21 @@ def test_scores_that_are_added_up():
     assert layer.kind == "self"
 
 
+class SoftPlus(Direct):
+    """Weights that no softmax made."""
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        self.weights = functional.softplus(query @ key.mT)
+        self.weights = self.weights / self.weights.sum(-1, keepdim=True)
+        return self.weights @ value
+
+
+def test_softplus_in_place_of_exponentials():
+    model = SoftPlus()
+    torch.testing.assert_close(captured(model, rows())[0].weights, model.weights)
+
+
 # ------------------------------------------------------------------------------------------------- nothing stays behind
 
 
