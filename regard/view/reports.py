@@ -28,7 +28,7 @@ NOT_USED = "its weights are not multiplied with values"
 PENDING = 8  # weights that are kept for a product that may still come
 PARTS = (nn.Softmax, nn.LogSoftmax, nn.Dropout, nn.Identity)  # of a module that attends
 OURS = ("regard.attention", "regard.models")  # which notify observers themselves
-_APPLY = torch.autograd.Function.apply.__func__.__code__
+_APPLY = vars(torch.autograd.Function)["apply"].__func__.__code__
 
 
 @dataclass(frozen=True)
