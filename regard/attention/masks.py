@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from ctypes import string_at
 from functools import cached_property, reduce
 from itertools import islice
 from typing import Any, TypeGuard
@@ -22,6 +23,8 @@ from torch import Tensor
 from regard.arguments import check_not_nested, shape_text
 from regard.attention.layout import Layout, Tile
 from regard.attention.tracing import is_traced
+
+COMPARED = 1 << 15  # so many bytes of a mask are compared at every call, which takes a microsecond or two
 
 
 class Mask:
@@ -177,13 +180,15 @@ class BoundMask:
 
 
 def _state_of(sources: tuple[Tensor, ...]) -> tuple[object, ...] | None:
-    """Which numbers the tensors hold: in-place operations count up `_version`. None: there is no way to tell."""
+    """The numbers that the tensors hold: no version counts what `.data`, NumPy or another process writes there.
+
+    None: they are too many to compare, or apart in memory, or have to be read anew because gradients flow into them.
+    """
     state: list[object] = [torch.is_inference_mode_enabled()]  # what was made there must not be trained with
     for tensor in sources:
-        # Memory that cannot be resized is not PyTorch's alone: NumPy writes into it, and no version counts that.
-        if tensor.requires_grad or tensor.is_inference() or not tensor.untyped_storage().resizable():
+        if tensor.requires_grad or not tensor.is_cpu or tensor.nbytes > COMPARED or not tensor.is_contiguous():
             return None
-        state += (tensor._version, tensor.data_ptr())
+        state += (tensor.data_ptr(), string_at(tensor.data_ptr(), tensor.nbytes))
     return tuple(state)
 
 

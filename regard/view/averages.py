@@ -24,7 +24,8 @@ class Average:
 
     record: how the weights came about · weights, axes: they themselves, without dropout · contracted: the axis that is
     summed up · free: that of the queries · leading: all others · values: (batch, m, size), in the order of the weights'
-    batch; None: not known · size: the axis of the output
+    batch; None: not known · size: the axis of the output · flipped: whether the values are (batch, size, m) · alone:
+    whether the operation does nothing else, such as adding what came before
     """
 
     within: ClassVar[str] = ""
@@ -36,6 +37,8 @@ class Average:
     leading: Axis
     values: Tensor | None
     size: Axis
+    flipped: bool = False
+    alone: bool = True
 
     def __post_init__(self) -> None:
         record, free = self.record, self.free
@@ -103,9 +106,12 @@ class Average:
             related = True  # channels, which attend to each other
         value = output = None
         if operands and self.values is not None:
-            value = ax.regroup(self.values, self.leading, self.batch, self.heads)
+            # Not before an edit asks for it: autograd does not see a view that is made while an operation runs.
+            values = self.values.mT if self.flipped else self.values
+            value = ax.regroup(values, self.leading, self.batch, self.heads)
             value = value.expand(-1, axis_size(self.heads), -1, -1)  # (batch, heads, m, size)
-            output = arrange(result, axes, (self.batch, self.heads, self.queries, self.size))
+            whole = (self.batch, self.heads, self.queries, self.size)
+            output = arrange(result, axes, whole) if self.alone else known.to(value.dtype) @ value
         return AttentionCall(
             module,
             known[..., :0] if query is None else query,

@@ -27,7 +27,7 @@ from regard.view import axis_rules
 from regard.view.averages import Average, combined
 from regard.view.fused_calls import FUSED, FusedCall
 from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
-from regard.view.reports import ATTENTION, Reports, constructed, is_named, learned_in, running
+from regard.view.reports import ATTENTION, Reports, constructed, differentiated_by, is_named, learned_in, running
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 # Called before each operation that is followed: raises where the work has to end. A recurrent net is one operation to
@@ -120,7 +120,9 @@ class Tracker(TorchDispatchMode):
         with _as_outside(operation):
             result = func(*args, **options)
         try:
-            return self._follow(operation, args, options, result)
+            made = self._follow(operation, args, options, result)
+            # What the operation has written into is what the model goes on with, not what it returns.
+            return result.copy_(made) if operation.writes and made is not result else made
         except EditError:
             raise
         except _EditFailed as failed:  # the answer would not be the one that was asked for
@@ -156,7 +158,7 @@ class Tracker(TorchDispatchMode):
             return result
         if name in PRODUCTS:
             left, right = (args[place] for place in PRODUCTS[name])
-            return self._multiply(left, right, result)
+            return self._multiply(left, right, result, alone="add" not in name)
         state = self.lineage.result(operation, args, options, result)
         if state is None:
             return result
@@ -165,7 +167,7 @@ class Tracker(TorchDispatchMode):
 
     # ------------------------------------------------------------------------------------------------------- products
 
-    def _multiply(self, left: Tensor, right: Tensor, result: Tensor) -> Tensor:
+    def _multiply(self, left: Tensor, right: Tensor, result: Tensor, *, alone: bool) -> Tensor:
         """(batch, n, k) × (batch, k, m), or without a batch."""
         one, other = self.lineage.state(left), self.lineage.state(right)
         learned_left, learned_right = one.learned > 0, other.learned > 0
@@ -186,12 +188,11 @@ class Tracker(TorchDispatchMode):
             return result
         for weights, tensor, values in ((one, left, right), (other, right, left)):
             if weights.stage == "weights":
-                flip = -1 if weights is other else 1  # values × weights, both transposed
-                free, contracted = weights.axes[-2:][::flip]
-                size = state.axes[-1 if flip > 0 else -2]
+                flipped = weights is other  # values × weights, both transposed
+                free, contracted = weights.axes[-2:][:: -1 if flipped else 1]
+                size = state.axes[-2 if flipped else -1]
                 clean, others = weights.before or (tensor, weights.axes), ax.flat(weights.axes[:-2])
-                transposed = values if flip > 0 else values.mT
-                average = Average(weights.record, *clean, contracted, free, others, transposed, size)
+                average = Average(weights.record, *clean, contracted, free, others, values, size, flipped, alone)
                 if average.is_attention:
                     return self._complete(average, result, state)
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
@@ -270,8 +271,12 @@ class Tracker(TorchDispatchMode):
         return replace(call, index=(id(self), self.reports.calls[module] - 1))
 
     def _replaced(self, computed: Average | FusedCall, changed: AttentionCall, result: Tensor) -> Tensor:
-        if changed.output is None:
-            raise EditError(f"{self.paths[changed.module]}: its head outputs are not known" if changed.module else "")
+        if changed.output is None or (isinstance(computed, Average) and not computed.alone):
+            name = self.paths[changed.module] if changed.module else ""
+            raise EditError(f"{name}: its head outputs are not known, or added to others by the same operation")
+        function = differentiated_by(sys._getframe(1))
+        if function is not None:  # as a checkpoint that is reentrant
+            raise EditError(f"{function}, which has gradients of its own, passes none of an edit: use torch.no_grad()")
         state = self.lineage.state(result)
         made = computed.back(changed.output, result, state.axes)
         self.lineage.remember(made, State(state.axes, state.stage, state.record))

@@ -22,8 +22,9 @@ from regard.view.axes import Axes, Axis
 
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
 SPLITS = ("split", "split_with_sizes")
+SORTED = {"sort": 1, "topk": 2}  # and where their dimension is given
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
-NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold")
+NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold", "softplus")
 POINTWISE = (
     "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "bernoulli",
     "tril", "triu",
@@ -258,6 +259,9 @@ class Lineage:
         if name == "native_dropout" and part.shape == first.shape:
             before = state.before or (first, state.axes) if state.stage == "weights" else None
             return State(state.axes, state.stage, state.record, before=before)
+        if name in SORTED:  # along it are ranks now, not positions
+            dim = args[SORTED[name]] if len(args) > SORTED[name] else options.get("dim", -1)
+            return State(axis_rules.RULES["gather"](state.axes, (dim,), part.shape))
         if name in ("max", "min"):
             return State(axis_rules.RULES["amax"](state.axes, args[1:], part.shape))
         made = _otherwise(state, part)

@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from regard.view.axes import axis_size
-from regard.view.lineage import Product, Weights
+from regard.view.lineage import Product, Weights, tensors_in
 
 ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
 NOT_USED = "its weights are not multiplied with values"
 PENDING = 8  # weights that are kept for a product that may still come
 PARTS = (nn.Softmax, nn.LogSoftmax, nn.Dropout, nn.Identity)  # of a module that attends
 OURS = ("regard.attention", "regard.models")  # which notify observers themselves
+_APPLY = vars(torch.autograd.Function)["apply"].__func__.__code__
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,15 @@ def all_running(modules: Container[nn.Module], *, ours: bool = True) -> Iterator
             if isinstance(module, nn.Module) and module in modules and not isinstance(module, PARTS):
                 yield module
         frame = frame.f_back
+
+
+def differentiated_by(frame: FrameType | None) -> str | None:
+    """The name of the torch.autograd.Function that a frame runs in, if gradients pass through it by its formulas."""
+    while frame is not None:
+        if frame.f_code is _APPLY and any(tensor.requires_grad for tensor in tensors_in(frame.f_locals["args"])):
+            return str(frame.f_locals["cls"].__name__)
+        frame = frame.f_back
+    return None
 
 
 def constructed(frame: FrameType | None, args: Sequence[Any]) -> Tensor | None:

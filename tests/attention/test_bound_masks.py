@@ -8,7 +8,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
-from regard import bias, causal, drop, keep, lengths, segments, weights, window
+from regard import attend, bias, causal, drop, keep, lengths, segments, weights, window
 from regard.attention.layout import Layout, Tile, check_layout
 from tests.attention.meanings import MASKS, Shape
 
@@ -76,6 +76,20 @@ def test_a_tensor_that_changes_is_noticed(name, group):
     if tensor.is_floating_point():
         tensor[0, 0] = -torch.inf
         assert same(restrictions(query, key, mask, remembered=True), restrictions(query, key, make(tensor.clone())))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_no_version_counts_is_noticed(name):
+    make, tensor = CHANGES[name]
+    tensor, rows = tensor.clone(), torch.arange(3 * 4 * 7 * 4).reshape(3, 4, 7, 4) / 99
+    mask, query = make(tensor), rows[:, :, :5]
+    for change in (
+        lambda: tensor.data.copy_(tensor.flip(0)),
+        lambda: torch.from_dlpack(tensor.view(torch.uint8)).copy_(tensor.roll(1, 0).view(torch.uint8)),
+    ):
+        attend(query, rows, rows, mask=mask)
+        change()
+        assert torch.equal(attend(query, rows, rows, mask=mask), attend(query, rows, rows, mask=make(tensor.clone())))
 
 
 def test_a_mask_that_is_learned_is_bound_anew():

@@ -173,6 +173,13 @@ def test_gradient_is_zero_where_a_query_is_its_own_key():
             assert slopes[0].isfinite().all(), name
 
 
+def test_without_features_gradients_still_have_a_way_back():
+    query = torch.zeros(3, 0, requires_grad=True)
+    for name in LOG_KERNELS:
+        output, _ = attend(query, torch.zeros(5, 0), torch.ones(5, 2), score=Kernel(name), need_weights=True)
+        assert output.requires_grad, name
+
+
 # -------------------------------------------------------------------------------------------------- how exact it is
 
 

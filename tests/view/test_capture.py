@@ -239,6 +239,42 @@ def test_scores_that_are_added_up():
     assert layer.kind == "self"
 
 
+class SoftPlus(Direct):
+    """Weights that no softmax made."""
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        self.weights = functional.softplus(query @ key.mT)
+        self.weights = self.weights / self.weights.sum(-1, keepdim=True)
+        return self.weights @ value
+
+
+def test_softplus_in_place_of_exponentials():
+    model = SoftPlus()
+    torch.testing.assert_close(captured(model, rows())[0].weights, model.weights)
+
+
+class Ranked(Direct):
+    """Columns of the weights are the best keys, the second best ones …"""
+
+    def __init__(self, best):
+        super().__init__()
+        self.best = best
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        scores, places = self.best(query @ key.mT)
+        chosen = value[:, :, None].expand(-1, -1, rows.shape[1], -1, -1)
+        chosen = chosen.gather(3, places[..., None].expand(*places.shape, value.shape[-1]))
+        return (scores.softmax(-1)[..., None] * chosen).sum(-2)
+
+
+@pytest.mark.parametrize("best", [lambda scores: scores.sort(-1, descending=True), lambda scores: scores.topk(2)])
+def test_ranks_are_not_taken_for_positions(best):
+    with pytest.warns(match="gathered"):
+        assert not captured(Ranked(best), rows())
+
+
 # ------------------------------------------------------------------------------------------------- nothing stays behind
 
 
