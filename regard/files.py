@@ -184,6 +184,12 @@ def _yaml_loader() -> Any:
             self.depth -= 1
             return node
 
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [key.value for key, _ in node.value if isinstance(key.value, str)]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ContentError(f"{twice[0]}: expected once, got {names.count(twice[0])} times")
+            return super().construct_mapping(node, deep)
+
     return Loader
 
 

@@ -82,6 +82,7 @@ def bomb(width, levels):
         (b"steps: !!timestamp x", ""),
         (b"steps: 2001-99-99", ""),
         (b"steps: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+        (b"steps: 1\nseed: 2\nsteps: 3", "steps: expected once, got 2 times"),
         (b"a: [", "expected"),
         (b"\xff", "codec can't decode"),
         (b'a: "\\ud800"', ""),

@@ -19,7 +19,7 @@ from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, is_distributed
 from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
-from regard.kernel.smoother import Smoother, parts
+from regard.kernel.smoother import Smoother, copies, parts, quantile
 from regard.kernel.widths import largest_shares
 
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
@@ -146,7 +146,7 @@ class KernelEstimator(BaseEstimator):
             loss = Loss(samples, self.degree, self.empty, pairs=PAIRS)
             smoother = Smoother(samples, self._widths(loss), self.degree, self.empty)
             if iteration < self.robust:
-                samples = base.reweighed(_bisquare(self._residuals(smoother)))
+                samples = base.reweighed(_bisquare(self._residuals(smoother), copies(base)))
         return smoother
 
     def _residuals(self, smoother: Smoother) -> Array:
@@ -296,10 +296,10 @@ class KernelEstimator(BaseEstimator):
             raise ValueError(f"bandwidth: expected positive numbers, got {self.bandwidth!r}")
 
 
-def _bisquare(errors: Array) -> Array:
-    """Cleveland's weights (n,) of errors (n, outputs): 0 from six times the median size on."""
+def _bisquare(errors: Array, counts: Array) -> Array:
+    """Cleveland's weights (n,) of errors (n, outputs), so many times each: 0 from six times the median size on."""
     sizes = numpy.abs(errors).max(1)
-    scale = 6 * float(numpy.median(sizes))
+    scale = 6 * float(quantile(sizes[:, None], counts, 0.5)[0])
     if scale == 0:
         return numpy.ones(len(sizes))
     weights: Array = numpy.square(numpy.clip(1 - (sizes / scale) ** 2, 0, None))

@@ -265,7 +265,8 @@ class Noise:
         """Of the errors in deviations, (outputs,): as they are, or where they are not known one by one of a normal."""
         if self._relative is None:
             return numpy.full(self.columns.shape[1] - 1, stats.norm.ppf(share))
-        return numpy.asarray(numpy.quantile(self._relative, share, axis=0, method="weibull"))
+        assert self.errors is not None
+        return quantile(self._relative, copies(self.smoother.samples)[self.errors[0]], share)
 
     @cached_property
     def _relative(self) -> Array | None:
@@ -274,6 +275,23 @@ class Noise:
         chosen, errors = self.errors
         deviation = self.deviation(self.smoother.samples.rows.take(chosen))
         return numpy.asarray(errors / numpy.where(deviation > 0, deviation, 1.0))
+
+
+def copies(samples: Samples) -> Array:
+    """How many samples each one stands for, (n,): its count, or 1."""
+    return numpy.round(samples.weights / samples.factors) if samples.counts else numpy.ones(len(samples))
+
+
+def quantile(values: Array, counts: Array, share: float) -> Array:
+    """Of rows (n, outputs) that stand so many times each: (outputs,), interpolated at share · (n + 1) (Weibull)."""
+    order, total = numpy.argsort(values, axis=0), counts.sum()
+    place = min(max(share * (total + 1), 1.0), total)
+    ends = numpy.cumsum(counts[order], axis=0)  # where the copies of each value end, (n, outputs)
+    rank = numpy.floor(place)
+    low, high = ((ends < min(at, total) - 0.5).sum(0) for at in (rank, rank + 1))
+    ordered, every = numpy.take_along_axis(values, order, 0), numpy.arange(values.shape[1])
+    below, above = ordered[low, every], ordered[high, every]
+    return numpy.asarray(below + (place - rank) * (above - below))
 
 
 def parts(count: int, step: int) -> Iterator[slice]:

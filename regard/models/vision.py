@@ -139,7 +139,17 @@ def _convolution(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.S
     """A convolution that keeps height and width (divided by the stride), and batch norm."""
     net = nn.Conv2d(inputs, outputs, width, stride, padding=width // 2, bias=False)
     nn.init.kaiming_normal_(net.weight, mode="fan_out", nonlinearity="relu")
-    return nn.Sequential(net, nn.BatchNorm2d(outputs))
+    return nn.Sequential(net, _BatchNorm(outputs))
+
+
+class _BatchNorm(nn.BatchNorm2d):
+    """One number of a channel has no variance: it is normalised as in evaluation, instead of ending the training."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.training and input.shape[1:].numel() * len(input) == self.num_features:
+            running = self.running_mean, self.running_var
+            return functional.batch_norm(input, *running, self.weight, self.bias, eps=self.eps)
+        return super().forward(input)
 
 
 def _channels_last(images: Tensor) -> Tensor:

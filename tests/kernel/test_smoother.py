@@ -4,6 +4,7 @@ import numpy
 import pandas
 import pytest
 from mapie.regression import CrossConformalRegressor
+from sklearn.base import clone
 from statsmodels.nonparametric.smoothers_lowess import lowess
 
 from regard import KernelClassifier, KernelRegressor
@@ -302,3 +303,18 @@ def test_what_is_set_after_a_fit_waits_for_the_next():
     before = model.predict(X)
     model.set_params(degree=2, kernel="boxcar", bandwidth=3.0)
     numpy.testing.assert_allclose(model.weights(X) @ y, before)
+
+
+@pytest.mark.parametrize("robust", [0, 2])
+@pytest.mark.parametrize("kernel", ["boxcar", "gaussian"])
+def test_counts_are_rows_that_stand_so_many_times(kernel, robust):
+    """Also where quantiles of errors decide: in prediction intervals, and in what an outlier is."""
+    X, y = curve(61)
+    counts = numpy.random.default_rng(11).integers(1, 7, len(X))
+    model = KernelRegressor(kernel, 0.4, counts=True, robust=robust)
+    counted = clone(model).fit(X, y, counts)
+    repeated = clone(model).fit(numpy.repeat(X, counts, axis=0), numpy.repeat(y, counts))
+    at = numpy.linspace(0, 5, 17)[:, None]
+    numpy.testing.assert_allclose(counted.predict(at), repeated.predict(at), rtol=1e-10)
+    for kind in ("curve", "prediction"):
+        numpy.testing.assert_allclose(counted.interval(at, kind=kind), repeated.interval(at, kind=kind), rtol=1e-9)

@@ -149,6 +149,13 @@ def test_resnet_in_evaluation_does_not_depend_on_the_batch():
         same(model(images)[:1], model(images[:1]))
 
 
+def test_a_resnet_learns_from_one_image_of_one_place():
+    """The last of an epoch may be alone in its batch: its last maps have one number per channel, without variance."""
+    model = ResNet((1, 1, 1), 5, width=4, stem="cifar").train()
+    model(torch.randn(1, 3, 4, 4)).sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("bottleneck", [False, True])
 def test_resnet_is_its_formula(channels, bottleneck):

@@ -4,69 +4,11 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 import regard
+from tests.view.edited import BATCH, HEADS, MODELS, SIZE, N, Written, alike, rows, run, zeroed
 
 transformers.logging.set_verbosity_error()
-SIZE, HEADS, BATCH, N = 24, 3, 5, 7
-
-
-class Written(nn.Module):
-    """Attention, written out, with the output projection behind it; `change` is applied to the weights or outputs."""
-
-    def __init__(self, fused=False, layout="bhqk"):
-        super().__init__()
-        self.linear, self.out = nn.Linear(SIZE, 3 * SIZE), nn.Linear(SIZE, SIZE)
-        self.fused, self.layout = fused, layout
-
-    def forward(self, rows, weights=lambda tensor: tensor, output=lambda tensor: tensor):
-        query, key, value = self.linear(rows).unflatten(-1, (3, HEADS, -1)).unbind(2)  # (batch, n, heads, size)
-        if self.fused:
-            mixed = functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (query, key, value)))
-        elif self.layout == "bqhk":
-            scores = torch.einsum("bqhd,bkhd->bqhk", query, key) * 8**-0.5
-            mixed = torch.einsum("bqhk,bkhd->bhqd", scores.softmax(-1), value)
-        elif self.layout == "values first":
-            scores = torch.einsum("bqhd,bkhd->bhqk", query, key) * 8**-0.5
-            mixed = (value.permute(0, 2, 3, 1) @ scores.softmax(-1).mT).mT
-        elif self.layout == "folded":
-            query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))
-            mixed = torch.bmm(torch.bmm(query * 8**-0.5, key.mT).softmax(-1), value).unflatten(0, (-1, HEADS))
-        else:
-            query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-            mixed = weights((query @ key.mT * 8**-0.5).softmax(-1)) @ value
-        return self.out(output(mixed).transpose(1, 2).flatten(2))
-
-
-def rows(batch=BATCH):
-    return torch.randn(batch, N, SIZE, generator=torch.Generator().manual_seed(3))
-
-
-def alike(model):
-    """The model that is edited by hand, with the same weights."""
-    other = Written()
-    other.load_state_dict(model.state_dict())
-    return other
-
-
-MODELS = {
-    "written": Written,
-    "fused": lambda: Written(fused=True),
-    "bqhk": lambda: Written(layout="bqhk"),
-    "folded": lambda: Written(layout="folded"),
-    "values first": lambda: Written(layout="values first"),
-}
-
-
-def zeroed(heads, queries=slice(None)):
-    def change(output):
-        output = output.clone()
-        output[:, heads, queries] = 0
-        return output
-
-    return change
 
 
 def without_keys(weights):
@@ -131,62 +73,6 @@ def test_without_edits_nothing_changes(name, gradients):
         after = model(rows())
     for output in (during, again, after):
         assert torch.equal(output, before)
-
-
-class Into(Written):
-    """Averages that are written into memory, or added to other rows."""
-
-    def __init__(self, added=False):
-        super().__init__()
-        self.added = added
-
-    def forward(self, rows):
-        query, key, value = (part.transpose(1, 2) for part in self.linear(rows).unflatten(-1, (3, HEADS, -1)).unbind(2))
-        probabilities, mixed = (query @ key.mT * 8**-0.5).softmax(-1), torch.ones_like(value)
-        if self.added:
-            mixed = torch.baddbmm(*(part.flatten(0, 1) for part in (mixed, probabilities, value))).view_as(mixed)
-        else:
-            torch.matmul(probabilities, value, out=mixed)
-        return self.out(mixed.transpose(1, 2).flatten(2))
-
-
-def test_an_average_that_is_written_into_memory_is_edited_there():
-    model = Into()
-    with torch.no_grad():
-        torch.testing.assert_close(
-            run(model, lambda edit: edit.ablate(heads=1)), alike(model)(rows(), output=zeroed([1]))
-        )
-
-
-@pytest.mark.parametrize("gradients", [False, True])
-def test_an_average_that_is_added_to_others_at_once_is_refused(gradients):
-    model = Into(added=True)
-    with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match="added to others by the same operation"):
-        run(model, lambda edit: edit.ablate(heads=1))
-    with torch.no_grad(), regard.capture(model, operands=True) as seen:
-        model(rows())
-    torch.testing.assert_close(seen[0].output, seen[0].weights @ seen[0].value)
-
-
-class Checkpointed(Written):
-    def forward(self, rows):
-        return checkpoint(super().forward, rows.requires_grad_(torch.is_grad_enabled()), use_reentrant=True)
-
-
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_gradients_that_an_edit_cannot_reach_are_refused():
-    model = Checkpointed()
-    with pytest.raises(RuntimeError, match="CheckpointFunction"):
-        run(model, lambda edit: edit.ablate(heads=1))
-    with torch.no_grad():
-        output = run(model, lambda edit: edit.ablate(heads=1))
-        torch.testing.assert_close(output, alike(model)(rows(), output=zeroed([1])))
-
-
-def run(model, change):
-    with regard.intervene(model) as edit:
-        change(edit)
-        return model(rows())
 
 
 def models_of_pytorch(name):
