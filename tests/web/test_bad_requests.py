@@ -3,6 +3,7 @@ files that are no good make of good requests."""
 
 import base64
 import json
+import os
 import random
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -180,7 +181,6 @@ def test_a_folder_may_be_called_as_one_of_the_small_models_is(tmp_path):
 def test_a_trained_model_that_is_damaged_is_trained_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = trained_folder("language")
-    folder.parent.mkdir(parents=True)
     folders(tmp_path)[2].rename(folder)
     (folder / RESULTS).write_text("{}")
     assert is_trained("language")
@@ -192,11 +192,9 @@ def test_a_trained_model_that_is_damaged_is_trained_again(tmp_path, monkeypatch)
         assert (status, {model["name"] for model in answer["models"]}) == (200, set(SMALL))
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+def test_where_the_cache_cannot_be_written_models_are_trained_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with serving() as served:
-        for _ in range(2):
-            status, answer = served.ask("train", kind="images")
-            assert (status, "Not a directory" in answer["error"]) == (400, True)
-        assert served.ask("training") == (200, {"running": False, "error": ""})
+    folder = trained_folder("images")
+    assert os.access(folder.parent, os.W_OK)
+    assert not folder.is_relative_to(tmp_path)
