@@ -26,10 +26,10 @@ EQUAL = 1 + 1e-10  # distances whose ratio is less are the same but for rounding
 def reaches(samples: Samples, queries: Rows, units: Array, count: int, left_out: Indices | None) -> Array:
     """How far the last of so many nearest samples is from each query, whatever its categories, (n,); 0 without any."""
     at, places = (_places(samples, rows, units) for rows in (queries, samples.rows))
-    found = numpy.empty(len(at))
+    farthest = numpy.empty(len(at))
     for part, distances, _ in _nearest(places, at, left_out, count):
-        found[part] = numpy.max(distances, axis=1, where=numpy.isfinite(distances), initial=0.0)
-    return found * EQUAL  # a kernel that counts its edge counts the last of them
+        farthest[part] = numpy.max(distances, axis=1, where=numpy.isfinite(distances), initial=0.0)
+    return farthest * EQUAL  # a kernel that counts its edge counts the last of them
 
 
 def nearest_weights(samples: Samples, queries: Rows, units: Array, left_out: Indices | None = None) -> sparse.csr_array:
@@ -39,7 +39,7 @@ def nearest_weights(samples: Samples, queries: Rows, units: Array, left_out: Ind
     """
     at, places = (_places(samples, rows, units, ordered=True) for rows in (queries, samples.rows))
     pairs: list[tuple[Indices, Indices]] = []
-    alone = numpy.ones(len(at), dtype=bool)  # queries for which nothing has been found
+    alone = numpy.ones(len(at), dtype=bool)  # queries that have none yet
     for of_queries, among in _same_categories(samples, queries):
         of_queries = of_queries[alone[of_queries]]
         ranges = None if left_out is None else left_out[of_queries]
@@ -75,13 +75,13 @@ def _nearest(
     step = max(1, CANDIDATES // len(candidates))
     for part in (slice(start, start + step) for start in range(0, len(at), step)):
         distances, indices = tree.query(at[part], k=candidates, workers=-1)
-        found = numpy.minimum(indices, len(places) - 1)  # beyond the last it is their number
-        found = found if among is None else among[found]
+        samples = numpy.minimum(indices, len(places) - 1)  # beyond the last it is their number
+        samples = samples if among is None else among[samples]
         if left_out is not None:
-            distances[_is_within(found, left_out[part])] = numpy.inf
+            distances[_is_within(samples, left_out[part])] = numpy.inf
             order = numpy.argsort(distances, axis=1, kind="stable")
-            distances, found = (numpy.take_along_axis(array, order, axis=1) for array in (distances, found))
-        yield part, distances[:, :count], found[:, :count]
+            distances, samples = (numpy.take_along_axis(array, order, axis=1) for array in (distances, samples))
+        yield part, distances[:, :count], samples[:, :count]
 
 
 def _is_within(indices: Indices, ranges: Indices) -> numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.bool_]]:

@@ -289,8 +289,8 @@ def quantile(values: Array, counts: Array, share: float) -> Array:
     ends = numpy.cumsum(counts[order], axis=0)  # where the copies of each value end, (n, outputs)
     rank = numpy.floor(place)
     low, high = ((ends < min(at, total) - 0.5).sum(0) for at in (rank, rank + 1))
-    ordered, every = numpy.take_along_axis(values, order, 0), numpy.arange(values.shape[1])
-    below, above = ordered[low, every], ordered[high, every]
+    ordered, outputs = numpy.take_along_axis(values, order, 0), numpy.arange(values.shape[1])
+    below, above = ordered[low, outputs], ordered[high, outputs]
     return numpy.asarray(below + (place - rank) * (above - below))
 
 
