@@ -75,7 +75,10 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
 
 def cache() -> Path:
     """The folder of everything that is fetched or prepared: `$XDG_CACHE_HOME/regard`, or `~/.cache/regard`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # a user that the system knows nothing of, as in some containers
+        home = Path(os.devnull)  # below it there is no folder that anybody could write
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "regard"
 
 
 def prepared_folder() -> Path:
@@ -200,6 +203,11 @@ class Store:
     def key(self) -> str:
         """What the data are, in 32 letters."""
         return self.folder.name
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is in a folder of this process, because that of prepared data cannot be written."""
+        return str(self.folder.parent.parent) == os.environ.get("REGARD_TEMPORARY")
 
     @property
     def size(self) -> int:

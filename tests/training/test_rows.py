@@ -349,6 +349,16 @@ def test_memory_does_not_grow_with_the_file(task, tmp_path):
     assert kilobytes(60_000) < kilobytes(10_000) + 12_000
 
 
+@pytest.mark.parametrize("task", tiny.MAKERS)
+def test_data_that_are_not_kept_are_a_note(task, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    data, note = tiny.make(task, tmp_path), "the prepared data are not kept: set XDG_CACHE_HOME or REGARD_PREPARED"
+    for place, is_kept in (("kept", True), ("file/prepared", False)):
+        monkeypatch.setenv("REGARD_PREPARED", str(tmp_path / place))
+        notes = prepare(task, resolve(task, {**tiny.options(task), "data": str(data)})).notes
+        assert any(note in line for line in notes) != is_kept
+
+
 @pytest.mark.parametrize("task", BAD)
 def test_a_run_is_resumed_after_the_cache_was_emptied(task, tmp_path, monkeypatch):
     data = tiny.make(task, tmp_path)

@@ -56,7 +56,9 @@ def preparation_notes(survey: Survey[Any], store: Store, seconds: float) -> list
 
 
 def storage_notes(store: Store, seconds: float) -> list[str]:
-    """Where the data are kept, if it took long to prepare them."""
+    """Where the data are kept, if it took long to prepare them; that they are not, if that is so."""
+    if store.is_temporary:
+        return ["the prepared data are not kept: set XDG_CACHE_HOME or REGARD_PREPARED to a folder that can be written"]
     size = megabytes(store.size)
     return [f"prepared in {seconds:,.0f} s; kept in {store.folder} ({size})"] if seconds > LONG else []
 
