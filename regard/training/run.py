@@ -25,6 +25,7 @@ from regard.training.folder import (
     RESULTS,
     Log,
     RunError,
+    has_other_data,
     has_run,
     lock,
     manifest_digest,
@@ -122,7 +123,7 @@ def _train(
             loggers = open_loggers(options, folder, state.step)
             if not has_run(folder):
                 save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
-            write_options(folder, name, options)
+            write_options(folder, name, options, task.fingerprint)
             log = stack.enter_context(Log(folder, state.step, loggers))
             if log.missing and report is not None:
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
@@ -173,6 +174,10 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     if old_task != task:
         raise RunError(f"{folder}: holds a run of `{old_task}`, not of `{task}`")
     new = resolve(task, {**dataclasses.asdict(old), **given})
+    if new.init_from is not None and not Path(new.init_from).exists():
+        raise RunError(
+            f"{folder}: started from {new.init_from}, which is not there: --resume --init-from NEW says where it is"
+        )
     for field in dataclasses.fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before != after and not field.metadata["mutable"]:
@@ -185,7 +190,7 @@ def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, fol
     if checkpoint is None:
         return State()
     options: Any = task.options
-    if checkpoint.state.get("fingerprint") != task.fingerprint:
+    if has_other_data(folder, task.fingerprint):
         raise RunError(
             f"{folder}: the data are not those that this run started with; to go on with new data: "
             f"regard train {name} {options.data or ''} --init-from {folder} --out NEW"

@@ -4,9 +4,11 @@ import json
 import math
 import random
 import re
+import shutil
 import subprocess
 import sys
 
+import numpy
 import pytest
 import sacrebleu
 import torch
@@ -243,6 +245,23 @@ def test_a_file_that_has_grown_is_pointed_to_init_from(tmp_path):
         with pytest.raises(RunError, match=f"not those that this run started with; to go on with new data: {command}"):
             regard.train(task, data, out=out, resume=True, steps=4)
         regard.train(task, data, out=tmp_path / f"{task}-new", init_from=str(out), steps=2, batch=99)
+
+
+@pytest.mark.parametrize("task", tiny.MAKERS)
+def test_data_that_changed_after_the_training_are_not_its_test(task, tmp_path):
+    """Another file would be split in another way, and the model would be tested with what it was trained on."""
+    data, out = tiny.make(task, tmp_path / task), tmp_path / "run"
+    regard.train(task, data, out=out, **tiny.options(task, steps=1))
+    expected = evaluate(out)
+    shutil.rmtree(out / "checkpoints")
+    assert evaluate(out) == expected
+    if task == "images":
+        arrays = numpy.load(data)
+        numpy.savez(data, **{**arrays, "images": arrays["images"][:, ::-1]})
+    else:
+        data.write_text(data.read_text().replace("ant bee", "bee ant"))
+    with pytest.raises(ValueError, match=f"{out}: {data}: changed since this model was trained on it"):
+        evaluate(out)
 
 
 def test_classes_are_listed_with_their_counts_and_many_are_cut_short(tmp_path):
