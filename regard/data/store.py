@@ -34,7 +34,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from regard.data.texts import open_file
 from regard.errors import RegardError
-from regard.files import new_folder, write
+from regard.files import named, new_folder, write
 
 Array = NDArray[Any]
 STORE = "store.json"
@@ -64,10 +64,10 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
             shutil.rmtree(folder, ignore_errors=True)
         _remove_remains(folder)
         try:
-            with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
+            with named(folder), new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
                 writer.finish(build(writer))
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise OSError(f"{folder.parent}: the disk is full: choose another folder by REGARD_PREPARED") from error
     return Store(folder)
