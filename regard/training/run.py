@@ -78,6 +78,8 @@ def train(
     >>> model(torch.zeros(3, 1, 8, 8)).shape  # of scikit-learn's digits, for two steps
     torch.Size([3, 10])
     """
+    if str(out) == "":
+        raise OptionError("out: expected a name, got an empty one")
     folder = Path(out)
     given = options if data is None else {**options, "data": str(data)}
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
