@@ -43,6 +43,9 @@ from regard.training.report import Report, open_loggers, preparation_shown
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import check_shapes, prepare
 
+# What a run reads, and the words by which a user says where it is now.
+MOVABLE = {"data": "NEW", "target": "DATA NEW", "init_from": "--init-from NEW"}
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -176,10 +179,10 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     if old_task != task:
         raise RunError(f"{folder}: holds a run of `{old_task}`, not of `{task}`")
     new = resolve(task, {**dataclasses.asdict(old), **given})
-    if new.init_from is not None and not Path(new.init_from).exists():
-        raise RunError(
-            f"{folder}: started from {new.init_from}, which is not there: --resume --init-from NEW says where it is"
-        )
+    for name, words in MOVABLE.items():
+        path = getattr(new, name, None)
+        if path is not None and not Path(path).exists():
+            raise RunError(f"{folder}: its run needs {path}, which is not there: --resume {words} says where it is")
     for field in dataclasses.fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before != after and not field.metadata["mutable"]:

@@ -48,10 +48,13 @@ def test_a_run_is_resumed_after_the_model_it_started_from_was_moved(tmp_path):
         given = {**tiny.PACE, "schedule": "constant", "init_from": str(first), "batch": 110, "steps": steps}
         regard.train("text", data, out=tmp_path / name, **given)
     first.rename(moved)
-    message = f"run: started from {first}, which is not there: --resume --init-from NEW says where it is"
+    message = f"run: its run needs {first}, which is not there: --resume --init-from NEW says where it is"
     with pytest.raises(RunError, match=message):
         regard.train("text", data, out=tmp_path / "run", resume=True, steps=12)
-    regard.train("text", data, out=tmp_path / "run", resume=True, steps=12, init_from=moved)
+    found = data.rename(tmp_path / "found.csv")
+    with pytest.raises(RunError, match=f"its run needs {data}, which is not there: --resume NEW says where it is"):
+        regard.train("text", out=tmp_path / "run", resume=True, init_from=moved)
+    regard.train("text", found, out=tmp_path / "run", resume=True, steps=12, init_from=moved)
     assert tiny.losses(tmp_path / "run") == tiny.losses(tmp_path / "whole")
 
 
