@@ -70,7 +70,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:  # without a number it is a text that somebody wrote
             error.filename = str(path)
         raise
 

@@ -11,6 +11,7 @@ import torch
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 import regard
@@ -160,6 +161,15 @@ def test_a_folder_of_others_with_one_is_refused(tmp_path, irregular, name):
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
+
+
+def test_an_error_that_somebody_else_wrote_keeps_its_text(tmp_path, monkeypatch):
+    """As that of safetensors, which has no number."""
+    monkeypatch.setattr(
+        "regard.models.tensors.save_file", lambda *_: (_ for _ in ()).throw(SafetensorError("disk full"))
+    )
+    with pytest.raises(OSError, match=f"{tmp_path}.*: the tensors could not be written: disk full$"):
+        regard.Encoder(7, 12, 1, 3).save(tmp_path)
 
 
 def test_an_error_of_the_system_names_the_file(tmp_path):

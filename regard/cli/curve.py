@@ -64,8 +64,8 @@ class CurveCommand(click.Command):
 @click.option("--encoding", metavar="NAME", help="Encoding of the file, such as gb18030, where it is not found out.")
 @path_option(
     "--predictions",
-    metavar="CSV",
-    help="File for the rows with their predictions and band; default: FILE-predictions.csv.",
+    metavar="TABLE",
+    help="File for the rows with their predictions and band (.csv or .tsv); default: FILE-predictions.csv.",
 )
 @path_option(
     "--picture", metavar="IMAGE", help="File for the picture (.png, .svg, .pdf or .html); default: FILE-curve.png."

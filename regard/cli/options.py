@@ -20,7 +20,18 @@ from regard.errors import RegardError
 if TYPE_CHECKING:
     from regard.models.model import Model
 
-PATH = click.Path(path_type=Path)
+
+class NamedPath(click.Path):
+    """A path that has a name: an empty one, of an unset variable of a shell, would be the working folder."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("expected a name, got an empty one", parameter, context)
+        return super().convert(value, parameter, context)
+
+
+PATH = NamedPath(path_type=Path)
 BATCH = 64  # lines of stdin that are read before the model runs on them
 LONGEST_LINE = 1 << 20  # bytes
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -49,6 +49,7 @@ def _train(task: str, out: Path, config: Path | None, resume: bool, as_json: boo
     options = {} if config is None else read_yaml(config)
     if options.pop("task", task) != task:
         raise OptionError(f"{config}: is for another task")
+    options.pop("fingerprint", None)  # of a run's training.yaml
     for name in ("out", "resume", "quiet"):
         if name in options:
             raise OptionError(f"{config}: {name}: no option of {task}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from regard.data import tokens
-from regard.data.split import Division, Splitter, content_hash
+from regard.data.split import Division, SplitError, Splitter, content_hash
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
 from regard.data.streams import fork
 from regard.data.survey import row_blocks
@@ -178,7 +178,13 @@ class Corpus:
                 texts.append(chunk.text)
                 taken += len(chunk.text)
         self._check(reading, total)
-        self.survey = splitter.division(), reading.skipped
+        try:
+            self.survey = splitter.division(), reading.skipped
+        except SplitError as error:
+            raise SplitError(
+                f"expected three different chunks of about {CHUNK:,} characters or more, for training, validation and "
+                f"test; got {len(splitter.smallest)} in {total:,} characters: add more text"
+            ) from error
         return self.survey, texts
 
     def _write(

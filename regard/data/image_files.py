@@ -254,6 +254,11 @@ class FolderImages(ImagePart):
                 yield label, f"{name}/{file}"
 
     @property
+    def others(self) -> Names:
+        """The files beside the folders of the classes."""
+        return tuple(name for name in _visible(self.path) if name not in self.names)
+
+    @property
     def shapes(self) -> Shapes:
         shapes = self._scanned["shapes"]
         size, other = (shapes[name] and (shapes[name][0], shapes[name][1]) for name in ("size", "other"))

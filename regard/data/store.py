@@ -34,7 +34,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from regard.data.texts import open_file
 from regard.errors import RegardError
-from regard.files import new_folder, write
+from regard.files import named, new_folder, write
 
 Array = NDArray[Any]
 STORE = "store.json"
@@ -64,10 +64,10 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
             shutil.rmtree(folder, ignore_errors=True)
         _remove_remains(folder)
         try:
-            with new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
+            with named(folder), new_folder(folder) as unfinished, StoreWriter(unfinished) as writer:
                 writer.finish(build(writer))
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise OSError(f"{folder.parent}: the disk is full: choose another folder by REGARD_PREPARED") from error
     return Store(folder)
@@ -75,7 +75,10 @@ def prepared(key: Mapping[str, Any], build: Callable[[StoreWriter], Mapping[str,
 
 def cache() -> Path:
     """The folder of everything that is fetched or prepared: `$XDG_CACHE_HOME/regard`, or `~/.cache/regard`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # a user that the system knows nothing of, as in some containers
+        home = Path(os.devnull)  # below it there is no folder that anybody could write
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "regard"
 
 
 def prepared_folder() -> Path:
@@ -200,6 +203,11 @@ class Store:
     def key(self) -> str:
         """What the data are, in 32 letters."""
         return self.folder.name
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is in a folder of this process, because that of prepared data cannot be written."""
+        return str(self.folder.parent.parent) == os.environ.get("REGARD_TEMPORARY")
 
     @property
     def size(self) -> int:

@@ -205,7 +205,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         bos = self.config["bos"]
-        return encode(self.need_tokenizer(), texts, empty=[] if bos is None else [bos])
+        return encode(self.need_tokenizer(), texts, empty=[] if bos is None else [bos], name="prompt")
 
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
         tokenizer = self.need_tokenizer()

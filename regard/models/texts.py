@@ -23,13 +23,22 @@ class CutWarning(UserWarning):
 
 
 def encode(
-    tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None = None, empty: Sequence[int] = ()
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    max_length: int | None = None,
+    *,
+    empty: Sequence[int] = (),
+    name: str = "texts",
 ) -> list[list[int]]:
-    """The ids of each text, cut at max_length, special tokens at the end included; `empty`: those of an empty text."""
+    """The ids of each text, cut at max_length, special tokens at the end included.
+
+    empty: the ids of a text that has none. name: what an error calls the texts.
+    """
     ids = [encoding.ids or list(empty) for encoding in _encodings(tokenizer, texts, max_length)]
     for number, sequence in enumerate(ids):
         if not sequence:
-            raise ValueError(f"texts: text {number} has no tokens: {texts[number]!r}")
+            where = f" at index {number}" if len(ids) > 1 else ""
+            raise ValueError(f"{name}: expected one token or more, got none in {texts[number]!r}{where}")
     return ids
 
 

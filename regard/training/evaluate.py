@@ -12,7 +12,7 @@ from regard.models.folders import load
 from regard.models.language_model import LanguageModel
 from regard.models.translator import Translator
 from regard.training import tasks
-from regard.training.folder import has_run, read_options
+from regard.training.folder import has_other_data, has_run, read_options
 from regard.training.options import TranslateOptions
 from regard.training.processes import World
 from regard.training.task import TaskError
@@ -76,4 +76,10 @@ def _evaluate_test_part(folder: Path, model: Any, beam_size: int) -> dict[str, A
         raise TaskError(f"{folder}: was trained on {trained_on}, which is not there: say which data to evaluate it on")
     if isinstance(options, TranslateOptions):
         options = dataclasses.replace(options, beam_size=beam_size)
-    return tasks.prepare(name, options, model=model).evaluate(model, "test", World())
+    task = tasks.prepare(name, options, model=model)
+    if has_other_data(folder, task.fingerprint):  # then what it was trained on may be in the test part now
+        raise TaskError(
+            f"{folder}: {trained_on or 'the embedded data'}: changed since this model was trained on it, so its test "
+            "part is another one: say which data to evaluate the model on"
+        )
+    return task.evaluate(model, "test", World())

@@ -1,6 +1,6 @@
 """The folder of a run.
 
-training.yaml     the task and its options
+training.yaml     the task, its options, and the fingerprint of its data
 log.jsonl         a line for each step and each evaluation
 checkpoints/      to resume from; in checkpoints/best a copy of the best model
 plan.json         of a run of some minutes: how many steps it will have
@@ -106,6 +106,7 @@ def read_options(folder: Path) -> tuple[str, Options]:
     path = folder / OPTIONS
     given = read_yaml(path)
     task = given.pop("task", None)
+    given.pop("fingerprint", None)
     if task not in TASKS:
         raise OptionError(f"{path}: expected a line such as `task: translate`, got {task!r}")
     unknown = given.keys() - {field.name for field in dataclasses.fields(TASKS[task])}
@@ -114,12 +115,17 @@ def read_options(folder: Path) -> tuple[str, Options]:
     return task, resolve(task, given)
 
 
-def write_options(folder: Path, task: str, options: Options) -> None:
+def has_other_data(folder: Path, fingerprint: str) -> bool:
+    """Whether a run was started with other data than those of this fingerprint, see `Task`."""
+    return bool(read_yaml(folder / OPTIONS).get("fingerprint", fingerprint) != fingerprint)
+
+
+def write_options(folder: Path, task: str, options: Options, fingerprint: str) -> None:
     """Write training.yaml."""
     import yaml
 
-    content = yaml.safe_dump({"task": task, **dataclasses.asdict(options)}, sort_keys=False, allow_unicode=True)
-    files.write(folder / OPTIONS, content)
+    content = {"task": task, "fingerprint": fingerprint, **dataclasses.asdict(options)}
+    files.write(folder / OPTIONS, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def save_best(model: Model, folder: Path) -> None:

@@ -235,8 +235,7 @@ class Run:
         """Save a checkpoint."""
         if self.log is not None:
             self.log.flush(sync=True)
-        content = {**asdict(self.state), "fingerprint": self.task.fingerprint}
-        content["end_conditions"] = end_conditions(self.options)
+        content = {**asdict(self.state), "end_conditions": end_conditions(self.options)}
         checkpoints.save(self.folder / CHECKPOINTS, self.state.step, self._tensors(), content, self.world)
 
     def _tensors(self) -> dict[str, Tensor]:

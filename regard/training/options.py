@@ -230,6 +230,9 @@ EMBEDDED: dict[str, dict[str, Any]] = {
 PACE = ("steps", "minutes", "evaluate_every", "save_every")
 POSITIVE = (*PACE, "batch", "accumulate", "learning_rate", "layer_decay", "context")
 SHARES = ("label_smoothing", "dropout", "average")
+PATHS = ("data", "target", "init_from")
+# Threads and processes beyond any machine end in a crash of the process; seeds are PyTorch's, of 64 bits.
+MOST = {"threads": 1_024, "workers": 1_024, "seed": 2**63 - 1}
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -278,6 +281,8 @@ def _convert(field: dataclasses.Field[Any], owner: type[Options], value: Any) ->
         value = str(value)
     if type(value) is not kind:
         raise OptionError(f"{field.name}: expected {TYPE_NAMES[kind]}, got {value!r}")
+    if field.name in PATHS and value == "":  # of an unset variable of a shell, and the working folder to Python
+        raise OptionError(f"{field.name}: expected a name, got an empty one")
     if isinstance(value, str) and not is_text(value):  # training.yaml could not hold it
         raise OptionError(f"{field.name}: expected a name in UTF-8, got {value!r}: rename it")
     return value
@@ -289,6 +294,8 @@ def _check_range(field: dataclasses.Field[Any], value: Any) -> None:
     positive = field.name in POSITIVE or field.metadata["shape"]
     if not value > 0 if positive else not value >= 0:  # NaN is neither
         raise OptionError(f"{field.name}: expected {'more than 0' if positive else '0 or more'}, got {value}")
+    if value > MOST.get(field.name, value):
+        raise OptionError(f"{field.name}: expected {MOST[field.name]:,} at most, got {value:,}")
     if field.name in SHARES and value >= 1:
         raise OptionError(f"{field.name}: expected a share below 1, got {value}")
 

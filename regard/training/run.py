@@ -25,6 +25,7 @@ from regard.training.folder import (
     RESULTS,
     Log,
     RunError,
+    has_other_data,
     has_run,
     lock,
     manifest_digest,
@@ -41,6 +42,9 @@ from regard.training.processes import Signals, World, join
 from regard.training.report import Report, open_loggers, preparation_shown
 from regard.training.task import Task, Tokenizers
 from regard.training.tasks import check_shapes, prepare
+
+# What a run reads, and the words by which a user says where it is now.
+MOVABLE = {"data": "NEW", "target": "DATA NEW", "init_from": "--init-from NEW"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ def train(
     >>> model(torch.zeros(3, 1, 8, 8)).shape  # of scikit-learn's digits, for two steps
     torch.Size([3, 10])
     """
+    if str(out) == "":
+        raise OptionError("out: expected a name, got an empty one")
     folder = Path(out)
     given = options if data is None else {**options, "data": str(data)}
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
@@ -122,7 +128,7 @@ def _train(
             loggers = open_loggers(options, folder, state.step)
             if not has_run(folder):
                 save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
-            write_options(folder, name, options)
+            write_options(folder, name, options, task.fingerprint)
             log = stack.enter_context(Log(folder, state.step, loggers))
             if log.missing and report is not None:
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
@@ -173,6 +179,10 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     if old_task != task:
         raise RunError(f"{folder}: holds a run of `{old_task}`, not of `{task}`")
     new = resolve(task, {**dataclasses.asdict(old), **given})
+    for name, words in MOVABLE.items():
+        path = getattr(new, name, None)
+        if path is not None and not Path(path).exists():
+            raise RunError(f"{folder}: its run needs {path}, which is not there: --resume {words} says where it is")
     for field in dataclasses.fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before != after and not field.metadata["mutable"]:
@@ -185,7 +195,7 @@ def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, fol
     if checkpoint is None:
         return State()
     options: Any = task.options
-    if checkpoint.state.get("fingerprint") != task.fingerprint:
+    if has_other_data(folder, task.fingerprint):
         raise RunError(
             f"{folder}: the data are not those that this run started with; to go on with new data: "
             f"regard train {name} {options.data or ''} --init-from {folder} --out NEW"

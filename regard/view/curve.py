@@ -25,6 +25,7 @@ Array = NDArray[numpy.float64]
 Bandwidth = str | Sequence["float | str"]
 
 QUERIES = 200  # samples whose windows are summarised
+TABLES = (".csv", ".tsv")  # endings of files of predictions
 DAYS = {"w": 7.0, "d": 1.0, "h": 1 / 24, "min": 1 / 1440, "s": 1 / 86400}
 
 
@@ -240,9 +241,9 @@ def _known(number: float) -> float | None:
 
 def _check_files(predictions: Path, picture: Path) -> None:
     """Refuse names that could not be written, before anything is computed."""
-    if picture.suffix.lower() not in pictures.ENDINGS:
-        raise ValueError(f"picture: expected a name that ends in {', '.join(pictures.ENDINGS)}, got {picture}")
-    for name, path in (("picture", picture), ("predictions", predictions)):
+    for name, path, endings in (("picture", picture, pictures.ENDINGS), ("predictions", predictions, TABLES)):
+        if path.suffix.lower() not in endings:
+            raise ValueError(f"{name}: expected a name that ends in {', '.join(endings)}, got {path}")
         if not path.parent.is_dir():
             raise ValueError(f"{name}: no folder {path.parent}")
 
@@ -265,7 +266,8 @@ def _write_predictions(path: Path, table: Table, columns: dict[str, Array]) -> N
         numbered = chain([name], (f"{name}_{number}" for number in count(2)))
         free = next(free for free in numbered if free not in names)
         cells.insert(cells.shape[1], free, values, allow_duplicates=True)
-    cells.to_csv(path, index=False, lineterminator="\n")
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    cells.to_csv(path, index=False, lineterminator="\n", sep=separator)
 
 
 def _draw(data: CurveData, groups: Sequence[GroupFit], level: float | None) -> Figure:

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -146,10 +147,12 @@ def test_the_version(capsys):
         ("tour --code x --full", "--full: means nothing beside --code"),
         ("tour --json --only 3 --code x", "--json: means nothing beside --code"),
         ("search notes.txt", "Missing argument 'QUESTION'"),
+        ("evaluate ''", "Invalid value for 'MODEL': expected a name, got an empty one"),
+        ("train text a.csv --out ''", "Invalid value for '--out': expected a name, got an empty one"),
     ],
 )
 def test_a_command_that_is_typed_wrongly_is_one_line_and_exit_2(arguments, message, capsys):
-    assert main(arguments.split()) == 2
+    assert main(shlex.split(arguments)) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert re.fullmatch(r"regard: .*Try 'regard.* --help'\.\n", output.err)

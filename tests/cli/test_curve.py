@@ -50,6 +50,14 @@ def test_several_columns_for_a_program(folder, capsys):
     assert files(folder) == ["both.svg", "bumps.csv", "p.csv"]
 
 
+def test_the_ending_of_a_table_of_predictions_decides_what_separates_its_cells(folder):
+    for name in ("p.csv", "p.TSV"):
+        assert main(["curve", "bumps.csv", "--x", "x", "--y", "y", "--bandwidth", "1", "--predictions", name]) == 0
+    commas, tabs = (folder / name for name in ("p.csv", "p.TSV"))
+    assert commas.read_text().splitlines()[0] == "x,z,y,row,predicted,low,high"
+    assert tabs.read_text() == commas.read_text().replace(",", "\t")
+
+
 @pytest.mark.parametrize("picture", ["c.png", "c.svg", "c.pdf", "c.html"])
 def test_pictures_of_every_kind(folder, picture):
     assert main(["curve", "--picture", picture]) == 0
@@ -73,6 +81,10 @@ BAD = {
     "an unknown kernel": ("curve bumps.csv --x x --y y --kernel round", "kernel: expected one of gaussian"),
     "an unknown rule": ("curve bumps.csv --x x --y y --bandwidth best", "bandwidth: expected a positive number"),
     "a bandwidth of 0": ("curve bumps.csv --x x --y y --bandwidth 0", "bandwidth: expected positive"),
+    "an unknown table": (
+        "curve --predictions p.json",
+        "predictions: expected a name that ends in .csv, .tsv, got p.json",
+    ),
     "an unknown picture": ("curve --picture c.gif", "picture: expected a name that ends in .png, .svg, .pdf, .html"),
 }
 

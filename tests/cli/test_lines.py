@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from regard import Encoder, LanguageModel, Transformer
+from regard import Encoder, LanguageModel, Transformer, load
 from regard.cli import main
 from tests.models.cases import shaken, word_tokenizer
 
@@ -130,6 +130,14 @@ def test_an_empty_prompt_that_is_given_is_one(run):
     code, out, _ = run("generate", [""])
     assert code == 0
     assert len(out.split()) == 7
+
+
+def test_an_empty_prompt_is_refused_where_no_token_begins_a_text(tmp_path, home, capsys):
+    model = load(home / "generate")
+    model.config["bos"] = None
+    model.save(tmp_path / "model")
+    assert main(["generate", str(tmp_path / "model"), "cat", ""]) == 2
+    assert capsys.readouterr().err == "regard: prompt: expected one token or more, got none in ''\n"
 
 
 @pytest.mark.parametrize("command", MODELS)

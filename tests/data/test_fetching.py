@@ -288,6 +288,18 @@ def test_a_cache_that_cannot_be_written_is_named_with_its_cure(place, fakes, tmp
     )
 
 
+def test_a_user_without_a_home_is_told_to_name_a_cache(fakes, capsys):
+    """As in containers that run as a user whom the system does not know."""
+    fakes.set()
+    for name in ("XDG_CACHE_HOME", "HOME", "USERPROFILE"):
+        fakes.monkeypatch.delenv(name, raising=False)
+    fakes.monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
+    assert main(["data", "list"]) == 0
+    capsys.readouterr()
+    assert main(["data", "fetch", "tiny"]) == 1
+    assert "this folder cannot be written; set XDG_CACHE_HOME to one that can be" in capsys.readouterr().err
+
+
 def test_a_full_disk_is_noticed_before_anything_is_downloaded(fakes):
     fakes.set()
     usage, needed = shutil.disk_usage("/"), 2 * len(CONTENT["first"])

@@ -135,11 +135,16 @@ prepared({"content": sys.argv[3]}, build).column("ids").take([4])
 """
 
 
-def test_a_full_disk_is_named_with_what_to_do(home):
-    def fill(writer):
-        raise OSError(errno.ENOSPC, "No space left on device")  # as the system says it, without a name
+FULL = r"{}: the disk is full: choose another folder by REGARD_PREPARED"
+ERRORS = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EFBIG: r"\[Errno 27\] File too large: '{}/.*'"}
 
-    with pytest.raises(OSError, match=rf"{home}: the disk is full: choose another folder by REGARD_PREPARED"):
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_a_full_disk_is_named_with_what_to_do(home, number):
+    def fill(writer):
+        raise OSError(number, os.strerror(number))  # as the system says it, without a name
+
+    with pytest.raises(OSError, match=ERRORS[number].format(home)):
         prepared({}, fill)
     assert names(home) == set()
 

@@ -18,7 +18,7 @@ from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.task import TaskError
 from regard.training.tasks import images
-from regard.training.tasks.examples import counted_classes
+from regard.training.tasks.examples import check_trained, class_notes, counted_classes
 from regard.training.tasks.images import augmented
 from tests.data.whole_images import read_images
 from tests.training import tiny
@@ -167,6 +167,46 @@ def test_a_class_that_is_left_with_nothing(photos):
     (photos / "dawn").mkdir()
     with pytest.raises(ValueError, match="dawn: no pictures of this class: add some or delete the folder"):
         prepare(photos, patch_size=8, on_error="skip")
+
+
+def test_what_may_be_wrong_with_a_folder_is_a_note(photos, tmp_path):
+    (tmp_path / "both").mkdir()
+    for part in ("train", "test"):
+        shutil.copytree(photos, tmp_path / "both" / part)
+    shutil.copy(photos / "night" / "00.jpg", photos / "noon" / "same.jpg")
+    for name in ("loose.png", "labels.csv", ".DS_Store"):
+        (photos / name).touch()
+    expected = {
+        "images that are in several classes: 1; a model is wrong about all but one of these",
+        "left out, because they are in no folder of a class: 'labels.csv', 'loose.png'",
+    }
+    assert expected <= set(prepare(photos, patch_size=8).notes)
+    notes = prepare(tmp_path / "both", patch_size=8).notes
+    assert not expected & set(notes)
+    assert "61 of the 61 images for the test are also among those to learn from" in notes
+
+
+def test_what_may_be_wrong_with_classes_is_a_note():
+    assert class_notes(["1", "1.10", "2", "ten"], numpy.array([3, 3, 5]), numpy.array([1, 1, 0]), "texts") == []
+    hashes = numpy.array([2**64 - 1, 3, 7, 3, 2**64 - 1, 7, 3], numpy.uint64)
+    assert class_notes(["1", "0", "1.0"], hashes, numpy.array([0, 1, 2, 1, 2, 2, 0]), "texts") == [
+        "the classes '1' and '1.0' are the same number: are they one class?",
+        "texts that are in several classes: 2; a model is wrong about all but one of these",
+    ]
+
+
+def test_texts_that_are_in_several_classes_are_counted(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("text,label\n" + "".join(f"text {n % 90},{'ab'[n % 7 > 5]}\n" for n in range(120)))
+    notes = tasks.prepare("text", resolve("text", {**tiny.options("text"), "data": str(path)})).notes
+    several = sum((n % 7 > 5) != ((n + 90) % 7 > 5) for n in range(30))
+    assert f"texts that are in several classes: {several}; a model is wrong about all but one of these" in notes
+
+
+def test_classes_without_an_example_to_train_on_are_counted():
+    with pytest.raises(TaskError, match=r"x.csv: class 'b' \(and 2 more\) has too few examples: none is left"):
+        check_trained(["a", "b", "c", "d"], [3, 0, 0, 0], "x.csv")
+    check_trained(["a", "b"], [3, 1], "x.csv")
 
 
 @pytest.mark.parametrize("model", ["vit", "resnet"])

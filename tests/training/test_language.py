@@ -16,7 +16,7 @@ from regard.training import tasks
 from regard.training.evaluate import evaluate
 from regard.training.options import resolve
 from regard.training.processes import World
-from regard.training.task import IGNORE_INDEX
+from regard.training.task import IGNORE_INDEX, TaskError
 from regard.training.tasks import language
 from tests.training import tiny
 
@@ -173,6 +173,20 @@ def test_lines_that_are_no_text_stop_a_run_or_are_left_out(tmp_path):
     notes = prepare(data, on_error="skip").notes
     assert any("2 lines are left out" in note for note in notes)
     assert any("line 1503: holds a NUL" in note for note in notes)
+
+
+def test_a_text_that_is_too_short_is_named(tmp_path):
+    path = tmp_path / "short.txt"
+    path.write_text("ant bee cat. " * 100)
+    message = f"{path}: expected three different chunks .* got 1 in 1,300 characters"
+    with pytest.raises(TaskError, match=message):
+        prepare(path)
+    data, note = (
+        tiny.make("language", tmp_path),
+        "the context of 60,000 tokens is longer: later positions are not trained",
+    )
+    for context in (17, 60_000):
+        assert (note in prepare(data, context=context).notes) == (context == 60_000)
 
 
 def test_files_that_are_no_text_are_left_out_with_a_note(tmp_path):

@@ -25,6 +25,9 @@ from tests.training import tiny
         ({"steps": 1.5}, "a whole number"),
         ({"freeze": 7}, "freeze: expected a text, got 7"),
         ({"dropout": 1.0}, "below 1"),
+        ({"init_from": ""}, "init_from: expected a name, got an empty one"),
+        ({"seed": 2**63}, "seed: expected 9,223,372,036,854,775,807 at most, got 9,223,372,036,854,775,808"),
+        ({"threads": 100_000}, "threads: expected 1,024 at most, got 100,000"),
         ({"schedule": "staircase"}, "one of constant, cosine"),
         ({"freeze": "blocks.7"}, "no layer is called"),
         ({"heads": 5}, "divisor"),
@@ -40,6 +43,15 @@ def test_wrong_options_are_named(given, message, tmp_path):
     data = tiny.make(task, tmp_path)
     with pytest.raises((OptionError, RunError, TaskError), match=message):
         regard.train(task, data, out=tmp_path / "run", **{**tiny.options(task), **given})
+
+
+def test_a_name_that_is_empty_is_not_the_working_folder(tmp_path, monkeypatch):
+    data = tiny.make("text", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for given in ({"data": data, "out": ""}, {"data": "", "out": "run"}):
+        with pytest.raises(OptionError, match=r"(out|data): expected a name, got an empty one"):
+            regard.train("text", **given)
+    assert [path.name for path in tmp_path.iterdir()] == [data.name]
 
 
 def test_a_run_that_cannot_start_leaves_nothing_behind(tmp_path):

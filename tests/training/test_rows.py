@@ -4,9 +4,11 @@ import json
 import math
 import random
 import re
+import shutil
 import subprocess
 import sys
 
+import numpy
 import pytest
 import sacrebleu
 import torch
@@ -245,6 +247,23 @@ def test_a_file_that_has_grown_is_pointed_to_init_from(tmp_path):
         regard.train(task, data, out=tmp_path / f"{task}-new", init_from=str(out), steps=2, batch=99)
 
 
+@pytest.mark.parametrize("task", tiny.MAKERS)
+def test_data_that_changed_after_the_training_are_not_its_test(task, tmp_path):
+    """Another file would be split in another way, and the model would be tested with what it was trained on."""
+    data, out = tiny.make(task, tmp_path / task), tmp_path / "run"
+    regard.train(task, data, out=out, **tiny.options(task, steps=1))
+    expected = evaluate(out)
+    shutil.rmtree(out / "checkpoints")
+    assert evaluate(out) == expected
+    if task == "images":
+        arrays = numpy.load(data)
+        numpy.savez(data, **{**arrays, "images": arrays["images"][:, ::-1]})
+    else:
+        data.write_text(data.read_text().replace("ant bee", "bee ant"))
+    with pytest.raises(ValueError, match=f"{out}: {data}: changed since this model was trained on it"):
+        evaluate(out)
+
+
 def test_classes_are_listed_with_their_counts_and_many_are_cut_short(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("text,label\n" + "".join(f"text {number},{number % 23:02}\n" for number in range(2_300)))
@@ -347,6 +366,16 @@ def test_memory_does_not_grow_with_the_file(task, tmp_path):
 
     # Fifty thousand rows of 150 bytes more: as Python's texts and lists of ids they would take 30 MB.
     assert kilobytes(60_000) < kilobytes(10_000) + 12_000
+
+
+@pytest.mark.parametrize("task", tiny.MAKERS)
+def test_data_that_are_not_kept_are_a_note(task, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    data, note = tiny.make(task, tmp_path), "the prepared data are not kept: set XDG_CACHE_HOME or REGARD_PREPARED"
+    for place, is_kept in (("kept", True), ("file/prepared", False)):
+        monkeypatch.setenv("REGARD_PREPARED", str(tmp_path / place))
+        notes = prepare(task, resolve(task, {**tiny.options(task), "data": str(data)})).notes
+        assert any(note in line for line in notes) != is_kept
 
 
 @pytest.mark.parametrize("task", BAD)

@@ -9,6 +9,7 @@ import transformers
 
 import regard
 from regard.data.tokens import train_tokenizer
+from regard.training.folder import RunError
 from regard.training.options import OptionError, resolve
 from regard.training.task import TaskError
 from regard.training.transfer import freeze, parameter_groups
@@ -38,6 +39,23 @@ def test_a_language_model_becomes_a_classifier(kind, tmp_path):
     model = regard.load(tmp_path / "second")
     assert model.labels == ["early", "late"]
     assert model.tokenizer.to_str() == regard.load(tmp_path / "first").tokenizer.to_str()
+
+
+def test_a_run_is_resumed_after_the_model_it_started_from_was_moved(tmp_path):
+    data, first, moved = tiny.make("text", tmp_path), tmp_path / "first", tmp_path / "moved"
+    regard.train("text", data, out=first, **tiny.options("text", steps=1))
+    for name, steps in (("whole", 12), ("run", 6)):
+        given = {**tiny.PACE, "schedule": "constant", "init_from": str(first), "batch": 110, "steps": steps}
+        regard.train("text", data, out=tmp_path / name, **given)
+    first.rename(moved)
+    message = f"run: its run needs {first}, which is not there: --resume --init-from NEW says where it is"
+    with pytest.raises(RunError, match=message):
+        regard.train("text", data, out=tmp_path / "run", resume=True, steps=12)
+    found = data.rename(tmp_path / "found.csv")
+    with pytest.raises(RunError, match=f"its run needs {data}, which is not there: --resume NEW says where it is"):
+        regard.train("text", out=tmp_path / "run", resume=True, init_from=moved)
+    regard.train("text", found, out=tmp_path / "run", resume=True, steps=12, init_from=moved)
+    assert tiny.losses(tmp_path / "run") == tiny.losses(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("classes", [0, 2])

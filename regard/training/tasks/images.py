@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.data.batches import Batches
-from regard.data.image_files import ImageError
+from regard.data.image_files import FolderImages, ImageError, listed
 from regard.data.images import (
     DigitImages,
     ImageSet,
@@ -155,11 +155,24 @@ def prepare(options: ImagesOptions, tokenizers: Tokenizers, model: Model | None 
         notes=[
             f"{counts}, {len(test):,} for the test, each of {'×'.join(map(str, train.shape[1:]))} pixels",
             f"to train on: {examples.counted_classes(train.names, train.class_counts())}",
+            *_notes(images, store),
             *notes,
         ],
         options=options,
         **parts,
     )
+
+
+def _notes(images: ImageSet, store: Store) -> list[str]:
+    """What may be wrong with the classes and the test part, and which files are in no class."""
+    whole = {part: store.column(f"{part}.hashes").between(0, count) for part, count in store.facts["counts"].items()}
+    labels = store.column("train.labels").between(0, len(whole["train"]))
+    notes = examples.class_notes(store.facts["names"], whole["train"], labels, "images")
+    if count := int(numpy.isin(whole.get("test", ()), whole["train"]).sum()):
+        notes.append(f"{count:,} of the {len(whole['test']):,} images for the test are also among those to learn from")
+    if isinstance(images.train, FolderImages) and (others := images.train.others):
+        notes.append(f"left out, because they are in no folder of a class: {listed(others)}")
+    return notes
 
 
 def _split(store: Store, options: ImagesOptions) -> dict[str, StoredImages]:

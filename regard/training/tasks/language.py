@@ -193,6 +193,11 @@ def prepare(options: LanguageOptions, tokenizers: Tokenizers, model: Model | Non
         fingerprint=fingerprint(store.key, str(context)),
         notes=[
             f"{train:,} tokens to train on, {validation:,} for validation, {test:,} for the test",
+            *(
+                [f"the context of {context:,} tokens is longer: later positions are not trained"]
+                if train <= context
+                else []
+            ),
             *storage_notes(store, time.monotonic() - start),
             *Skipped(unit="line", facts=store.facts["skipped"]).notes(),
             *_others(corpus.others),

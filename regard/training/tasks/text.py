@@ -17,7 +17,7 @@ from torch.nn import functional
 from regard.data.batches import Batches
 from regard.data.labelled import Labelled, StoredTexts, choose_balanced, store_texts, texts_in_file
 from regard.data.split import PARTS
-from regard.data.survey import Survey, row_blocks, survey
+from regard.data.survey import NUMBERS, Survey, row_blocks, survey
 from regard.data.tokens import trained_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder
@@ -102,6 +102,9 @@ def prepare(options: TextOptions, tokenizers: Tokenizers, model: Model | None = 
         f"{counts[1]:,} for validation, {counts[2]:,} for the test",
         f"to train on: {examples.counted_classes(labels, amounts)}",
     ]
+    first = min(len(rows), NUMBERS)  # of a larger file no more are looked at, so that memory does not grow with it
+    hashes = rows.store.column("hash").between(0, first)
+    notes += examples.class_notes(labels, hashes, rows.classes(0, first), "texts")
     if cut := parts["train"].count(max_length):
         notes.append(f"{cut:,} of them have {max_length} tokens or more and are cut there: see --max-length")
     if store.facts["empty"]:
