@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import datetime
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy
 
-from regard.kernel.local import Array
+from regard.kernel.local import Array, Mask
 
 Kind = Literal["number", "date", "duration", "category", "ordered"]
 
@@ -211,14 +211,31 @@ def in_days(column: Any, kind: Kind) -> Array:
     return numpy.asarray(times / DAY)
 
 
-def numbers_of(name: str, values: Any) -> Array:
-    """Finite numbers (k,), dates and durations in days."""
+def places_of(name: str, values: Any, kind: Kind) -> Array:
+    """Finite numbers (k,), places of a feature; those of dates and durations in days, or as what they are."""
     column = numpy.atleast_1d(values)
-    kind = kind_of(column)
-    numbers = _as_floats(column, f"{name}: expected numbers") if kind == "number" else in_days(column, kind)
+    now = kind_of(column)
+    if now not in ("number", kind):
+        raise TypeError(f"{name}: expected {kind}s, as in fit, got {now}s")
+    numbers = _as_floats(column, f"{name}: expected numbers") if now == "number" else in_days(column, kind)
     if numbers.ndim != 1 or not len(numbers) or not numpy.isfinite(numbers).all():
         raise ValueError(f"{name}: expected one finite number or more, got {values!r}")
     return numbers
+
+
+def numbers_of(name: str, given: Any, expected: str, allowed: Callable[[Array], Mask], most: int = 1) -> Array:
+    """One number or several, in at most so many dimensions; a ValueError says what was expected where they are not."""
+    numbers = numpy.asarray(given)
+    numeric = numbers.dtype.kind in "iuf" and numbers.ndim <= most and numbers.size > 0
+    if not numeric or not allowed(numbers).all():
+        raise ValueError(f"{name}: expected {expected}, got {given!r}")
+    return numbers.astype(numpy.float64)
+
+
+def level_of(level: Any) -> float:
+    """The probability with which an interval holds what it is for."""
+    expected = "a probability between 0 and 1"
+    return float(numbers_of("level", level, expected, lambda number: (number > 0) & (number < 1), most=0))
 
 
 def _categories(column: Any) -> list[Any]:
@@ -252,7 +269,7 @@ def indices_of(name: str, given: Any, names: list[str] | None, count: int) -> Se
                 known = "numbers, as X has no names" if names is None else f"some of {', '.join(names)}"
                 raise ValueError(f"{name}: expected {known}, got {key!r}")
             indices.append(names.index(key))
-        elif isinstance(key, bool) or not -count <= key < count:
+        elif isinstance(key, bool) or not isinstance(key, int | numpy.integer) or not -count <= key < count:
             raise ValueError(f"{name}: expected features from 0 to {count - 1}, got {key!r}")
         else:
             indices.append(int(key) % count)
