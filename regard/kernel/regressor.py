@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Rows, check_span, indices_of, level_of, numbers_of, places_of
+from regard.kernel.features import Rows, as_floats, check_span, indices_of, level_of, numbers_of, places_of
 from regard.kernel.local import Array, Indices
 from regard.kernel.parts import MergedSamples, compress_part, compress_parts, feature_of, is_distributed
 from regard.kernel.samples import Samples
@@ -117,10 +117,12 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
     def _numbers(self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True) -> tuple[Rows, Array, Array]:
         """Rows, values (n, outputs) and weights (n,); sets `one_output_`."""
-        rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True, y_numeric=True)
+        rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True)
         if y.dtype.kind in "mM":
             raise TypeError(f"y: expected numbers, got {y.dtype}; count it in a unit: y / numpy.timedelta64(1, 'D')")
-        values = numpy.asarray(y, dtype=numpy.float64)
+        values = as_floats(y, "y: expected numbers")
+        if not numpy.isfinite(values).all():
+            raise ValueError("y: expected finite numbers, got missing ones; drop those rows")
         if not reset and values.shape[1:] != (() if self.one_output_ else self.samples_.mean.shape):
             raise ValueError(f"y: expected the outputs of the samples before, got shape {values.shape}")
         self.one_output_: bool = values.ndim == 1
