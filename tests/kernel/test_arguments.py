@@ -105,3 +105,36 @@ def test_what_is_not_fitted_says_so(method):
     arguments = {"partial_dependence": [0], "marginal_effects": []}.get(method, [AT])
     with pytest.raises(NotFittedError):
         getattr(KernelRegressor(), method)(*arguments)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
+def test_slopes_do_not_lose_their_digits_to_large_values(name):
+    X, y = curve(61)
+    y = numpy.round(y * 2**10) / 2**10  # so that nothing is rounded beside the offset
+    here, there = (KernelRegressor(name, 0.6).fit(X, y + offset) for offset in (0, 2.0**40))
+    numpy.testing.assert_allclose(there.derivative(AT), here.derivative(AT), rtol=1e-6)
+    parts = KernelRegressor(bandwidth=0.6).partial_fit(X, y + 2.0**40)
+    numpy.testing.assert_allclose(
+        parts.derivative(AT), KernelRegressor(bandwidth=0.6).fit(X, y).derivative(AT), rtol=1e-6
+    )
+
+
+def test_categories_alone_have_no_slopes():
+    table = pandas.DataFrame({"shop": list("abc") * 7, "size": list("xyzwxyz") * 3})
+    model = KernelRegressor(bandwidth=[0.1, 0.2]).fit(table, numpy.arange(21.0))
+    assert model.derivative(table).shape == (21, 2)
+    assert numpy.isnan(model.derivative(table)).all()
+    assert numpy.isnan(model.marginal_effects()).all()
+
+
+@pytest.mark.parametrize(("empty", "effective"), [("nearest", 1.0), ("mean", 61.0), ("nan", numpy.nan)])
+def test_a_window_beyond_reach_is_that_of_the_weights(empty, effective):
+    X, y = curve(61)
+    far = [[2.5], [50.0]]
+    alone, beside = (KernelRegressor("boxcar", 0.5, empty=empty, product=True) for _ in range(2))
+    alone, beside = alone.fit(X, y), beside.fit(numpy.column_stack([X, X * 0]), y)
+    of_two = beside.window(numpy.column_stack([far, [[0.0], [0.0]]]))
+    numpy.testing.assert_allclose(alone.window(far).effective[1], effective)
+    numpy.testing.assert_allclose(alone.window(far).effective, of_two.effective)
+    numpy.testing.assert_allclose(alone.window(far).low, of_two.low[:, 0])
+    numpy.testing.assert_allclose(alone.window(far).high, of_two.high[:, 0])
