@@ -16,7 +16,7 @@ from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, scan_pyr
 from regard.kernel.compressed import Compressed
 from regard.kernel.features import LARGEST_SPAN, SMALLEST_SPAN, Features, Rows, days_of, in_memory, is_duration
 from regard.kernel.local import Array
-from regard.kernel.parts import MergedSamples, is_distributed
+from regard.kernel.parts import MergedSamples, feature_of, is_distributed
 from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, copies, parts, quantile
@@ -230,6 +230,22 @@ class KernelEstimator(BaseEstimator):
         changed = [name for name, value in plain.items() if (getattr(self, name) or value) != value]
         rule = isinstance(self.bandwidth, str) and self.bandwidth not in ("loo", "aicc")
         return next(iter([*changed, *(["bandwidth"] if rule else [])]), None)
+
+    def _begin_parts(self, X: Any, sample_weight: Any) -> None:
+        """Sets what is known of a Dask collection of one feature, and refuses what needs all of it at once."""
+        if sample_weight is not None:
+            raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
+        self.features_, names = feature_of(X)
+        self.n_features_in_ = 1
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = numpy.array(names, dtype=object)
+        reason = self._needs_samples()
+        if reason is not None:
+            raise ValueError(
+                f"{reason}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with a "
+                f"bandwidth that is given, 'loo' or 'aicc'; got {reason}={getattr(self, reason)!r}"
+            )
 
     def _fit_merged(self, state: Compressed) -> None:
         """Choose the bandwidth of samples that came in parts."""

@@ -14,7 +14,7 @@ from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
 from regard.kernel.features import Rows, as_floats, check_span, indices_of, level_of, numbers_of, places_of
 from regard.kernel.local import Array, Indices
-from regard.kernel.parts import MergedSamples, compress_part, compress_parts, feature_of, is_distributed
+from regard.kernel.parts import MergedSamples, compress_part, compress_parts, is_distributed, map_parts
 from regard.kernel.samples import Samples
 from regard.kernel.smoother import Smoother
 
@@ -111,7 +111,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """
         self.check_parameters()
         if is_distributed(X) or is_distributed(y):
-            return self._fit_distributed(X, y, sample_weight)
+            self._begin_parts(X, sample_weight)
+            self.one_output_: bool = numpy.ndim(y) == 1
+            self._fit_merged(compress_parts(X, y))
+            return self
         self._fit(*self._numbers(X, y, sample_weight), together=False)
         return self
 
@@ -125,7 +128,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             raise ValueError("y: expected finite numbers, got missing ones; drop those rows")
         if not reset and values.shape[1:] != (() if self.one_output_ else self.samples_.mean.shape):
             raise ValueError(f"y: expected the outputs of the samples before, got shape {values.shape}")
-        self.one_output_: bool = values.ndim == 1
+        self.one_output_ = values.ndim == 1
         values = values.reshape(len(values), -1)
         for output, column in enumerate(values.T):
             check_span("y" if self.one_output_ else f"y: output {output}", column)
@@ -171,23 +174,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         self._fit_merged(merge_all(states))
         return self
 
-    def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
-        if sample_weight is not None:
-            raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
-        self.features_, names = feature_of(X)
-        self.n_features_in_, self.one_output_ = 1, y.ndim == 1
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = numpy.array(names, dtype=object)
-        reason = self._needs_samples()
-        if reason is not None:
-            raise ValueError(
-                f"{reason}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with a "
-                f"bandwidth that is given, 'loo' or 'aicc'; got {reason}={getattr(self, reason)!r}"
-            )
-        self._fit_merged(compress_parts(X, y))
-        return self
-
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[False] = ...) -> Array: ...
 
@@ -200,8 +186,15 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         For X of float32, several features are summed in float32 where that is faster.
         """
         if is_distributed(X):
-            lazy: Any = self._predict_distributed(X)
-            return (lazy, self._predict_distributed(X, deviation=True)) if return_std else lazy
+            check_is_fitted(self)
+            outputs = [*range(len(self.samples_.mean))]
+            lazy: Array = map_parts(X, self.predict, "predicted" if self.one_output_ else outputs)
+            if not return_std:
+                return lazy
+            errors: Array = map_parts(
+                X, lambda part: self.predict(part, return_std=True)[1], "std" if self.one_output_ else outputs
+            )
+            return lazy, errors
         heights, deviations = [], []
         single = getattr(X, "dtype", None) == numpy.float32  # then its digits are all that is asked for
         for queries in self._by_parts(X):
@@ -210,25 +203,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
                 deviations.append(numpy.hstack([smoother.deviations(queries) for smoother in self.smoothers_]))
         predictions: Array = self._shaped(numpy.concatenate(heights))
         return (predictions, self._shaped(numpy.concatenate(deviations))) if return_std else predictions
-
-    def _predict_distributed(self, X: Any, deviation: bool = False) -> Any:
-        """Dask's frame or array of the predictions, or of their standard errors, part by part, where the parts are."""
-        import pandas
-
-        def predict(part: Any) -> Array:
-            return self.predict(part, return_std=True)[1] if deviation else self.predict(part)
-
-        def framed(answers: Array, index: Any) -> Any:
-            if not self.one_output_:
-                return pandas.DataFrame(answers, index)
-            return pandas.Series(answers, index, name="std" if deviation else "predicted")
-
-        outputs = len(self.samples_.mean)
-        if hasattr(X, "map_partitions"):
-            meta = framed(self._shaped(numpy.empty((0, outputs))), [])
-            return X.map_partitions(lambda part: framed(predict(part), part.index), meta=meta)
-        shape = {"drop_axis": 1} if self.one_output_ else {"chunks": (X.chunks[0], (outputs,))}
-        return X.map_blocks(predict, dtype=numpy.float64, **shape)
 
     def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
         """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
