@@ -14,7 +14,16 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, scan_pyramid
 from regard.kernel.compressed import Compressed
-from regard.kernel.features import LARGEST_SPAN, SMALLEST_SPAN, Features, Rows, days_of, in_memory, is_duration
+from regard.kernel.features import (
+    LARGEST_SPAN,
+    SMALLEST_SPAN,
+    Features,
+    Rows,
+    check_span,
+    days_of,
+    in_memory,
+    is_duration,
+)
 from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, feature_of, is_distributed
 from regard.kernel.pyramid import mean_error
@@ -240,6 +249,10 @@ class KernelEstimator(BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = numpy.array(names, dtype=object)
+        self._refuse_parts()
+
+    def _refuse_parts(self) -> None:
+        """Refuse parameters for which sums over cells do not do."""
         reason = self._needs_samples()
         if reason is not None:
             raise ValueError(
@@ -249,6 +262,9 @@ class KernelEstimator(BaseEstimator):
 
     def _fit_merged(self, state: Compressed) -> None:
         """Choose the bandwidth of samples that came in parts."""
+        if not state.size:
+            raise ValueError("X: expected one sample or more, got parts without rows")
+        check_span("X", numpy.array([state.low, state.high]))
         samples = self.samples_ = MergedSamples(state, self.features_)
         if isinstance(self.bandwidth, str):
             widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
@@ -304,7 +320,7 @@ class KernelEstimator(BaseEstimator):
             if not whole or not 0 <= number <= highest:
                 raise ValueError(f"{name}: expected {words}, got {number!r}")
         for name in ("counts", "product", "adaptive"):
-            if not isinstance(getattr(self, name), bool | numpy.bool):
+            if not isinstance(getattr(self, name), bool | numpy.bool_):
                 raise TypeError(f"{name}: expected True or False, got {getattr(self, name)!r}")
         expected = f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}"
         if isinstance(self.bandwidth, str):

@@ -19,7 +19,7 @@ from sklearn.utils.validation import column_or_1d
 
 from regard.attention.sums_1d import Form, Samples1D
 from regard.kernel.compressed import Compressed, merge_all
-from regard.kernel.features import Features, Kind, Rows, in_days, kind_of
+from regard.kernel.features import Features, Kind, Rows, check_span, in_days, kind_of
 from regard.kernel.local import Array
 from regard.kernel.pyramid import Pyramid
 from regard.kernel.samples import Samples, Weighing
@@ -174,6 +174,9 @@ def compress_part(X: Any, y: Any) -> Compressed:
         raise ValueError(f"X: expected one feature, got {points.shape[1]}; parts are merged for one feature only")
     if len(points) != len(values):
         raise ValueError(f"y: expected a row for each of X in every part, got {len(values)} for {len(points)}")
+    for name, column in (("X", points), *(("y", column) for column in values.T)):
+        if len(column):
+            check_span(name, column)
     return Compressed.from_samples(points[:, 0], values)
 
 
@@ -195,4 +198,6 @@ def _numbers(part: Any, name: str) -> Array:
     if table.dtype.kind not in "biuf":
         times = ", datetimes or durations" if name == "X" else ""
         raise TypeError(f"{name}: expected numbers{times}, got dtype {table.dtype}")
+    if not numpy.isfinite(table).all():
+        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity; drop or fill them before")
     return table.astype(numpy.float64)

@@ -144,6 +144,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """
         self.check_parameters()
         before = getattr(self, "samples_", None)
+        if isinstance(before, MergedSamples):
+            self._refuse_parts()
         rows, values, weights = self._numbers(X, y, reset=before is None)
         unweighted = before is None or isinstance(before, MergedSamples) or bool((before.weights == 1).all())
         if self._needs_samples() is None and len(self.features_.kinds) == rows.points.shape[1] == 1 and unweighted:
@@ -161,6 +163,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def merge(self, *others: KernelRegressor) -> KernelRegressor:
         """Go on from the samples of others that were fitted in parts like this one, as on several machines."""
         check_is_fitted(self)
+        self.check_parameters()
+        self._refuse_parts()
         samples = [getattr(model, "samples_", None) for model in (self, *others)]
         states = [part.state for part in samples if isinstance(part, MergedSamples)]
         if len(states) < len(samples):

@@ -217,3 +217,26 @@ def test_parts_without_rows_have_no_answers():
         numpy.testing.assert_allclose(model.predict(queries).compute(), model.predict(expected))
     classes = KernelClassifier(bandwidth=0.3).fit(some[["x"]], some["kind"])
     assert (classes.predict(some[["x"]]).compute() == classes.predict(few[["x"]])).all()
+
+
+def test_parts_that_make_no_curve_are_refused():
+    table = pandas.DataFrame({"x": numpy.arange(40.0), "y": numpy.sin(numpy.arange(40))})
+    parts = dask.dataframe.from_pandas(table, npartitions=3)
+    none = parts[parts["x"] > 99]
+    with pytest.raises(ValueError, match="X: expected one sample or more, got parts without rows"):
+        KernelRegressor().fit(none[["x"]], none["y"])
+    with pytest.raises(ValueError, match=r"y spans .*, whose square float64 cannot hold"):
+        KernelRegressor().fit(parts[["x"]], parts["y"] * 1e300)
+    model = KernelRegressor(bandwidth=1.0).partial_fit(table[["x"]], table["y"])
+    with pytest.raises(ValueError, match=r"X spans 1e\+200, whose square float64 cannot hold"):
+        model.partial_fit(table[["x"]] + 1e200, table["y"])
+
+
+def test_what_has_kept_sums_goes_on_with_sums():
+    X, y = curve(301)
+    model, other = (KernelRegressor(bandwidth=0.3).partial_fit(X, y) for _ in range(2))
+    for changed in ({"kernel": "boxcar"}, {"robust": 1}, {"bandwidth": "one_se"}):
+        model.set_params(kernel="gaussian", robust=0, bandwidth=0.3).set_params(**changed)
+        for go_on in (lambda: model.partial_fit(X, y), lambda: model.merge(other)):
+            with pytest.raises(ValueError, match=f"{next(iter(changed))}: a fit in parts knows only the Gaussian"):
+                go_on()
