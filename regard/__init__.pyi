@@ -39,7 +39,7 @@ from .attention.scores import (
 )
 from .attention.separable import Separable as Separable
 from .attention.summary import summarize as summarize
-from .kernel.regressor import KernelClassifier as KernelClassifier
+from .kernel.classifier import KernelClassifier as KernelClassifier
 from .kernel.regressor import KernelRegressor as KernelRegressor
 from .models.block import (
     Block as Block,

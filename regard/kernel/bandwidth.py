@@ -354,6 +354,7 @@ def _count_neighbours(loss: Loss) -> Array:
 def _scan(error: Callable[[float], float], low: float, high: float) -> float:
     """The number whose log has the least error: by factors of about 2, then of √2, then by Brent's method."""
     logs = numpy.linspace(low, high, math.ceil((high - low) / math.log(2)) + 1)
-    errors = [error(log) for log in logs]
-    best = int(numpy.argmin(errors))
-    return refine(error, float(logs[best]), errors[best], float(logs[1] - logs[0]))
+    errors = numpy.array([error(log) for log in logs])
+    # Of equals the widest: a compact kernel that reaches no neighbour is on a plateau, whose edge is at that end.
+    best = int(numpy.flatnonzero(errors <= errors.min() + 1e-12 * abs(errors.min()))[-1])
+    return refine(error, float(logs[best]), float(errors[best]), float(logs[1] - logs[0]))

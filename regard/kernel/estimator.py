@@ -14,9 +14,18 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, scan_pyramid
 from regard.kernel.compressed import Compressed
-from regard.kernel.features import LARGEST_SPAN, SMALLEST_SPAN, Features, Rows, days_of
+from regard.kernel.features import (
+    LARGEST_SPAN,
+    SMALLEST_SPAN,
+    Features,
+    Rows,
+    check_span,
+    days_of,
+    in_memory,
+    is_duration,
+)
 from regard.kernel.local import Array
-from regard.kernel.parts import MergedSamples, is_distributed
+from regard.kernel.parts import MergedSamples, feature_of, is_distributed
 from regard.kernel.pyramid import mean_error
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, copies, parts, quantile
@@ -109,14 +118,16 @@ class KernelEstimator(BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True, **options: Any
     ) -> tuple[Rows, Any, Array]:
         """Rows, y and weights; sets `features_`, unless these rows follow others."""
+        X, y = in_memory("X", X), in_memory("y", y)
         if reset:
             self.features_ = Features.of(X, self.categorical, self.ordered, self.periodic)
         else:
             self.features_.learn(X)
-        table, y = validate_data(self, self.features_.numbers(X), y, reset=reset, dtype=numpy.float64, **options)
+        table, y = validate_data(self, self._table(X, reset), y, reset=reset, dtype=numpy.float64, **options)
         if len(self.features_.kinds) != table.shape[1]:  # X was of a kind that only scikit-learn could read
             self.features_ = Features.of(table, self.categorical, self.ordered, self.periodic)
-        weights = _check_sample_weight(sample_weight, table, dtype=numpy.float64, ensure_non_negative=True)
+        weights = in_memory("sample_weight", sample_weight)
+        weights = _check_sample_weight(weights, table, dtype=numpy.float64, ensure_non_negative=True)
         if self.counts and (weights != numpy.floor(weights)).any():
             raise ValueError("sample_weight: expected whole numbers, because counts=True, got fractions")
         if not self.counts and not SMALLEST_SPAN < weights.max() < LARGEST_SPAN:
@@ -202,6 +213,10 @@ class KernelEstimator(BaseEstimator):
         if given.size < count and features.categorical:
             raise ValueError(f"bandwidth: expected {count} numbers, one per feature, because some are categories")
         widths = numpy.broadcast_to(given, (count,)).copy()
+        each: Any = self.bandwidth if numpy.ndim(self.bandwidth) else [self.bandwidth]
+        for index, (width, kind) in enumerate(zip([*each] * (count // given.size), features.kinds, strict=True)):
+            if is_duration(width) and kind not in ("date", "duration"):
+                raise TypeError(f"bandwidth: expected a number for feature {index}, which has no dates, got {width!r}")
         for index, largest in zip(features.categorical, largest_shares(samples), strict=True):
             if widths[index] > largest + 1e-12:
                 raise ValueError(
@@ -225,8 +240,31 @@ class KernelEstimator(BaseEstimator):
         rule = isinstance(self.bandwidth, str) and self.bandwidth not in ("loo", "aicc")
         return next(iter([*changed, *(["bandwidth"] if rule else [])]), None)
 
+    def _begin_parts(self, X: Any, sample_weight: Any) -> None:
+        """Sets what is known of a Dask collection of one feature, and refuses what needs all of it at once."""
+        if sample_weight is not None:
+            raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
+        self.features_, names = feature_of(X)
+        self.n_features_in_ = 1
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = numpy.array(names, dtype=object)
+        self._refuse_parts()
+
+    def _refuse_parts(self) -> None:
+        """Refuse parameters for which sums over cells do not do."""
+        reason = self._needs_samples()
+        if reason is not None:
+            raise ValueError(
+                f"{reason}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with a "
+                f"bandwidth that is given, 'loo' or 'aicc'; got {reason}={getattr(self, reason)!r}"
+            )
+
     def _fit_merged(self, state: Compressed) -> None:
         """Choose the bandwidth of samples that came in parts."""
+        if not state.size:
+            raise ValueError("X: expected one sample or more, got parts without rows")
+        check_span("X", numpy.array([state.low, state.high]))
         samples = self.samples_ = MergedSamples(state, self.features_)
         if isinstance(self.bandwidth, str):
             widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
@@ -253,9 +291,13 @@ class KernelEstimator(BaseEstimator):
                 "X: a Dask collection would be pulled into memory; ask part by part, as in X.map_partitions(…), or use "
                 "predict, which does"
             )
-        table = validate_data(self, self.features_.numbers(X), reset=False, dtype=numpy.float64)
+        table = validate_data(self, self._table(in_memory("X", X)), reset=False, dtype=numpy.float64)
         points, labels = self.features_.rows(table)
         return Rows(self.samples_.nearer(points), labels)
+
+    def _table(self, X: Any, reset: bool = False) -> Any:
+        """X with numbers alone; unless this is the first of it, with the features of before."""
+        return self.features_.numbers(X, None if reset else getattr(self, "feature_names_in_", None))
 
     def _by_parts(self, X: Any) -> Iterator[Rows]:
         """The queries, a million at a time; a large memory map is checked part by part, not copied."""
@@ -277,6 +319,9 @@ class KernelEstimator(BaseEstimator):
             whole = isinstance(number, int | numpy.integer) and not isinstance(number, bool)
             if not whole or not 0 <= number <= highest:
                 raise ValueError(f"{name}: expected {words}, got {number!r}")
+        for name in ("counts", "product", "adaptive"):
+            if not isinstance(getattr(self, name), bool | numpy.bool_):
+                raise TypeError(f"{name}: expected True or False, got {getattr(self, name)!r}")
         expected = f"bandwidth: expected a positive number, one per feature, or one of {', '.join(RULES)}"
         if isinstance(self.bandwidth, str):
             if self.bandwidth not in RULES:

@@ -8,14 +8,18 @@ states.
 Any other collection of parts, as a Ray dataset, does the same by `KernelRegressor.partial_fit` on each and `merge`.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from regard.attention.sums_1d import Form, Samples1D
 from regard.kernel.compressed import Compressed, merge_all
-from regard.kernel.features import Features, Kind, Rows, in_days, kind_of
+from regard.kernel.features import Features, Kind, Rows, check_span, in_days, kind_of
 from regard.kernel.local import Array
 from regard.kernel.pyramid import Pyramid
 from regard.kernel.samples import Samples, Weighing
@@ -99,8 +103,8 @@ def feature_of(X: Any) -> tuple[Features, list[str] | None]:
     return Features([kinds.get(getattr(dtype, "kind", "O"), "number")], numpy.array([numpy.inf])), names
 
 
-def compress_parts(X: Any, y: Any) -> Compressed:
-    """The state of all samples of a Dask collection X of one feature and y of one or more values."""
+def compress_parts(X: Any, y: Any, values_of: Callable[[Any], Array] = numpy.asarray) -> Compressed:
+    """The state of all samples of a Dask collection X of one feature and y, of each part of which these are values."""
     for name, samples in (("X", X), ("y", y)):
         if not is_distributed(samples):
             raise TypeError(f"{name}: expected a Dask DataFrame, Series or array, like the other, got {type(samples)}")
@@ -111,9 +115,56 @@ def compress_parts(X: Any, y: Any) -> Compressed:
         raise ValueError(
             f"y: expected as many parts as X, {len(points)}, got {len(values)}; repartition one like the other"
         )
-    states = [delayed(compress_part)(x, value) for x, value in zip(points, values, strict=True)]
+    states = [delayed(compress_part)(x, delayed(values_of)(value)) for x, value in zip(points, values, strict=True)]
     state: Compressed = merge_all(states, delayed(Compressed.merge)).compute()
     return state
+
+
+def classes_of(y: Any) -> NDArray[Any]:
+    """The classes of all parts of a Dask Series or array, sorted."""
+    if not is_distributed(y):
+        raise TypeError(f"y: expected a Dask Series or array, like X, got {type(y)}")
+    from dask.delayed import delayed
+
+    classes: NDArray[Any] = merge_all([delayed(_classes)(part) for part in _parts(y, "y")], delayed(_union)).compute()
+    return classes
+
+
+def _classes(part: Any) -> NDArray[Any]:
+    import pandas
+
+    labels = column_or_1d(part)
+    if pandas.isna(labels).any():
+        raise ValueError("y: expected a class for each row, got missing ones; drop those rows")
+    if len(labels):
+        check_classification_targets(labels)
+    return numpy.unique(labels)
+
+
+def _union(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    return numpy.union1d(one, other) if len(one) and len(other) else one if len(one) else other
+
+
+def map_parts(X: Any, answer: Callable[[Any], Any], names: Any, dtype: Any = numpy.float64) -> Any:
+    """Dask's frame or array of what is answered to each part of X, lazily and where the part is.
+
+    names: that of the only answer to a row, or a list of those of several
+    """
+    import pandas
+
+    one = isinstance(names, str)
+    nothing = numpy.empty(0 if one else (0, len(names)), dtype)
+
+    def answers(part: Any) -> Any:
+        return answer(part) if len(part) else nothing
+
+    def framed(of_part: Any, index: Any) -> Any:
+        return pandas.Series(of_part, index, name=names) if one else pandas.DataFrame(of_part, index, columns=names)
+
+    if hasattr(X, "map_partitions"):
+        return X.map_partitions(lambda part: framed(answers(part), part.index), meta=framed(nothing, []))
+    shape = {"drop_axis": 1} if one else {"chunks": (X.chunks[0], (len(names),))}
+    return X.map_blocks(answers, dtype=dtype, **shape)
 
 
 def compress_part(X: Any, y: Any) -> Compressed:
@@ -123,6 +174,9 @@ def compress_part(X: Any, y: Any) -> Compressed:
         raise ValueError(f"X: expected one feature, got {points.shape[1]}; parts are merged for one feature only")
     if len(points) != len(values):
         raise ValueError(f"y: expected a row for each of X in every part, got {len(values)} for {len(points)}")
+    for name, column in (("X", points), *(("y", column) for column in values.T)):
+        if len(column):
+            check_span(name, column)
     return Compressed.from_samples(points[:, 0], values)
 
 
@@ -144,4 +198,6 @@ def _numbers(part: Any, name: str) -> Array:
     if table.dtype.kind not in "biuf":
         times = ", datetimes or durations" if name == "X" else ""
         raise TypeError(f"{name}: expected numbers{times}, got dtype {table.dtype}")
+    if not numpy.isfinite(table).all():
+        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity; drop or fill them before")
     return table.astype(numpy.float64)

@@ -1,22 +1,21 @@
-"""Nadaraya–Watson regression, and classification, as scikit-learn estimators: attention whose score is the log of a
-kernel."""
+"""Nadaraya–Watson regression as a scikit-learn estimator: attention whose score is the log of a kernel."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
-from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel.compressed import merge_all
 from regard.kernel.estimator import KernelEstimator
-from regard.kernel.features import Rows, check_span, indices_of, numbers_of
-from regard.kernel.local import Array
-from regard.kernel.parts import MergedSamples, compress_part, compress_parts, feature_of, is_distributed
+from regard.kernel.features import Rows, as_floats, check_span, indices_of, level_of, numbers_of, places_of
+from regard.kernel.local import Array, Indices
+from regard.kernel.parts import MergedSamples, compress_part, compress_parts, is_distributed, map_parts
+from regard.kernel.samples import Samples
 from regard.kernel.smoother import Smoother
 
 AVERAGED = 200  # samples over which a partial dependence is averaged
@@ -112,19 +111,24 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """
         self.check_parameters()
         if is_distributed(X) or is_distributed(y):
-            return self._fit_distributed(X, y, sample_weight)
+            self._begin_parts(X, sample_weight)
+            self.one_output_: bool = numpy.ndim(y) == 1
+            self._fit_merged(compress_parts(X, y))
+            return self
         self._fit(*self._numbers(X, y, sample_weight), together=False)
         return self
 
     def _numbers(self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True) -> tuple[Rows, Array, Array]:
         """Rows, values (n, outputs) and weights (n,); sets `one_output_`."""
-        rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True, y_numeric=True)
+        rows, y, weights = self._validate(X, y, sample_weight, reset, multi_output=True)
         if y.dtype.kind in "mM":
             raise TypeError(f"y: expected numbers, got {y.dtype}; count it in a unit: y / numpy.timedelta64(1, 'D')")
-        values = numpy.asarray(y, dtype=numpy.float64)
+        values = as_floats(y, "y: expected numbers")
+        if not numpy.isfinite(values).all():
+            raise ValueError("y: expected finite numbers, got missing ones; drop those rows")
         if not reset and values.shape[1:] != (() if self.one_output_ else self.samples_.mean.shape):
             raise ValueError(f"y: expected the outputs of the samples before, got shape {values.shape}")
-        self.one_output_: bool = values.ndim == 1
+        self.one_output_ = values.ndim == 1
         values = values.reshape(len(values), -1)
         for output, column in enumerate(values.T):
             check_span("y" if self.one_output_ else f"y: output {output}", column)
@@ -140,6 +144,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """
         self.check_parameters()
         before = getattr(self, "samples_", None)
+        if isinstance(before, MergedSamples):
+            self._refuse_parts()
         rows, values, weights = self._numbers(X, y, reset=before is None)
         unweighted = before is None or isinstance(before, MergedSamples) or bool((before.weights == 1).all())
         if self._needs_samples() is None and len(self.features_.kinds) == rows.points.shape[1] == 1 and unweighted:
@@ -157,6 +163,8 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def merge(self, *others: KernelRegressor) -> KernelRegressor:
         """Go on from the samples of others that were fitted in parts like this one, as on several machines."""
         check_is_fitted(self)
+        self.check_parameters()
+        self._refuse_parts()
         samples = [getattr(model, "samples_", None) for model in (self, *others)]
         states = [part.state for part in samples if isinstance(part, MergedSamples)]
         if len(states) < len(samples):
@@ -168,23 +176,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             if feature[0] != features[0][0] or (len(feature) == len(features[0]) and feature != features[0]):
                 raise ValueError(f"others: expected the same feature, {features[0]}, got {feature}")
         self._fit_merged(merge_all(states))
-        return self
-
-    def _fit_distributed(self, X: Any, y: Any, sample_weight: Any) -> KernelRegressor:
-        if sample_weight is not None:
-            raise ValueError("sample_weight: a fit in parts knows none; repeat the rows")
-        self.features_, names = feature_of(X)
-        self.n_features_in_, self.one_output_ = 1, y.ndim == 1
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = numpy.array(names, dtype=object)
-        reason = self._needs_samples()
-        if reason is not None:
-            raise ValueError(
-                f"{reason}: a fit in parts knows only the Gaussian kernel on one feature that is not periodic, with a "
-                f"bandwidth that is given, 'loo' or 'aicc'; got {reason}={getattr(self, reason)!r}"
-            )
-        self._fit_merged(compress_parts(X, y))
         return self
 
     @overload
@@ -199,8 +190,15 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         For X of float32, several features are summed in float32 where that is faster.
         """
         if is_distributed(X):
-            lazy: Any = self._predict_distributed(X)
-            return (lazy, self._predict_distributed(X, deviation=True)) if return_std else lazy
+            check_is_fitted(self)
+            outputs = [*range(len(self.samples_.mean))]
+            lazy: Array = map_parts(X, self.predict, "predicted" if self.one_output_ else outputs)
+            if not return_std:
+                return lazy
+            errors: Array = map_parts(
+                X, lambda part: self.predict(part, return_std=True)[1], "std" if self.one_output_ else outputs
+            )
+            return lazy, errors
         heights, deviations = [], []
         single = getattr(X, "dtype", None) == numpy.float32  # then its digits are all that is asked for
         for queries in self._by_parts(X):
@@ -210,25 +208,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         predictions: Array = self._shaped(numpy.concatenate(heights))
         return (predictions, self._shaped(numpy.concatenate(deviations))) if return_std else predictions
 
-    def _predict_distributed(self, X: Any, deviation: bool = False) -> Any:
-        """Dask's frame or array of the predictions, or of their standard errors, part by part, where the parts are."""
-        import pandas
-
-        def predict(part: Any) -> Array:
-            return self.predict(part, return_std=True)[1] if deviation else self.predict(part)
-
-        def framed(answers: Array, index: Any) -> Any:
-            if not self.one_output_:
-                return pandas.DataFrame(answers, index)
-            return pandas.Series(answers, index, name="std" if deviation else "predicted")
-
-        outputs = len(self.samples_.mean)
-        if hasattr(X, "map_partitions"):
-            meta = framed(self._shaped(numpy.empty((0, outputs))), [])
-            return X.map_partitions(lambda part: framed(predict(part), part.index), meta=meta)
-        shape = {"drop_axis": 1} if self.one_output_ else {"chunks": (X.chunks[0], (outputs,))}
-        return X.map_blocks(predict, dtype=numpy.float64, **shape)
-
     def interval(self, X: ArrayLike, level: float = 0.95, kind: Literal["curve", "prediction"] = "curve") -> Interval:
         """Where the curve lies at each row of X ("curve"), or a new value ("prediction"), with this probability.
 
@@ -236,8 +215,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         centred on `predict`, as prediction intervals are. Both rest on the leave-one-out errors, whose size may change
         with X; where the curve goes through all samples, and they tell no noise, intervals are infinite.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level: expected a probability between 0 and 1, got {level!r}")
+        level = level_of(level)
         if kind not in ("curve", "prediction"):
             raise ValueError(f"kind: expected 'curve' or 'prediction', got {kind!r}")
         queries = self._queries(X)
@@ -256,6 +234,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """The mean slope by each feature over the rows of X, or the samples: (features,) or (features, outputs)."""
         if X is not None:
             return numpy.asarray(self.derivative(X).mean(0))
+        check_is_fitted(self)
         slopes = numpy.average(self._slopes(self.samples_.rows), axis=0, weights=self.samples_.weights)
         return slopes[:, 0] if self.one_output_ else slopes
 
@@ -273,17 +252,22 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         x: where, in units of the feature (days for dates, or dates), 101 points of its range unless given. level: of a
         band for the average. For one output, and for a feature that is not a category.
         """
-        index = self._feature(feature)
-        smoother = self._one_smoother("partial_dependence")
-        points = smoother.samples.rows.points[:, index]
-        at = numpy.linspace(points.min(), points.max(), 101) if x is None else numbers_of("x", x)
-        others = smoother.samples.rows.take(smoother.samples.choose(AVERAGED))
-        if len(self.features_.kinds) == 1:
-            queries = Rows(at[:, None], numpy.empty((len(at), 0)))
+        check_is_fitted(self)
+        index, kinds = self._feature(feature), self.features_.kinds
+        level = None if level is None else level_of(level)
+        smoother = self._one_smoother("partial_dependence", summed=len(kinds) == 1)
+        samples = smoother.samples
+        if x is None:
+            at = numpy.linspace(samples.bounds[0][index], samples.bounds[1][index], 101)
+        else:
+            at = places_of("x", x, kinds[self.features_.continuous[index]])
+        if len(kinds) == 1:
+            queries = Rows(samples.nearer(at[:, None]), numpy.empty((len(at), 0)))
             ends = (None, None) if level is None else (end[:, 0] for end in smoother.interval(queries, level, False))
             return PartialDependence(at, smoother.predict(queries)[:, 0], *ends)
-        queries = _moved(others, index, at)
-        average = smoother.predict(queries)[:, 0].reshape(len(at), -1).mean(1)
+        chosen = samples.choose(AVERAGED)
+        heights = smoother.predict(_moved(samples, chosen, index, at))[:, 0].reshape(len(at), -1)
+        average = numpy.average(heights, axis=1, weights=samples.weights[chosen])
         if level is None:
             return PartialDependence(at, average, None, None)
         reach = stats.norm.ppf((1 + level) / 2) * self._average_deviation(smoother, index, at)
@@ -292,21 +276,19 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def _average_deviation(self, smoother: Smoother, index: int, at: Array) -> Array:
         """The standard error (k,) of a partial dependence: Σ_j (mean weight of sample j)² · variance of its noise."""
         samples = smoother.samples
-        few = max(10, min(AVERAGED, int(WEIGHTS / (len(at) * len(samples)))))
-        others = samples.rows.take(samples.choose(few))
-        noise = smoother.noise.deviation(samples.rows)[:, 0]  # (m,)
+        chosen = samples.choose(max(10, min(AVERAGED, int(WEIGHTS / (len(at) * len(samples))))))
+        noise = smoother.noise.deviation(samples.rows)[:, 0] ** 2 * samples.squared_weights / samples.weights**2  # (m,)
         variances = []
         for position in at:
-            queries = _moved(others, index, numpy.array([position]))
-            weights = smoother.weights(queries, smoother.degree).mean(0)
-            variances.append(float(numpy.square(weights * noise).sum()))
+            queries = _moved(samples, chosen, index, numpy.array([position]))
+            weights = smoother.weights(queries, smoother.degree)
+            mean = numpy.average(weights, axis=0, weights=samples.weights[chosen])
+            variances.append(float(mean**2 @ noise))
         return numpy.sqrt(variances)
 
     def quantile(self, X: ArrayLike, q: ArrayLike = 0.5) -> Array:
         """Conditional quantiles: y below which a share q of the weight lies, (n,), or (n, k) for k shares."""
-        shares = numpy.asarray(q, dtype=numpy.float64)
-        if not ((shares >= 0) & (shares <= 1)).all():
-            raise ValueError(f"q: expected shares from 0 to 1, got {q!r}")
+        shares = numbers_of("q", q, "shares from 0 to 1", lambda share: (share >= 0) & (share <= 1))
         smoother, queries = self._one_smoother("quantile"), self._queries(X)
         values = smoother.samples.values[:, 0]
         order = numpy.argsort(values)
@@ -321,7 +303,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
 
     def distribution(self, X: ArrayLike, y: ArrayLike) -> Array:
         """The conditional probability of a value of at most y, (n,), or (n, k) for k of them."""
-        bounds = numpy.asarray(y, dtype=numpy.float64)
+        bounds = numbers_of("y", y, "one number or more, not NaN", lambda bound: ~numpy.isnan(bound))
         smoother, queries = self._one_smoother("distribution"), self._queries(X)
         below = smoother.samples.values[:, :1] <= bounds.reshape(1, -1)  # (m, k)
         probabilities = numpy.empty((len(queries.points), bounds.size))
@@ -332,8 +314,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     def _shaped(self, columns: Array) -> Array:
         return columns[:, 0] if self.one_output_ else columns
 
-    def _one_smoother(self, method: str) -> Smoother:
-        smoother = self._smoother_of_samples(method)
+    def _one_smoother(self, method: str, summed: bool = False) -> Smoother:
+        """The smoother of the only output; summed: sums of the samples will do."""
+        smoother = self.smoothers_[0] if summed else self._smoother_of_samples(method)
         if len(self.samples_.mean) != 1:
             raise ValueError(f"{method}: expected a regression of one output, got {len(self.samples_.mean)}")
         return smoother
@@ -347,47 +330,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         return self.features_.continuous.index(index)
 
 
-def _moved(rows: Rows, index: int, at: Array) -> Rows:
-    """The rows (r) with one feature at each of k places in turn, (k · r)."""
+def _moved(samples: Samples, chosen: Indices, index: int, at: Array) -> Rows:
+    """The chosen samples (r) with one feature at each of k places in turn, (k · r)."""
+    rows = samples.rows.take(chosen)
     points = numpy.tile(rows.points, (len(at), 1))
-    points[:, index] = numpy.repeat(at, len(rows.points))
-    return Rows(points, numpy.tile(rows.labels, (len(at), 1)))
-
-
-class KernelClassifier(ClassifierMixin, KernelEstimator):
-    """A class's probability is the share of the samples' weight that it has: the average of its labels, 0 or 1.
-
-    The parameters are those of KernelRegressor. The bandwidth is chosen for all classes together, by the leave-one-out
-    error of their probabilities (Brier's score).
-
-    Examples
-    --------
-    >>> import regard
-    >>> model = regard.KernelClassifier().fit([[0.0], [0.2], [0.9], [1.1]], ["low", "low", "high", "high"])
-    >>> model.predict([[0.1], [1.0]]).tolist()
-    ['low', 'high']
-    """
-
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> KernelClassifier:
-        """Keep the samples and choose the bandwidth."""
-        self.check_parameters()
-        rows, y, weights = self._validate(X, y, sample_weight)
-        check_classification_targets(y)
-        self.classes_, labels = numpy.unique(y, return_inverse=True)
-        self._fit(rows, numpy.eye(len(self.classes_))[labels], weights, together=True)
-        return self
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """The probability of each class, (n, classes)."""
-        shares = [self.smoothers_[0].predict(queries) for queries in self._by_parts(X)]
-        probabilities = numpy.clip(numpy.concatenate(shares), 0, None)  # a local line may leave [0, 1]
-        return numpy.asarray(probabilities / probabilities.sum(1, keepdims=True))
-
-    def predict(self, X: ArrayLike) -> NDArray[numpy.generic]:
-        """The most probable class of each row."""
-        probabilities = self.predict_proba(X)
-        unknown = numpy.flatnonzero(numpy.isnan(probabilities[:, 0]))
-        if len(unknown):
-            raise ValueError(f"X: row {unknown[0]} has no sample in reach, so no class; fit with empty='nearest'")
-        classes: NDArray[numpy.generic] = self.classes_[probabilities.argmax(1)]
-        return classes
+    points[:, index] = numpy.repeat(at, len(chosen))
+    return Rows(samples.nearer(points), numpy.tile(rows.labels, (len(at), 1)))

@@ -98,6 +98,8 @@ class Smoother:
     def derivative(self, queries: Rows) -> Array:
         """By each continuous feature, (n, continuous, outputs): of the local polynomial, or of the local average."""
         features, points = self.samples.dimensions, self.samples.rows.points
+        if not features:
+            return numpy.empty((len(queries.points), 0, len(self.samples.mean)))
         if self.degree:
             fit = self.samples.fit(self.widths, queries, self.degree)
             slopes = fit.coefficients[:, 1 : 1 + features] / self.samples.units(self.widths)[:, None]
@@ -114,9 +116,17 @@ class Smoother:
         for sign in (1, -1):
             points = queries.points.copy()
             points[:, feature] += sign * step
-            ends.append((points[:, feature], self.predict(Rows(points, queries.labels))))
+            ends.append((points[:, feature], self._about_mean(Rows(points, queries.labels))))
         (after, high), (before, low) = ends
         return numpy.asarray((high - low) / (after - before)[:, None])
+
+    def _about_mean(self, queries: Rows) -> Array:
+        """The local averages less the mean of all values, beside which small differences would lose their digits."""
+        heights = self.samples.fit(self.widths, queries).heights
+        missing = numpy.isnan(heights[:, 0])
+        if missing.any():
+            heights[missing] = (self.predict(queries) - self.samples.mean)[missing]
+        return heights
 
     # --------------------------------------------------------------------------------------------------------- weights
 
@@ -145,9 +155,17 @@ class Smoother:
 
     def windows(self, queries: Rows) -> tuple[Array, Array]:
         """The effective number of samples (n,), and the ends (2, n, continuous) of the middle 90 % of their weight."""
-        if self.samples.on_a_line:
-            effective, *line_ends = self.samples.line_windows(self.widths, queries)
-            return effective, numpy.stack(line_ends)[:, :, None]
+        if not self.samples.on_a_line:
+            return self._windows_of_weights(queries)
+        effective, *line_ends = self.samples.line_windows(self.widths, queries)
+        ends = numpy.stack(line_ends)[:, :, None]
+        missing = numpy.flatnonzero(numpy.isnan(effective))
+        if len(missing):
+            self._refuse_empty(missing[0])
+            effective[missing], ends[:, missing] = self._windows_of_weights(queries.take(missing))
+        return effective, ends
+
+    def _windows_of_weights(self, queries: Rows) -> tuple[Array, Array]:
         points, periods = self.samples.rows.points, self.samples.features.periods[self.samples.features.continuous]
         effective = numpy.empty(len(queries.points))
         ends = numpy.empty((2, *queries.points.shape))

@@ -354,3 +354,16 @@ def test_nothing_jumps_far_outside_or_in_a_gap(name, degree):
         assert numpy.abs(numpy.diff(fine)).max() < 0.5 * numpy.abs(numpy.diff(coarse)).max() + 1e-6
     average = KernelRegressor(name, 0.3).fit(X, y)
     assert model.predict([[-1e9]])[0] == pytest.approx(average.predict([[-1e9]])[0], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["epanechnikov", "tricube", "boxcar"])
+def test_of_equally_good_widths_the_widest_is_gone_on_from(name):
+    """Below the gap between whole numbers compact kernels of all widths reach nothing else."""
+    random = numpy.random.default_rng(2)
+    x = random.integers(0, 9, 101).astype(float)
+    y = numpy.sin(x) / 4 + random.normal(0, 0.3, 101)
+    model = KernelRegressor(name).fit(x[:, None], y)
+    errors = [KernelRegressor(name, width).fit(x[:, None], y).loo_error_ for width in numpy.geomspace(0.5, 9, 60)]
+    assert model.loo_error_ <= min(errors) * (1 + 1e-3)
+    constant = KernelRegressor(name).fit(x[:, None], y * 0 + 3)
+    assert constant.bandwidth_[0] == 32.0  # four times the range: nothing is known of a curve

@@ -6,7 +6,7 @@ import numpy
 import pandas
 import pytest
 
-from regard import KernelRegressor
+from regard import KernelClassifier, KernelRegressor
 from regard.kernel import BandwidthWarning
 from tests.kernel.test_regressor import curve
 
@@ -165,3 +165,78 @@ def test_a_dask_collection_stays_where_it_is(monkeypatch):
         KernelRegressor().fit(table[["x", "y"]], table["y"])
     with pytest.raises(TypeError, match="y: expected a Dask"):
         KernelRegressor().fit(table[["x"]], y)
+
+
+@pytest.mark.parametrize("labels", [["low", "high"], [3, 7], [True, False]], ids=["text", "int", "bool"])
+def test_classes_of_a_dask_collection_stay_where_they_are(labels, monkeypatch):
+    X, y = curve(2_003)
+    table = pandas.DataFrame({"x": X[:, 0], "y": numpy.array(labels)[(y > 1).astype(int)]})
+    parts = dask.dataframe.from_pandas(table, npartitions=5)
+    whole = KernelClassifier(counts=True).fit(table[["x"]], table["y"])
+    rows = [dask.array.from_array(table[name].to_numpy(), chunks=500) for name in ("x", "y")]
+    monkeypatch.setattr(type(parts), "__array__", None)  # what pulls a frame into memory
+    for queries, values in ((parts[["x"]], parts["y"]), (parts[["x"]], parts[["y"]]), (rows[0][:, None], rows[1])):
+        model = KernelClassifier().fit(queries, values)
+        assert model.classes_.tolist() == whole.classes_.tolist()
+        numpy.testing.assert_allclose(model.bandwidth_, whole.bandwidth_, rtol=1e-3)
+        exact = KernelClassifier(bandwidth=model.bandwidth_, counts=True).fit(X, table["y"])
+        assert model.loo_error_ == pytest.approx(exact.loo_error_, rel=1e-9)
+        shares, classes = model.predict_proba(queries), model.predict(queries)
+        assert all(type(lazy).__module__.startswith("dask") for lazy in (shares, classes))
+        numpy.testing.assert_allclose(shares.compute(), exact.predict_proba(X), rtol=1e-9, atol=1e-12)
+        assert (numpy.asarray(classes.compute()) == exact.predict(X)).all()
+    assert shares.shape == (2_003, 2)
+    frame = KernelClassifier(bandwidth=0.3).fit(parts[["x"]], parts["y"]).predict_proba(parts[["x"]]).compute()
+    assert frame.columns.tolist() == whole.classes_.tolist()
+
+
+def test_classes_of_parts_are_checked_as_those_of_a_frame_are():
+    table = pandas.DataFrame({"x": numpy.arange(40.0), "y": numpy.arange(40) % 3, "odd": ["a", None] * 20})
+    parts = dask.dataframe.from_pandas(table.assign(z=table["x"] + 0.5), npartitions=2)
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        KernelClassifier().fit(parts[["x"]], parts["z"])
+    with pytest.raises(ValueError, match="y: expected a class for each row, got missing ones"):
+        KernelClassifier().fit(parts[["x"]], parts["odd"])
+    with pytest.raises(TypeError, match="y: expected a Dask Series or array, like X"):
+        KernelClassifier().fit(parts[["x"]], table["y"])
+    with pytest.raises(TypeError, match="X: expected a Dask"):
+        KernelClassifier().fit(table[["x"]], parts["y"])
+    with pytest.raises(ValueError, match="sample_weight: a fit in parts knows none"):
+        KernelClassifier().fit(parts[["x"]], parts["y"], table["x"])
+    with pytest.raises(ValueError, match="X: expected one feature, got 2"):
+        KernelClassifier().fit(parts[["x", "y"]], parts["y"])
+
+
+def test_parts_without_rows_have_no_answers():
+    X, y = curve(301)
+    table = pandas.DataFrame({"x": numpy.sort(X[:, 0]), "y": y, "kind": y > 1})
+    parts = dask.dataframe.from_pandas(table, npartitions=5)
+    some, few = parts[parts["x"] > 3], table[table["x"] > 3]
+    for queries, expected in ((some[["x"]], few[["x"]]), (some[["x"]].values, few[["x"]].to_numpy())):
+        model = KernelRegressor(bandwidth=0.3).fit(queries, some["y"])
+        numpy.testing.assert_allclose(model.predict(queries).compute(), model.predict(expected))
+    classes = KernelClassifier(bandwidth=0.3).fit(some[["x"]], some["kind"])
+    assert (classes.predict(some[["x"]]).compute() == classes.predict(few[["x"]])).all()
+
+
+def test_parts_that_make_no_curve_are_refused():
+    table = pandas.DataFrame({"x": numpy.arange(40.0), "y": numpy.sin(numpy.arange(40))})
+    parts = dask.dataframe.from_pandas(table, npartitions=3)
+    none = parts[parts["x"] > 99]
+    with pytest.raises(ValueError, match="X: expected one sample or more, got parts without rows"):
+        KernelRegressor().fit(none[["x"]], none["y"])
+    with pytest.raises(ValueError, match=r"y spans .*, whose square float64 cannot hold"):
+        KernelRegressor().fit(parts[["x"]], parts["y"] * 1e300)
+    model = KernelRegressor(bandwidth=1.0).partial_fit(table[["x"]], table["y"])
+    with pytest.raises(ValueError, match=r"X spans 1e\+200, whose square float64 cannot hold"):
+        model.partial_fit(table[["x"]] + 1e200, table["y"])
+
+
+def test_what_has_kept_sums_goes_on_with_sums():
+    X, y = curve(301)
+    model, other = (KernelRegressor(bandwidth=0.3).partial_fit(X, y) for _ in range(2))
+    for changed in ({"kernel": "boxcar"}, {"robust": 1}, {"bandwidth": "one_se"}):
+        model.set_params(kernel="gaussian", robust=0, bandwidth=0.3).set_params(**changed)
+        for go_on in (lambda: model.partial_fit(X, y), lambda: model.merge(other)):
+            with pytest.raises(ValueError, match=f"{next(iter(changed))}: a fit in parts knows only the Gaussian"):
+                go_on()

@@ -155,8 +155,9 @@ def test_a_part_has_to_fit_together():
         compress_part([1.0, 2.0, 3.0], [1.0, 2.0])
     with pytest.raises(TypeError, match="X: expected numbers, datetimes or durations, got dtype"):
         compress_part(["one", "two"], [1.0, 2.0])
-    with pytest.raises(ValueError, match="x: expected finite numbers"):
-        compress_part([1.0, numpy.nan], [1.0, 2.0])
+    for name, part in {"X": ([1.0, numpy.nan], [1.0, 2.0]), "y": ([1.0, 2.0], [numpy.inf, 2.0])}.items():
+        with pytest.raises(ValueError, match=f"{name}: expected finite numbers"):
+            compress_part(*part)
 
 
 def test_a_collection_means_what_a_frame_means():
