@@ -152,9 +152,18 @@ def _gathered(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
     made = []
     for place, (axis, size) in enumerate(zip(axes, shape, strict=True)):
         kept = dim is not None and place != dim % len(axes) and ax.axis_size(axis) == size
-        flags = {"opaque": True, "projected": any(map(ax.is_projected, axis))}
+        flags = {"opaque": True, "projected": any(map(ax.is_projected, axis)), "chosen_of": axis}
         made.append(axis if kept else ax.fresh(size, *ax.roots(axis), **flags))
     return tuple(made)
+
+
+def placed(target: Axes, source: Axes, shape: Sequence[int]) -> Axes:
+    """The axes of a matrix into which a tensor of its rank is put: chosen places go back where they were chosen."""
+    if len(source) != len(shape):
+        return target
+    chosen = map(ax.chosen_of, source)
+    pairs = zip(target, chosen, shape, strict=True)
+    return tuple(other if other and ax.axis_size(other) == size else axis for axis, other, size in pairs)
 
 
 def _padded(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:

@@ -26,7 +26,8 @@ from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.averages import Average, combined
 from regard.view.fused_calls import FUSED, FusedCall
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Product, State, Weights, tensors_in
+from regard.view.operations import Operation
 from regard.view.reports import ATTENTION, Reports, constructed, differentiated_by, is_named, learned_in, running
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
@@ -284,17 +285,21 @@ class Tracker(TorchDispatchMode):
 
     def apply_deferred(self, result: Any) -> Any:
         """Edit what the function that just returned has computed, so that gradients pass through the edit."""
-        for computed, module in self.deferred:
-            state = self.lineage.known(result) if isinstance(result, Tensor) else None
-            if state is None or state.stage != "output":
-                raise EditError(
-                    f"{self.paths[module] or type(module).__name__}: edits pass no gradients into the function that "
-                    "computes it: run the model under torch.no_grad()"
-                )
-            call = self._counted(computed.call(module, result, state.axes, True), module)
-            changed = edited(call)
-            result = result if changed.output is call.output else self._replaced(computed, changed, result)
-        self.deferred.clear()
+        deferred, self.deferred = self.deferred, []
+        active, self.active = self.active, lambda: False  # what the edit computes is not to be edited
+        try:
+            for computed, module in deferred:
+                state = self.lineage.known(result) if isinstance(result, Tensor) else None
+                if state is None or state.stage != "output":
+                    name = self.paths[module] or type(module).__name__
+                    raise EditError(
+                        f"{name}: edits pass no gradients into the function that computes it: use torch.no_grad()"
+                    )
+                call = self._counted(computed.call(module, result, state.axes, True), module)
+                changed = edited(call)
+                result = result if changed.output is call.output else self._replaced(computed, changed, result)
+        finally:
+            self.active = active
         return result
 
     def _watch(

@@ -13,44 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.axes import Axes, Axis
+from regard.view.operations import Operation
 
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
 SPLITS = ("split", "split_with_sizes")
 SORTED = {"sort": 1, "topk": 2}  # and where their dimension is given
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
 NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold", "softplus")
-POINTWISE = (
-    "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "bernoulli",
-    "tril", "triu",
+WRITES = (  # a tensor into another, of which they may make a copy
+    "copy", "index_copy", "index_put", "scatter", "scatter_add", "scatter_reduce", "masked_scatter", "slice_scatter",
+    "select_scatter",
 )  # fmt: skip
-WRITES = ("index_copy", "copy", "index_put")
 STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "noise", ""]
-
-
-class Operation:
-    """An operation of PyTorch, and what it is: looked up once, for there are hundreds in a run.
-
-    name: without the namespace, and without the underscore of operations in place
-    """
-
-    __slots__ = ("func", "is_composite", "is_custom", "is_pointwise", "makes_views", "name", "rule", "writes")
-
-    def __init__(self, func: Any) -> None:
-        schema = getattr(func, "_schema", None)
-        self.func, self.writes = func, schema is not None and schema.is_mutable
-        space, _, name = ("", "", str(func)) if schema is None else schema.name.partition("::")
-        self.name, self.is_custom = name.rstrip("_"), space not in ("", "aten", "prim", "prims", "regard")
-        self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
-        key = torch._C.DispatchKey.ADInplaceOrView  # where PyTorch notes what a view is of, but for composite ones
-        self.makes_views = self.is_composite and func.has_kernel_for_dispatch_key(key)
-        self.is_pointwise = torch.Tag.pointwise in getattr(func, "tags", ()) or self.name in POINTWISE
-        self.rule = axis_rules.RULES.get(self.name)
 
 
 @dataclass(eq=False)
@@ -219,6 +198,8 @@ class Lineage:
             if "log" in name:
                 return State(state.axes, "log", record)
             return self._weights(record, state.axes)
+        if name in WRITES and first is not None:
+            return self._written(args, result)
         if first is result:
             return self.state(first)
         if first is None:
@@ -261,7 +242,7 @@ class Lineage:
             return State(state.axes, state.stage, state.record, before=before)
         if name in SORTED:  # along it are ranks now, not positions
             dim = args[SORTED[name]] if len(args) > SORTED[name] else options.get("dim", -1)
-            return State(axis_rules.RULES["gather"](state.axes, (dim,), part.shape))
+            return _by_rule(axis_rules.RULES["gather"], state, (dim,), part.shape)
         if name in ("max", "min"):
             return State(axis_rules.RULES["amax"](state.axes, args[1:], part.shape))
         made = _otherwise(state, part)
@@ -360,23 +341,41 @@ class Lineage:
         """Weights into which dropout is about to be written are copied before."""
         if not args or not isinstance(args[0], Tensor):
             return
-        target = self.state(args[0]) if operation.name in WRITES else self.known(args[0])
-        if target is None:
-            return
+        target = self.known(args[0])
         noise = any((state := self.known(tensor)) and state.stage == "noise" for tensor in tensors_in(args[1:]))
-        if target.stage == "weights" and noise and target.before is None:
+        if target is not None and target.stage == "weights" and noise and target.before is None:
             target.before = args[0].clone(), target.axes
-        if operation.name not in WRITES:
-            return
-        buffer = args[0] if args[0]._base is None else args[0]._base
+
+    def _written(self, args: Sequence[Any], result: Tensor) -> State:
+        """What is known of memory, or of a copy of it, into which a tensor was written."""
+        target, buffer = self.state(args[0]), args[0] if args[0]._base is None else args[0]._base
         if buffer.dim() > 2:  # a cache, and not a matrix that is learned by averages
             self.state(buffer).learned = target.learned = 0
-        sources = [one for one in tensors_in(args) if one is not args[0] and one.is_floating_point()]
-        if sources and sources[-1].dim() == len(target.axes):
+        made = target
+        if result is not args[0]:
+            made = State(target.axes, target.stage, target.record, target.learned, target.before)
+        sources = [one for one in tensors_in(args[1:]) if one.is_floating_point() and one.dim()]
+        if not sources:
+            return made
+        source = self.state(sources[-1])
+        if source.stage in ("weights", "exp", "log", "scores") and not target.stage:
+            return self._placed(target, source, result.shape)
+        if len(source.axes) == len(made.axes):
             # A buffer that is written into, as the cache of a decoder, belongs to the sequence of what is written.
-            for axis, written in zip(target.axes, self.axes(sources[-1]), strict=True):
+            for axis, written in zip(made.axes, source.axes, strict=True):
                 for root in ax.roots(axis):
                     root.parents = (*root.parents, *(other for other in ax.roots(written) if other is not root))
+        return made
+
+    def _placed(self, target: State, source: State, shape: Sequence[int]) -> State:
+        """Weights, or what they are made of, in a matrix that was empty: those of the best keys among zeros."""
+        record, axes = source.record, axis_rules.placed(target.axes, source.axes, shape)
+        if isinstance(record, Weights):
+            if len(source.axes) != len(shape) and tuple(map(ax.axis_size, record.axes)) == tuple(shape):
+                axes = record.axes  # which they had before some were chosen
+            record.scores, record.axes = None, axes
+            record.normalized = record.normalized and ax.chosen_of(record.normalized)
+        return State(axes, source.stage, record)
 
 
 def tensors_in(args: Any) -> list[Tensor]:
