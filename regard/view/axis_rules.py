@@ -182,12 +182,15 @@ def _padded(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
     return tuple(made)
 
 
-def multiplied(learned_left: bool, learned_right: bool) -> Callable[[Axes, Axes], Axes]:
-    """The axes of (batch, n, k) × (batch, k, m), or without a batch, one of which may be a learned matrix."""
+def multiplied(learned_left: bool, learned_right: bool, weights_right: bool = False) -> Callable[[Axes, Axes], Axes]:
+    """The axes of (batch, n, k) × (batch, k, m), or without a batch, one of which may be a learned matrix.
+
+    weights_right: the second is weights, whose heads are those of the product, whatever the values' are
+    """
 
     def make(left: Axes, right: Axes) -> Axes:
         batch, rows, columns = left[:-2], left[-2], right[-1]
-        if batch and (is_copied(batch[0]) or learned_left) and not learned_right:
+        if batch and (is_copied(batch[0]) or learned_left or weights_right) and not learned_right:
             batch = right[:-2]
         if learned_right:
             return (*batch, ax.unfolded(rows), ax.projected(columns))

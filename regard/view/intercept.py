@@ -26,9 +26,9 @@ from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.averages import Average, combined
 from regard.view.fused_calls import FUSED, FusedCall
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Product, State, Weights, tensors_in
-from regard.view.operations import Operation
-from regard.view.reports import ATTENTION, Reports, constructed, differentiated_by, is_named, learned_in, running
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, tensors_in
+from regard.view.reports import Reports, constructed, is_named, learned_in, passes_no_gradients, running
+from regard.view.states import Product, State, Weights
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 # Called before each operation that is followed: raises where the work has to end. A recurrent net is one operation to
@@ -146,7 +146,7 @@ class Tracker(TorchDispatchMode):
         if name in FUSED:
             return self._fused(FusedCall(func, name, args, options, self.lineage.axes), result)
         if operation.is_custom:
-            self._custom(operation, args, result)
+            self.reports.custom(operation.name, args, result)
         if isinstance(result, (list, tuple)):
             for number, part in enumerate(result if name in SEVERAL else result[:1]):
                 if isinstance(part, Tensor) and part.is_floating_point() and not part.is_nested:
@@ -155,7 +155,8 @@ class Tracker(TorchDispatchMode):
             return result
         if result.is_nested:
             return self._nested(name, args, result)
-        if not result.is_floating_point() and not result.is_complex() and not self.lineage.is_learned(args):
+        real = result.is_floating_point() or result.is_complex()
+        if not real and not operation.is_random and not self.lineage.is_followed(args):
             return result
         if name in PRODUCTS:
             left, right = (args[place] for place in PRODUCTS[name])
@@ -175,7 +176,7 @@ class Tracker(TorchDispatchMode):
         if learned_left and learned_right and (one.learned, other.learned) != (2, 2):  # learned vectors, projected
             learned_left = one.learned > other.learned
             learned_right = not learned_left
-        make = axis_rules.multiplied(learned_left, learned_right)
+        make = axis_rules.multiplied(learned_left, learned_right, other.stage == "weights")
         state = State(None, parents=(one, other), make=make, shape=result.shape)
         state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
@@ -251,7 +252,7 @@ class Tracker(TorchDispatchMode):
             self.reports.calls[module] += 1
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
-        call = self._counted(computed.call(module, result, axes, self.operands or has_editors()), module)
+        call = self._call(computed, module, result, axes)
         try:
             changed = edited(call)
         except Exception as error:
@@ -266,8 +267,15 @@ class Tracker(TorchDispatchMode):
             computed.record.delivered, computed.record.scores = delivered, None
         return result
 
-    def _counted(self, call: AttentionCall, module: nn.Module) -> AttentionCall:
+    def _call(self, computed: Average | FusedCall, module: nn.Module, result: Tensor, axes: ax.Axes) -> AttentionCall:
         """A call that knows how many of its module came before."""
+        try:
+            call = computed.call(module, result, axes, self.operands or has_editors())
+        except Exception as error:
+            if self.observer is not None:
+                raise
+            name = self.paths[module] or type(module).__name__
+            raise EditError(f"{name}: its attention is not understood: {type(error).__name__}: {error}") from error
         self.reports.calls[module] += 1
         return replace(call, index=(id(self), self.reports.calls[module] - 1))
 
@@ -275,9 +283,9 @@ class Tracker(TorchDispatchMode):
         if changed.output is None or (isinstance(computed, Average) and not computed.alone):
             name = self.paths[changed.module] if changed.module else ""
             raise EditError(f"{name}: its head outputs are not known, or added to others by the same operation")
-        function = differentiated_by(sys._getframe(1))
-        if function is not None:  # as a checkpoint that is reentrant
-            raise EditError(f"{function}, which has gradients of its own, passes none of an edit: use torch.no_grad()")
+        problem = passes_no_gradients(sys._getframe(1), result)
+        if problem is not None:
+            raise EditError(problem)
         state = self.lineage.state(result)
         made = computed.back(changed.output, result, state.axes)
         self.lineage.remember(made, State(state.axes, state.stage, state.record))
@@ -295,7 +303,7 @@ class Tracker(TorchDispatchMode):
                     raise EditError(
                         f"{name}: edits pass no gradients into the function that computes it: use torch.no_grad()"
                     )
-                call = self._counted(computed.call(module, result, state.axes, True), module)
+                call = self._call(computed, module, result, state.axes)
                 changed = edited(call)
                 result = result if changed.output is call.output else self._replaced(computed, changed, result)
         finally:
@@ -336,17 +344,6 @@ class Tracker(TorchDispatchMode):
         if made is output:
             return result
         return (made, *result[1:]) if isinstance(result, (list, tuple)) else made
-
-    def _custom(self, operation: Operation, args: Sequence[Any], result: Any) -> None:
-        """An operator of another package, which may attend in its own way: to queries, keys and values."""
-        given = [tensor for tensor in args if isinstance(tensor, Tensor) and tensor.is_floating_point()]
-        output = result[0] if isinstance(result, (list, tuple)) and result else result
-        ranks = [tensor.dim() for tensor in given[:3]]
-        if not isinstance(output, Tensor) or len(ranks) < 3 or len(set(ranks)) > 1 or ranks[0] < 3:
-            return
-        module = self._module()
-        if is_named(module) or output.shape[:-1] == given[0].shape[:-1] or ATTENTION.search(operation.name):
-            self.reports.report(module, operation.name, output.shape, "an operator of another package")
 
     def _nested(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
 import regard
 from regard.view.capture import CaptureWarning
-from tests.view.attending import Direct, captured, rows
+from tests.view.attending import HEADS, SIZE, Direct, captured, rows
 
 
 class By(Direct):
@@ -42,8 +43,12 @@ def check(model, *, kind="self"):
             model.change = lambda weights: weights
         torch.testing.assert_close(output, expected)
         if gradients:
-            pairs = [torch.autograd.grad(one.square().sum(), model.linear.weight)[0] for one in (output, expected)]
-            torch.testing.assert_close(*pairs)
+            torch.testing.assert_close(*(gradients_of(model, one) for one in (output, expected)))
+
+
+def gradients_of(model, output):
+    gradients = torch.autograd.grad(output.square().sum(), [*model.parameters()], allow_unused=True)
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 # ------------------------------------------------------------------------------------------- put into a matrix of zeros
@@ -111,3 +116,132 @@ def test_weights_in_another_order_are_reported():
 
     with pytest.warns(CaptureWarning, match=r"By: softmax \(5, 3, 7, 7\)"):
         assert not captured(By(weigh), rows())
+
+
+# ------------------------------------------------------------------------------------------------------ dropout by hand
+
+
+def dropped_in_place(weights):
+    weights = weights.clone()
+    weights[torch.rand_like(weights) < 0.3] = 0
+    return weights.div_(0.7)
+
+
+FUTURE = torch.ones(7, 7).triu(1).bool()
+DROPOUTS = {
+    "functional": lambda weights: nn.functional.dropout(weights, 0.3),
+    "rand_like": lambda weights: weights * (torch.rand_like(weights) > 0.3) / 0.7,
+    "rand": lambda weights: weights * ((torch.rand(weights.shape) > 0.3).float() / 0.7),
+    "bernoulli": lambda weights: weights * torch.bernoulli(torch.full_like(weights, 0.7)) / 0.7,
+    "bernoulli_": lambda weights: weights * torch.empty_like(weights).bernoulli_(0.7) / 0.7,
+    "distribution": lambda weights: weights * torch.distributions.Bernoulli(0.7).sample(weights.shape) * (1 / 0.7),
+    "masked_fill": lambda weights: weights.masked_fill(torch.rand_like(weights) < 0.3, 0) / 0.7,
+    "where": lambda weights: torch.where(torch.rand_like(weights) < 0.3, 0.0, weights) / 0.7,
+    "keys": lambda weights: weights * (torch.rand(5, 1, 1, 7) > 0.3).expand_as(weights),
+    "in place": dropped_in_place,
+    "cast": lambda weights: nn.functional.dropout(weights, 0.3).double().float(),
+    "normalised again": lambda weights: (kept := weights * (torch.rand_like(weights) > 0.3)) / kept.sum(-1, True),
+}
+
+
+@pytest.mark.parametrize("way", DROPOUTS)
+def test_weights_are_those_before_dropout(way):
+    class Dropped(By):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            self.weights = (query @ key.mT).softmax(-1)
+            return DROPOUTS[way](self.weights) @ value
+
+    model = Dropped(None)
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients), regard.capture(model) as seen:
+            model(rows())
+        torch.testing.assert_close(seen[0].weights, model.weights)
+
+
+@pytest.mark.parametrize("mask", [lambda weights: weights * ~FUTURE, lambda weights: weights.masked_fill_(FUTURE, 0)])
+def test_a_mask_after_dropout_is_seen(mask):
+    class Masked(By):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            self.weights = (query @ key.mT).softmax(-1)
+            return mask(nn.functional.dropout(self.weights, 0.3)) @ value
+
+    model = Masked(None)
+    with torch.no_grad(), regard.capture(model) as seen:
+        model(rows())
+    torch.testing.assert_close(seen[0].weights, model.weights * ~FUTURE)
+    assert seen[0].kind == "causal"
+
+
+# ------------------------------------------------------------------------------------------------------ heads in groups
+
+
+class Grouped(By):
+    """Two query heads for each key head, side by side in one product."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.query, self.both = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE)
+
+    def forward(self, rows):
+        query = self.query(rows).unflatten(-1, (3, 2, 4))
+        key, value = self.both(rows).unflatten(-1, (2, 3, 4)).unbind(2)
+        weights = torch.einsum("bngrd,bmgd->bgrnm", query, key).softmax(-1)
+        self.weights = self.change(weights).flatten(1, 2)
+        return torch.einsum("bgrnm,bmgd->bngrd", self.weights.unflatten(1, (3, 2)), value)
+
+
+class ValuesFirst(By):
+    """Channels before positions, as convolutions have them, in projections that are split before the heads are."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.convolution = nn.Conv1d(SIZE, 3 * SIZE, 1)
+
+    def forward(self, rows):
+        parts = self.convolution(rows.mT).chunk(3, 1)
+        query, key, value = (part.unflatten(1, (HEADS, -1)) for part in parts)  # (batch, heads, size, n)
+        self.weights = self.change((query.mT @ key).softmax(-1))
+        return value @ self.weights.mT
+
+
+@pytest.mark.parametrize("make", [Grouped, ValuesFirst])
+def test_values_whose_heads_are_not_those_of_the_weights(make):
+    model = make()
+    check(model)
+    (layer,) = captured(model, rows(), chosen={"operands": True})
+    torch.testing.assert_close(layer.weights @ layer.value, layer.output)
+
+
+def test_what_cannot_be_understood_is_not_left_unedited(monkeypatch):
+    def fail(*given):
+        raise ValueError("no such axis")
+
+    monkeypatch.setattr("regard.view.averages.Average.call", fail)
+    model = By(lambda scores: scores.softmax(-1))
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients), regard.intervene(model) as edit:
+            edit.ablate(heads=1)
+            with pytest.raises(RuntimeError, match="By: its attention is not understood: ValueError: no such axis"):
+                model(rows())
+
+
+def test_heads_without_edits_keep_their_outputs():
+    """Bit for bit, and after dropout: weights that are edited are those before it, and are used as they are."""
+
+    class Dropped(By):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            self.weights = (query @ key.mT).softmax(-1)
+            return nn.functional.dropout(self.weights, 0.3) @ value
+
+    model = Dropped(None)
+    with torch.no_grad(), regard.intervene(model) as edit:
+        edit.set_weights(torch.zeros_like, heads=1)
+        torch.manual_seed(3)
+        output = model(rows())
+    torch.manual_seed(3)
+    expected = model(rows())
+    assert torch.equal(output[:, [0, 2]], expected[:, [0, 2]])
+    assert not output[:, 1].any()
