@@ -181,6 +181,7 @@ class Tracker(TorchDispatchMode):
         state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
         if learned_left or learned_right:
+            state.stage, state.record = other.mixed(-2) if learned_left else one.mixed(-1)
             return result
         records = combined(one, other)
         if records:
@@ -197,6 +198,8 @@ class Tracker(TorchDispatchMode):
                 average = Average(weights.record, *clean, contracted, free, others, values, size, flipped, alone)
                 if average.is_attention:
                     return self._complete(average, result, state)
+            if weights.stage == "scores" and weights.record.are_between_positions(weights.axes[-2:]):
+                self.reports.products.append(weights.record)  # which average values as they are
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"

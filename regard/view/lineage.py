@@ -25,6 +25,7 @@ SPLITS = ("split", "split_with_sizes")
 SORTED = {"sort": 1, "topk": 2}  # and where their dimension is given
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
 NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold", "softplus")
+DISTANCES = ("_cdist_forward", "_euclidean_dist")  # of all rows of two tensors
 WRITES = (  # a tensor into another, of which they may make a copy
     "copy", "index_copy", "index_put", "scatter", "scatter_add", "scatter_reduce", "masked_scatter", "slice_scatter",
     "select_scatter",
@@ -116,7 +117,9 @@ class Lineage:
         if name == "linear":  # by a learned matrix; by others it comes in its parts
             size = result.shape[-1]
             make = lambda axes: (*map(ax.unfolded, axes[:-1]), ax.fresh(size, projected=True))  # noqa: E731
-            return State(None, parents=(self.state(args[0]),), make=make)
+            state = self.state(args[0])
+            stage, record = state.mixed(-1)
+            return State(None, stage, record, parents=(state,), make=make)
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if rule is not None and first is not None:
             state = self.state(first)
@@ -126,6 +129,8 @@ class Lineage:
             made = _by_rule(
                 rule, state, arguments, result.shape, state.learned if name == "t" else min(state.learned, 1)
             )
+            if name == "convolution" and state.stage != "scores":
+                made.stage, made.record = state.mixed()
             return self._reduced(name, state, made) if rule is axis_rules.reduced else made
         if operation.is_pointwise:
             return self._pointwise(operation, args, options, result)
@@ -136,6 +141,10 @@ class Lineage:
             if "log" in name:
                 return State(state.axes, "log", record)
             return self._weights(record, state.axes)
+        if name in DISTANCES:
+            states = self.state(args[0]), self.state(args[1])
+            multiply = axis_rules.multiplied(False, states[1].learned > 0)
+            return State(None, parents=states, make=lambda left, right: multiply(left, (*right[:-2], (), right[-2])))
         if name in WRITES and first is not None:
             return self._written(args, result)
         if first is result:
@@ -238,9 +247,10 @@ class Lineage:
         axes = axis_rules.broadcast(shape, [state.axes for _, state in operands])
         if stage == "noise":  # but for what is made of noise and of something else
             return State(axes, stage if all(self._is_noise(one) or not one.dim() for one in given) else "")
-        if name == "exp" and stage == "log":
+        is_exp = name in ("exp", "exp2") or (name == "pow" and not (isinstance(args[0], Tensor) and args[0].dim()))
+        if is_exp and stage == "log":
             return self._weights(record, axes)
-        if name == "exp":
+        if is_exp:
             scores = None if result is decisive else decisive  # which are gone if it was written into them
             return State(axes, "exp", Weights(scores, record if stage == "scores" else None))
         of_total = any(state.stage == "total" and state.record is record for state in others)
@@ -291,8 +301,10 @@ class Lineage:
         if name == "sum" and before.stage == "weighted" and len(gone) == 1:
             return State(made.axes, "summed", (before.record, gone[0], before.before))
         if name == "logsumexp" and len(gone) == 1:
-            scores = before.record if before.stage == "scores" else None
-            return State(made.axes, "lse", Weights(None, scores, gone[0]))
+            product = before.record if before.stage == "scores" else None
+            if before.stage == "log":  # normalised before, along another axis
+                product = before.record.product
+            return State(made.axes, "lse", Weights(None, product, gone[0]))
         return State(made.axes)
 
     def before_writing(self, operation: Operation, args: Sequence[Any]) -> None:

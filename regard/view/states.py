@@ -35,6 +35,11 @@ class Product:
         axes = () if self.state is None else self.state.axes
         return ax.flat(axes[:-2]), axes[-2], axes[-1]
 
+    def are_between_positions(self, axes: Axes) -> bool:
+        """Whether rows and columns are those of the product, and enumerate positions."""
+        same = {*map(ax.solid, axes)} == {*map(ax.solid, self.axes[1:])}
+        return same and not any(map(ax.is_projected, ax.flat(axes)))
+
 
 @dataclass(eq=False)
 class Weights:
@@ -79,6 +84,18 @@ class State:
     others: Sequence[State] = ()
     shape: Sequence[int] = ()
     reference: weakref.ref[Tensor] | None = None
+
+    def mixed(self, contracted: int | None = None) -> tuple[str, Any]:
+        """Stage and record after a product with a learned matrix: weights of several heads are combined by it, if the
+        axis that is summed up is not that of the keys. contracted: its place; None: there are several."""
+        record = self.record
+        if self.stage != "weights" or (record.product is None and record.normalized is None):
+            return "", None
+        positions = record.product.axes[1:] if record.normalized is None else [record.normalized]
+        if record.product is None and any(map(ax.is_projected, ax.flat(positions))):  # classes, codes, experts
+            return "", None
+        gone = contracted is not None and ax.solid(self.axes[contracted]) in map(ax.solid, positions)
+        return ("", None) if gone else ("mixed", [record])
 
     @property
     def axes(self) -> Axes:

@@ -245,3 +245,76 @@ def test_heads_without_edits_keep_their_outputs():
     expected = model(rows())
     assert torch.equal(output[:, [0, 2]], expected[:, [0, 2]])
     assert not output[:, 1].any()
+
+
+# ------------------------------------------------------------------------------------ other ways to weights, or to none
+
+
+def sinkhorn(scores):
+    for _ in range(3):
+        scores = scores - scores.logsumexp(-1, keepdim=True)
+        scores = scores - scores.logsumexp(-2, keepdim=True)
+    return scores.exp()
+
+
+WEIGHTS = {
+    "exp2": lambda scores: (power := torch.exp2(scores)) / power.sum(-1, keepdim=True),
+    "power": lambda scores: (power := 2.5**scores) / power.sum(-1, keepdim=True),
+    "sinkhorn": sinkhorn,
+}
+
+
+@pytest.mark.parametrize("way", WEIGHTS)
+def test_other_exponentials(way):
+    check(By(WEIGHTS[way]))
+
+
+def test_weights_of_distances():
+    class Near(By):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            self.weights = self.change((-torch.cdist(query, key)).softmax(-1))
+            return self.weights @ value
+
+    check(Near(None))
+
+
+class Mixing(By):
+    """Heads that are mixed after the softmax, by a linear layer or a convolution; perhaps also before."""
+
+    def __init__(self, convolution):
+        super().__init__(None)
+        self.mix = nn.Conv2d(HEADS, HEADS, 1) if convolution else nn.Linear(HEADS, HEADS)
+        self.before = nn.Linear(HEADS, HEADS)
+
+    def forward(self, rows):
+        query, key, value = self.project(rows)
+        if isinstance(self.mix, nn.Conv2d):
+            return self.mix((query @ key.mT).softmax(-1)) @ value
+        weights = self.before((query @ key.mT).permute(0, 2, 3, 1)).softmax(2)  # (batch, n, m, heads)
+        return self.mix(weights).permute(0, 3, 1, 2) @ value
+
+
+@pytest.mark.parametrize("convolution", [True, False])
+def test_heads_that_are_mixed_are_reported(convolution):
+    model = Mixing(convolution)
+    with pytest.warns(CaptureWarning, match="Mixing: softmax .*combined with others"):
+        assert not captured(model, rows())
+    with torch.inference_mode(), pytest.warns(CaptureWarning, match="combined with others"), regard.capture(model):
+        model(rows())
+
+
+def test_scores_that_average_values_as_they_are_are_reported():
+    decay = 0.9 ** (torch.arange(7)[:, None] - torch.arange(7)).clamp(min=0)
+    with pytest.warns(CaptureWarning, match="By: product .*not turned into weights"):
+        assert not captured(By(lambda scores: scores * decay.tril()), rows())
+
+
+def test_products_of_features_are_not_reported():
+    class Linear(By):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            return query.softmax(-1) @ ((nn.functional.elu(key) + 1).mT @ value)
+
+    with pytest.warns(CaptureWarning, match="no attention was computed"):
+        assert not captured(Linear(None), rows())
