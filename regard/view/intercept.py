@@ -155,8 +155,9 @@ class Tracker(TorchDispatchMode):
             return result
         if result.is_nested:
             return self._nested(name, args, result)
-        real = result.is_floating_point() or result.is_complex()
-        if not real and not operation.is_random and not self.lineage.is_followed(args):
+        real = result.is_floating_point() or result.is_complex() or self.lineage.is_followed(args)
+        # Random numbers are drawn by the model, as for dropout, or for it, as an input.
+        if self._module() is None if operation.is_random else not real:
             return result
         if name in PRODUCTS:
             left, right = (args[place] for place in PRODUCTS[name])

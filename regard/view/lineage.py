@@ -34,7 +34,7 @@ POINTWISE = (
     "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "tril",
     "triu",
 )  # fmt: skip
-STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "noise", ""]
+STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "", "noise"]
 
 
 class Operation:
@@ -206,7 +206,7 @@ class Lineage:
         dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
         states = [self.state(tensor) for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
-        if scores is not None and not {state.stage for state in states} <= {"scores", ""}:
+        if scores is not None and not {state.stage for state in states} <= {"scores", "", "noise"}:
             scores = None
 
         def joined(*axes: Axes) -> Axes:
@@ -231,7 +231,8 @@ class Lineage:
             for one in given
             if not one.is_nested and (one.is_floating_point() or one.is_complex() or self.is_followed([one]))
         ]
-        operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
+        # What is further on the way decides; a number, which has no axes, does not.
+        operands.sort(key=lambda operand: (not operand[0].dim(), STAGES.index(operand[1].stage)))
         if not operands:
             return State(ax.first_axes(result))
         (decisive, first), others, shape = operands[0], [state for _, state in operands[1:]], result.shape

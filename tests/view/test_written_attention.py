@@ -318,3 +318,28 @@ def test_products_of_features_are_not_reported():
 
     with pytest.warns(CaptureWarning, match="no attention was computed"):
         assert not captured(Linear(None), rows())
+
+
+@pytest.mark.parametrize("way", ["rand_like", "bernoulli", "functional"])
+def test_rows_after_dropout_are_of_the_same_sequence(way):
+    class Dropped(By):
+        def forward(self, rows):
+            (query, _, _), (_, key, value) = self.project(rows), self.project(DROPOUTS[way](rows))
+            return (query @ key.mT).softmax(-1) @ value
+
+    inputs = rows()
+    with torch.no_grad(), regard.capture(model := Dropped(None)) as seen:
+        model(inputs)
+    assert seen[0].kind == "self"
+
+
+def test_a_mask_of_an_input_that_is_drawn_in_the_block_is_no_dropout():
+    class Masked(By):
+        def forward(self, rows):
+            query, key, value = self.project(rows)
+            self.weights = (query @ key.mT).softmax(-1) * (rows[..., 0] > 0)[:, None, None]
+            return self.weights @ value
+
+    with torch.no_grad(), regard.capture(model := Masked(None)) as seen:
+        model(torch.randn(5, 7, SIZE))
+    torch.testing.assert_close(seen[0].weights, model.weights)
