@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis, arrange, axis_size, solid
-from regard.view.lineage import Product, State, Weights
+from regard.view.states import Product, State, Weights
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class Average:
             # Not before an edit asks for it: autograd does not see a view that is made while an operation runs.
             values = self.values.mT if self.flipped else self.values
             value = ax.regroup(values, self.leading, self.batch, self.heads)
-            value = value.expand(-1, axis_size(self.heads), -1, -1)  # (batch, heads, m, size)
+            value = value.repeat_interleave(axis_size(self.heads) // value.shape[1], 1)  # (batch, heads, m, size)
             whole = (self.batch, self.heads, self.queries, self.size)
             output = arrange(result, axes, whole) if self.alone else known.to(value.dtype) @ value
         return AttentionCall(

@@ -25,6 +25,7 @@ class Root:
     projected: bool = False  # it enumerates outputs of a learned matrix, as heads and head sizes do, and not positions
     opaque: bool = False  # it was gathered or folded, so that its places are not those of a sequence
     expanded: bool = False  # its places are copies of one
+    chosen_of: Axis = ()  # the axis of which its places were chosen, by rank or number
     twin_of: Factor | None = None  # the factor that it stands for a second time in one tensor
     position: int = 0  # of its first place in its sequence, if that continues another root
     splits: dict[tuple[Factor, int], tuple[Factor, Factor]] | None = None
@@ -92,6 +93,11 @@ def is_projected(factor: Factor) -> bool:
 def is_opaque(factor: Factor) -> bool:
     """Whether a factor's places are not those of a sequence."""
     return any(root.opaque for root, _, _ in factor)
+
+
+def chosen_of(axis: Axis) -> Axis:
+    """The axis of which the places of another were chosen; the same one, if they were not."""
+    return (axis[0][0][0].chosen_of if len(axis) == 1 == len(axis[0]) else ()) or axis
 
 
 def original(factor: Factor) -> Factor:

@@ -152,9 +152,18 @@ def _gathered(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
     made = []
     for place, (axis, size) in enumerate(zip(axes, shape, strict=True)):
         kept = dim is not None and place != dim % len(axes) and ax.axis_size(axis) == size
-        flags = {"opaque": True, "projected": any(map(ax.is_projected, axis))}
+        flags = {"opaque": True, "projected": any(map(ax.is_projected, axis)), "chosen_of": axis}
         made.append(axis if kept else ax.fresh(size, *ax.roots(axis), **flags))
     return tuple(made)
+
+
+def placed(target: Axes, source: Axes, shape: Sequence[int]) -> Axes:
+    """The axes of a matrix into which a tensor of its rank is put: chosen places go back where they were chosen."""
+    if len(source) != len(shape):
+        return target
+    chosen = map(ax.chosen_of, source)
+    pairs = zip(target, chosen, shape, strict=True)
+    return tuple(other if other and ax.axis_size(other) == size else axis for axis, other, size in pairs)
 
 
 def _padded(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
@@ -173,12 +182,15 @@ def _padded(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
     return tuple(made)
 
 
-def multiplied(learned_left: bool, learned_right: bool) -> Callable[[Axes, Axes], Axes]:
-    """The axes of (batch, n, k) × (batch, k, m), or without a batch, one of which may be a learned matrix."""
+def multiplied(learned_left: bool, learned_right: bool, weights_right: bool = False) -> Callable[[Axes, Axes], Axes]:
+    """The axes of (batch, n, k) × (batch, k, m), or without a batch, one of which may be a learned matrix.
+
+    weights_right: the second is weights, whose heads are those of the product, whatever the values' are
+    """
 
     def make(left: Axes, right: Axes) -> Axes:
         batch, rows, columns = left[:-2], left[-2], right[-1]
-        if batch and (is_copied(batch[0]) or learned_left) and not learned_right:
+        if batch and (is_copied(batch[0]) or learned_left or weights_right) and not learned_right:
             batch = right[:-2]
         if learned_right:
             return (*batch, ax.unfolded(rows), ax.projected(columns))

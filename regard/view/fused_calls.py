@@ -15,7 +15,8 @@ from regard.attention.capture import HIDDEN
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis
-from regard.view.lineage import Lineage, State
+from regard.view.lineage import Lineage
+from regard.view.states import State
 
 
 @dataclass(eq=False)

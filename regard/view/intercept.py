@@ -26,8 +26,9 @@ from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.averages import Average, combined
 from regard.view.fused_calls import FUSED, FusedCall
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, Product, State, Weights, tensors_in
-from regard.view.reports import ATTENTION, Reports, constructed, differentiated_by, is_named, learned_in, running
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, tensors_in
+from regard.view.reports import Reports, constructed, is_named, learned_in, passes_no_gradients, running
+from regard.view.states import Product, State, Weights
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 # Called before each operation that is followed: raises where the work has to end. A recurrent net is one operation to
@@ -145,7 +146,7 @@ class Tracker(TorchDispatchMode):
         if name in FUSED:
             return self._fused(FusedCall(func, name, args, options, self.lineage.axes), result)
         if operation.is_custom:
-            self._custom(operation, args, result)
+            self.reports.custom(operation.name, args, result)
         if isinstance(result, (list, tuple)):
             for number, part in enumerate(result if name in SEVERAL else result[:1]):
                 if isinstance(part, Tensor) and part.is_floating_point() and not part.is_nested:
@@ -154,7 +155,9 @@ class Tracker(TorchDispatchMode):
             return result
         if result.is_nested:
             return self._nested(name, args, result)
-        if not result.is_floating_point() and not result.is_complex() and not self.lineage.is_learned(args):
+        real = result.is_floating_point() or result.is_complex() or self.lineage.is_followed(args)
+        # Random numbers are drawn by the model, as for dropout, or for it, as an input.
+        if self._module() is None if operation.is_random else not real:
             return result
         if name in PRODUCTS:
             left, right = (args[place] for place in PRODUCTS[name])
@@ -174,11 +177,12 @@ class Tracker(TorchDispatchMode):
         if learned_left and learned_right and (one.learned, other.learned) != (2, 2):  # learned vectors, projected
             learned_left = one.learned > other.learned
             learned_right = not learned_left
-        make = axis_rules.multiplied(learned_left, learned_right)
+        make = axis_rules.multiplied(learned_left, learned_right, other.stage == "weights")
         state = State(None, parents=(one, other), make=make, shape=result.shape)
         state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
         if learned_left or learned_right:
+            state.stage, state.record = other.mixed(-2) if learned_left else one.mixed(-1)
             return result
         records = combined(one, other)
         if records:
@@ -195,6 +199,8 @@ class Tracker(TorchDispatchMode):
                 average = Average(weights.record, *clean, contracted, free, others, values, size, flipped, alone)
                 if average.is_attention:
                     return self._complete(average, result, state)
+            if weights.stage == "scores" and weights.record.are_between_positions(weights.axes[-2:]):
+                self.reports.products.append(weights.record)  # which average values as they are
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"
@@ -250,7 +256,7 @@ class Tracker(TorchDispatchMode):
             self.reports.calls[module] += 1
             return result
         axes = () if result.is_nested else self.lineage.axes(result)
-        call = self._counted(computed.call(module, result, axes, self.operands or has_editors()), module)
+        call = self._call(computed, module, result, axes)
         try:
             changed = edited(call)
         except Exception as error:
@@ -265,8 +271,15 @@ class Tracker(TorchDispatchMode):
             computed.record.delivered, computed.record.scores = delivered, None
         return result
 
-    def _counted(self, call: AttentionCall, module: nn.Module) -> AttentionCall:
+    def _call(self, computed: Average | FusedCall, module: nn.Module, result: Tensor, axes: ax.Axes) -> AttentionCall:
         """A call that knows how many of its module came before."""
+        try:
+            call = computed.call(module, result, axes, self.operands or has_editors())
+        except Exception as error:
+            if self.observer is not None:
+                raise
+            name = self.paths[module] or type(module).__name__
+            raise EditError(f"{name}: its attention is not understood: {type(error).__name__}: {error}") from error
         self.reports.calls[module] += 1
         return replace(call, index=(id(self), self.reports.calls[module] - 1))
 
@@ -274,9 +287,9 @@ class Tracker(TorchDispatchMode):
         if changed.output is None or (isinstance(computed, Average) and not computed.alone):
             name = self.paths[changed.module] if changed.module else ""
             raise EditError(f"{name}: its head outputs are not known, or added to others by the same operation")
-        function = differentiated_by(sys._getframe(1))
-        if function is not None:  # as a checkpoint that is reentrant
-            raise EditError(f"{function}, which has gradients of its own, passes none of an edit: use torch.no_grad()")
+        problem = passes_no_gradients(sys._getframe(1), result)
+        if problem is not None:
+            raise EditError(problem)
         state = self.lineage.state(result)
         made = computed.back(changed.output, result, state.axes)
         self.lineage.remember(made, State(state.axes, state.stage, state.record))
@@ -284,17 +297,21 @@ class Tracker(TorchDispatchMode):
 
     def apply_deferred(self, result: Any) -> Any:
         """Edit what the function that just returned has computed, so that gradients pass through the edit."""
-        for computed, module in self.deferred:
-            state = self.lineage.known(result) if isinstance(result, Tensor) else None
-            if state is None or state.stage != "output":
-                raise EditError(
-                    f"{self.paths[module] or type(module).__name__}: edits pass no gradients into the function that "
-                    "computes it: run the model under torch.no_grad()"
-                )
-            call = self._counted(computed.call(module, result, state.axes, True), module)
-            changed = edited(call)
-            result = result if changed.output is call.output else self._replaced(computed, changed, result)
-        self.deferred.clear()
+        deferred, self.deferred = self.deferred, []
+        active, self.active = self.active, lambda: False  # what the edit computes is not to be edited
+        try:
+            for computed, module in deferred:
+                state = self.lineage.known(result) if isinstance(result, Tensor) else None
+                if state is None or state.stage != "output":
+                    name = self.paths[module] or type(module).__name__
+                    raise EditError(
+                        f"{name}: edits pass no gradients into the function that computes it: use torch.no_grad()"
+                    )
+                call = self._call(computed, module, result, state.axes)
+                changed = edited(call)
+                result = result if changed.output is call.output else self._replaced(computed, changed, result)
+        finally:
+            self.active = active
         return result
 
     def _watch(
@@ -331,17 +348,6 @@ class Tracker(TorchDispatchMode):
         if made is output:
             return result
         return (made, *result[1:]) if isinstance(result, (list, tuple)) else made
-
-    def _custom(self, operation: Operation, args: Sequence[Any], result: Any) -> None:
-        """An operator of another package, which may attend in its own way: to queries, keys and values."""
-        given = [tensor for tensor in args if isinstance(tensor, Tensor) and tensor.is_floating_point()]
-        output = result[0] if isinstance(result, (list, tuple)) and result else result
-        ranks = [tensor.dim() for tensor in given[:3]]
-        if not isinstance(output, Tensor) or len(ranks) < 3 or len(set(ranks)) > 1 or ranks[0] < 3:
-            return
-        module = self._module()
-        if is_named(module) or output.shape[:-1] == given[0].shape[:-1] or ATTENTION.search(operation.name):
-            self.reports.report(module, operation.name, output.shape, "an operator of another package")
 
     def _nested(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""

@@ -248,7 +248,11 @@ class Intervention:
             changed = call.known if call.known is not None else call.live_weights()
             for edit, change in weights:
                 changed = edit(change, changed, call, name)
-            output = changed.to(call.value.dtype) @ call.for_each_head(call.value)
+            chosen = {head for edit, _ in weights for head in indices("heads", edit.heads, changed.shape[1], name)}
+            heads = torch.tensor(sorted(chosen), device=changed.device)  # others keep their outputs, and their dropout
+            value, output = call.for_each_head(call.value), call.for_each_head(call.output)
+            mixed = changed[:, heads].to(value.dtype) @ value[:, heads]
+            output = output.index_copy(1, heads, mixed.to(output.dtype))
             call = replace(call, known=changed, output=output.reshape(call.output.shape))
         if outputs:
             if call.output is None:

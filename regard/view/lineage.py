@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,28 +17,35 @@ from torch import Tensor, nn
 
 from regard.view import axes as ax
 from regard.view import axis_rules
-from regard.view.axes import Axes, Axis
+from regard.view.axes import Axes
+from regard.view.states import State, Weights
 
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
 SPLITS = ("split", "split_with_sizes")
 SORTED = {"sort": 1, "topk": 2}  # and where their dimension is given
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
 NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold", "softplus")
-POINTWISE = (
-    "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "bernoulli",
-    "tril", "triu",
+DISTANCES = ("_cdist_forward", "_euclidean_dist")  # of all rows of two tensors
+WRITES = (  # a tensor into another, of which they may make a copy
+    "copy", "index_copy", "index_put", "scatter", "scatter_add", "scatter_reduce", "masked_scatter", "slice_scatter",
+    "select_scatter",
 )  # fmt: skip
-WRITES = ("index_copy", "copy", "index_put")
-STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "noise", ""]
+POINTWISE = (
+    "_to_copy", "clone", "detach", "alias", "contiguous", "masked_fill", "where", "dropout", "lift_fresh", "tril",
+    "triu",
+)  # fmt: skip
+STAGES = ["mixed", "weighted", "weights", "exp", "log", "scores", "total", "lse", "output", "summed", "", "noise"]
 
 
 class Operation:
     """An operation of PyTorch, and what it is: looked up once, for there are hundreds in a run.
 
-    name: without the namespace, and without the underscore of operations in place
+    name: without the namespace, and without the underscore of operations in place · is_random: its numbers are drawn
     """
 
-    __slots__ = ("func", "is_composite", "is_custom", "is_pointwise", "makes_views", "name", "rule", "writes")
+    __slots__ = (
+        "func", "is_composite", "is_custom", "is_pointwise", "is_random", "makes_views", "name", "rule", "writes"
+    )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
@@ -49,100 +55,10 @@ class Operation:
         self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
         key = torch._C.DispatchKey.ADInplaceOrView  # where PyTorch notes what a view is of, but for composite ones
         self.makes_views = self.is_composite and func.has_kernel_for_dispatch_key(key)
-        self.is_pointwise = torch.Tag.pointwise in getattr(func, "tags", ()) or self.name in POINTWISE
+        tags = getattr(func, "tags", ())
+        self.is_pointwise = torch.Tag.pointwise in tags or self.name in POINTWISE
+        self.is_random = torch.Tag.nondeterministic_seeded in tags and not self.name.endswith("dropout")
         self.rule = axis_rules.RULES.get(self.name)
-
-
-@dataclass(eq=False)
-class Product:
-    """Scores: a product of two tensors, neither of them learned.
-
-    state: what is known of it · left, right: the operands (leading, n, size) and (leading, size, m), if they are wanted
-    used, averaged: whether weights were made of it, and values averaged by them
-    """
-
-    module: nn.Module | None
-    shape: Sequence[int]
-    state: State | None = None
-    left: Tensor | None = None
-    right: Tensor | None = None
-    used: bool = False
-    averaged: bool = False
-
-    @property
-    def axes(self) -> tuple[Axis, Axis, Axis]:
-        """Leading factors, rows and columns."""
-        axes = () if self.state is None else self.state.axes
-        return ax.flat(axes[:-2]), axes[-2], axes[-1]
-
-
-@dataclass(eq=False)
-class Weights:
-    """What may turn out to be attention weights, when it is multiplied with values.
-
-    scores, product: what they were made of, as far as known · normalized: the axis along which they add up to 1; None:
-    they need not · axes: of the weights as they came out of a softmax · nested: the weights, if they are a nested
-    tensor · delivered: what the observer made of the complete call
-    """
-
-    scores: Tensor | None
-    product: Product | None
-    normalized: Axis | None = None
-    axes: Axes = ()
-    module: nn.Module | None = None
-    nested: Tensor | None = None
-    reported: bool = False
-    averaged: bool = False
-    delivered: Any = None
-
-
-@dataclass(eq=False, slots=True)
-class State:
-    """What is known of a tensor: its axes, and its stage on the way from scores to an average.
-
-    stage: "scores" (record: the Product) · "exp", "total", "log", "lse", "weights", "weighted", "summed" (the Weights,
-    in the making or complete) · "mixed" (several of them) · "output" (those that averaged it) · "noise" · "": none
-    learned: it is a parameter (2), or a view of one (1), which may be of vectors that are learned
-    before: weights, and their axes, without dropout or values
-
-    Axes are found out when they are asked for: `make` does so from those of the `parents`, or returns None, if it needs
-    those of the `others` as well. Most are not asked for.
-    """
-
-    _axes: Axes | None
-    stage: str = ""
-    record: Any = None
-    learned: int = 0
-    before: tuple[Tensor, Axes] | None = None
-    parents: Sequence[State] = ()
-    make: Callable[..., Axes | None] | None = None
-    others: Sequence[State] = ()
-    shape: Sequence[int] = ()
-    reference: weakref.ref[Tensor] | None = None
-
-    @property
-    def axes(self) -> Axes:
-        """Where the axes come from. Without recursion, for hundreds of operations may lie between a tensor and one
-        whose axes are known."""
-        waiting = [self]
-        while self._axes is None:
-            state = waiting[-1]
-            unknown = [parent for parent in state.parents if parent._axes is None]
-            if unknown:
-                waiting += unknown
-            elif state._axes is not None:
-                waiting.pop()
-            else:
-                assert state.make is not None
-                try:
-                    state._axes = state.make(*(parent._axes for parent in state.parents))
-                except (IndexError, ValueError):  # a form of an operation that its rule does not know
-                    state._axes = tuple(ax.fresh(size, opaque=True) for size in state.shape)
-                if state._axes is None:
-                    state.parents, state.others = (*state.parents, *state.others), ()
-                else:
-                    state.parents, state.others, state.make = (), (), None
-        return self._axes
 
 
 class Lineage:
@@ -192,6 +108,8 @@ class Lineage:
     ) -> State | None:
         """What is known of an operation's result."""
         name, rule = operation.name, operation.rule
+        if operation.is_random:
+            return State(ax.first_axes(result), "noise")
         if name == "cat" or name == "stack":
             return self._concatenated(name, args, options, result)
         if name == "embedding":
@@ -199,7 +117,9 @@ class Lineage:
         if name == "linear":  # by a learned matrix; by others it comes in its parts
             size = result.shape[-1]
             make = lambda axes: (*map(ax.unfolded, axes[:-1]), ax.fresh(size, projected=True))  # noqa: E731
-            return State(None, parents=(self.state(args[0]),), make=make)
+            state = self.state(args[0])
+            stage, record = state.mixed(-1)
+            return State(None, stage, record, parents=(state,), make=make)
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if rule is not None and first is not None:
             state = self.state(first)
@@ -209,9 +129,11 @@ class Lineage:
             made = _by_rule(
                 rule, state, arguments, result.shape, state.learned if name == "t" else min(state.learned, 1)
             )
+            if name == "convolution" and state.stage != "scores":
+                made.stage, made.record = state.mixed()
             return self._reduced(name, state, made) if rule is axis_rules.reduced else made
         if operation.is_pointwise:
-            return self._pointwise(name, args, result)
+            return self._pointwise(operation, args, options, result)
         if name in SOFTMAX and first is not None:
             state = self.state(first)
             scores = None if result is first else first
@@ -219,6 +141,12 @@ class Lineage:
             if "log" in name:
                 return State(state.axes, "log", record)
             return self._weights(record, state.axes)
+        if name in DISTANCES:
+            states = self.state(args[0]), self.state(args[1])
+            multiply = axis_rules.multiplied(False, states[1].learned > 0)
+            return State(None, parents=states, make=lambda left, right: multiply(left, (*right[:-2], (), right[-2])))
+        if name in WRITES and first is not None:
+            return self._written(args, result)
         if first is result:
             return self.state(first)
         if first is None:
@@ -233,9 +161,15 @@ class Lineage:
         """Whether all that an operation was given is learned: then what it makes is, too, such as normed weights."""
         return min(self.state(tensor).learned for tensor in tensors_in(args))
 
-    def is_learned(self, args: Sequence[Any]) -> bool:
-        """Whether the first argument is learned."""
-        return bool(args) and isinstance(args[0], Tensor) and self.state(args[0]).learned > 0
+    def is_followed(self, args: Sequence[Any]) -> bool:
+        """Whether what is made of arguments is of interest though it is no real number: one is noise, or the first is
+        learned."""
+        learned = bool(args) and isinstance(args[0], Tensor) and self.state(args[0]).learned > 0
+        return learned or any(map(self._is_noise, tensors_in(args)))
+
+    def _is_noise(self, tensor: Tensor) -> bool:
+        state = self.known(tensor)
+        return state is not None and state.stage == "noise"
 
     def part(
         self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int
@@ -261,7 +195,7 @@ class Lineage:
             return State(state.axes, state.stage, state.record, before=before)
         if name in SORTED:  # along it are ranks now, not positions
             dim = args[SORTED[name]] if len(args) > SORTED[name] else options.get("dim", -1)
-            return State(axis_rules.RULES["gather"](state.axes, (dim,), part.shape))
+            return _by_rule(axis_rules.RULES["gather"], state, (dim,), part.shape)
         if name in ("max", "min"):
             return State(axis_rules.RULES["amax"](state.axes, args[1:], part.shape))
         made = _otherwise(state, part)
@@ -272,7 +206,7 @@ class Lineage:
         dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
         states = [self.state(tensor) for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
-        if scores is not None and not {state.stage for state in states} <= {"scores", ""}:
+        if scores is not None and not {state.stage for state in states} <= {"scores", "", "noise"}:
             scores = None
 
         def joined(*axes: Axes) -> Axes:
@@ -287,16 +221,20 @@ class Lineage:
 
     # ----------------------------------------------------------------------------------------- from scores to weights
 
-    def _pointwise(self, name: str, args: Sequence[Any], result: Tensor) -> State:
+    def _pointwise(
+        self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
+    ) -> State:
         """A result with one element for each of its operands'."""
+        name, given = operation.name, tensors_in(args)
         operands = [
             (one, self.state(one))
-            for one in tensors_in(args)
-            if not one.is_nested and (one.is_floating_point() or one.is_complex() or self.state(one).learned)
+            for one in given
+            if not one.is_nested and (one.is_floating_point() or one.is_complex() or self.is_followed([one]))
         ]
-        operands.sort(key=lambda operand: STAGES.index(operand[1].stage))  # what is further on the way decides
-        if name == "bernoulli" or not operands:
-            return State(ax.first_axes(result), "noise" if name == "bernoulli" else "")
+        # What is further on the way decides; a number, which has no axes, does not.
+        operands.sort(key=lambda operand: (not operand[0].dim(), STAGES.index(operand[1].stage)))
+        if not operands:
+            return State(ax.first_axes(result))
         (decisive, first), others, shape = operands[0], [state for _, state in operands[1:]], result.shape
         stage, record, count = first.stage, first.record, len(operands)
         if not stage:  # as most of them, which have nothing to do with scores: the first operand mostly knows all axes
@@ -308,9 +246,12 @@ class Lineage:
             learned = min(state.learned for _, state in operands)
             return State(None, learned=learned, parents=(first,), make=make, others=others, shape=shape)
         axes = axis_rules.broadcast(shape, [state.axes for _, state in operands])
-        if name == "exp" and stage == "log":
+        if stage == "noise":  # but for what is made of noise and of something else
+            return State(axes, stage if all(self._is_noise(one) or not one.dim() for one in given) else "")
+        is_exp = name in ("exp", "exp2") or (name == "pow" and not (isinstance(args[0], Tensor) and args[0].dim()))
+        if is_exp and stage == "log":
             return self._weights(record, axes)
-        if name == "exp":
+        if is_exp:
             scores = None if result is decisive else decisive  # which are gone if it was written into them
             return State(axes, "exp", Weights(scores, record if stage == "scores" else None))
         of_total = any(state.stage == "total" and state.record is record for state in others)
@@ -329,8 +270,16 @@ class Lineage:
             if name == "mul" and any(factor not in known and ax.size_of(factor) > 1 for factor in ax.flat(axes)):
                 # An axis that the weights have not, as that of the values' size is.
                 return State(axes, "weighted", record, before=before)
-            if name == "native_dropout" or any(state.stage == "noise" for state in others):
+            if any(state.stage == "noise" for state in others):
                 return State(axes, stage, record, before=before)
+            alone = not any(one.dim() for one in given if one is not decisive)
+            record.scores = record.scores if alone else None  # which a mask of the weights does not hide
+            if alone:  # as scaling, which may belong to dropout
+                return State(axes, stage, record, before=first.before)
+            if first.before is not None and "out" not in options:  # as a mask, which is for those before it as well
+                kept = before[0].clone() if operation.writes else before[0]
+                kept = operation.func(*(kept if one is decisive else one for one in args), **options)
+                return State(axes, stage, record, before=(kept, axes))
         return State(axes, stage, record)
 
     def _weights(self, record: Weights, axes: Axes) -> State:
@@ -343,7 +292,8 @@ class Lineage:
     def _reduced(self, name: str, before: State, made: State) -> State:
         """Sums over an axis: of exponentials, of weighted values, of scores in logarithms."""
         if before.stage not in ("exp", "weighted") and name != "logsumexp":
-            made.stage, made.record = "", None
+            # The sum of weights after dropout is as random as these.
+            made.stage, made.record, made.before = "noise" if before.before is not None else "", None, None
             return made
         gone = [axis for axis in before.axes if axis and axis not in made.axes]
         if name == "sum" and before.stage == "exp" and len(gone) == 1:
@@ -352,31 +302,51 @@ class Lineage:
         if name == "sum" and before.stage == "weighted" and len(gone) == 1:
             return State(made.axes, "summed", (before.record, gone[0], before.before))
         if name == "logsumexp" and len(gone) == 1:
-            scores = before.record if before.stage == "scores" else None
-            return State(made.axes, "lse", Weights(None, scores, gone[0]))
+            product = before.record if before.stage == "scores" else None
+            if before.stage == "log":  # normalised before, along another axis
+                product = before.record.product
+            return State(made.axes, "lse", Weights(None, product, gone[0]))
         return State(made.axes)
 
     def before_writing(self, operation: Operation, args: Sequence[Any]) -> None:
         """Weights into which dropout is about to be written are copied before."""
         if not args or not isinstance(args[0], Tensor):
             return
-        target = self.state(args[0]) if operation.name in WRITES else self.known(args[0])
-        if target is None:
-            return
-        noise = any((state := self.known(tensor)) and state.stage == "noise" for tensor in tensors_in(args[1:]))
-        if target.stage == "weights" and noise and target.before is None:
+        target = self.known(args[0])
+        noise = any(map(self._is_noise, tensors_in(args[1:])))
+        if target is not None and target.stage == "weights" and noise and target.before is None:
             target.before = args[0].clone(), target.axes
-        if operation.name not in WRITES:
-            return
-        buffer = args[0] if args[0]._base is None else args[0]._base
+
+    def _written(self, args: Sequence[Any], result: Tensor) -> State:
+        """What is known of memory, or of a copy of it, into which a tensor was written."""
+        target, buffer = self.state(args[0]), args[0] if args[0]._base is None else args[0]._base
         if buffer.dim() > 2:  # a cache, and not a matrix that is learned by averages
             self.state(buffer).learned = target.learned = 0
-        sources = [one for one in tensors_in(args) if one is not args[0] and one.is_floating_point()]
-        if sources and sources[-1].dim() == len(target.axes):
+        made = target
+        if result is not args[0]:
+            made = State(target.axes, target.stage, target.record, target.learned, target.before)
+        sources = [one for one in tensors_in(args[1:]) if one.is_floating_point() and one.dim()]
+        if not sources:
+            return made
+        source = self.state(sources[-1])
+        if source.stage in ("weights", "exp", "log", "scores") and not target.stage:
+            return self._placed(target, source, result.shape)
+        if len(source.axes) == len(made.axes):
             # A buffer that is written into, as the cache of a decoder, belongs to the sequence of what is written.
-            for axis, written in zip(target.axes, self.axes(sources[-1]), strict=True):
+            for axis, written in zip(made.axes, source.axes, strict=True):
                 for root in ax.roots(axis):
                     root.parents = (*root.parents, *(other for other in ax.roots(written) if other is not root))
+        return made
+
+    def _placed(self, target: State, source: State, shape: Sequence[int]) -> State:
+        """Weights, or what they are made of, in a matrix that was empty: those of the best keys among zeros."""
+        record, axes = source.record, axis_rules.placed(target.axes, source.axes, shape)
+        if isinstance(record, Weights):
+            if len(source.axes) != len(shape) and tuple(map(ax.axis_size, record.axes)) == tuple(shape):
+                axes = record.axes  # which they had before some were chosen
+            record.scores, record.axes = None, axes
+            record.normalized = record.normalized and ax.chosen_of(record.normalized)
+        return State(axes, source.stage, record)
 
 
 def tensors_in(args: Any) -> list[Tensor]:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from regard.view.axes import axis_size
-from regard.view.lineage import Product, Weights, tensors_in
+from regard.view.lineage import tensors_in
+from regard.view.states import Product, Weights
 
 ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
 NOT_USED = "its weights are not multiplied with values"
@@ -139,6 +140,17 @@ class Reports:
         if (module, entry) not in self.unrecognised:
             self.unrecognised.append((module, entry))
 
+    def custom(self, name: str, args: Sequence[Any], result: Any) -> None:
+        """An operator of another package, which may attend in its own way: to queries, keys and values."""
+        given = [tensor for tensor in args if isinstance(tensor, Tensor) and tensor.is_floating_point()]
+        output = result[0] if isinstance(result, (list, tuple)) and result else result
+        ranks = [tensor.dim() for tensor in given[:3]]
+        if not isinstance(output, Tensor) or len(ranks) < 3 or len(set(ranks)) > 1 or ranks[0] < 3:
+            return
+        module = running(self.paths, ours=False)
+        if is_named(module) or output.shape[:-1] == given[0].shape[:-1] or ATTENTION.search(name):
+            self.report(module, name, output.shape, "an operator of another package")
+
     def close(self) -> None:
         """Report what is left when the block ends."""
         while self.pending:
@@ -195,11 +207,15 @@ def all_running(modules: Container[nn.Module], *, ours: bool = True) -> Iterator
         frame = frame.f_back
 
 
-def differentiated_by(frame: FrameType | None) -> str | None:
-    """The name of the torch.autograd.Function that a frame runs in, if gradients pass through it by its formulas."""
-    while frame is not None:
+def passes_no_gradients(frame: FrameType | None, result: Tensor) -> str | None:
+    """Why gradients do not pass through an edit of a result that was computed in this frame; None: they do."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if result.requires_grad and hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint":
+        return "torch.utils.checkpoint computes attention again without the edit: switch it off, or use torch.no_grad()"
+    while frame is not None:  # a torch.autograd.Function, such as a checkpoint that is reentrant
         if frame.f_code is _APPLY and any(tensor.requires_grad for tensor in tensors_in(frame.f_locals["args"])):
-            return str(frame.f_locals["cls"].__name__)
+            function = frame.f_locals["cls"].__name__
+            return f"{function}, which has gradients of its own, passes none of an edit: use torch.no_grad()"
         frame = frame.f_back
     return None
 

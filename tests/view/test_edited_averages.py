@@ -44,15 +44,23 @@ def test_an_average_that_is_added_to_others_at_once_is_refused(gradients):
 
 
 class Checkpointed(Written):
+    def __init__(self, reentrant, **options):
+        super().__init__(**options)
+        self.reentrant = reentrant
+
     def forward(self, rows):
-        return checkpoint(super().forward, rows.requires_grad_(torch.is_grad_enabled()), use_reentrant=True)
+        rows = rows.requires_grad_(torch.is_grad_enabled())
+        return checkpoint(super().forward, rows, use_reentrant=self.reentrant)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_gradients_that_an_edit_cannot_reach_are_refused():
-    model = Checkpointed()
-    with pytest.raises(RuntimeError, match="CheckpointFunction"):
-        run(model, lambda edit: edit.ablate(heads=1))
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradients_that_an_edit_cannot_reach_are_refused(reentrant, fused):
+    model = Checkpointed(reentrant, fused=fused)
+    message = "CheckpointFunction" if reentrant else "again without the edit: switch it off"
+    with pytest.raises(RuntimeError, match=message):
+        run(model, lambda edit: edit.ablate(heads=1)).sum().backward()
     with torch.no_grad():
         output = run(model, lambda edit: edit.ablate(heads=1))
         torch.testing.assert_close(output, alike(model)(rows(), output=zeroed([1])))
