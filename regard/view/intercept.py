@@ -199,8 +199,6 @@ class Tracker(TorchDispatchMode):
                 average = Average(weights.record, *clean, contracted, free, others, values, size, flipped, alone)
                 if average.is_attention:
                     return self._complete(average, result, state)
-            if weights.stage == "scores" and weights.record.are_between_positions(weights.axes[-2:]):
-                self.reports.products.append(weights.record)  # which average values as they are
             if weights.stage == "exp" and weights.record.product is not None and not weights.record.reported:
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"

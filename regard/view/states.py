@@ -35,11 +35,6 @@ class Product:
         axes = () if self.state is None else self.state.axes
         return ax.flat(axes[:-2]), axes[-2], axes[-1]
 
-    def are_between_positions(self, axes: Axes) -> bool:
-        """Whether rows and columns are those of the product, and enumerate positions."""
-        same = {*map(ax.solid, axes)} == {*map(ax.solid, self.axes[1:])}
-        return same and not any(map(ax.is_projected, ax.flat(axes)))
-
 
 @dataclass(eq=False)
 class Weights:

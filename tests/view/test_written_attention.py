@@ -304,12 +304,6 @@ def test_heads_that_are_mixed_are_reported(convolution):
         model(rows())
 
 
-def test_scores_that_average_values_as_they_are_are_reported():
-    decay = 0.9 ** (torch.arange(7)[:, None] - torch.arange(7)).clamp(min=0)
-    with pytest.warns(CaptureWarning, match="By: product .*not turned into weights"):
-        assert not captured(By(lambda scores: scores * decay.tril()), rows())
-
-
 def test_products_of_features_are_not_reported():
     class Linear(By):
         def forward(self, rows):
