@@ -44,14 +44,14 @@ def render(done: Mapping[str, Figures]) -> str:
             f"{figures['test']['bleu']:.1f}",
             f"{figures['tokens_per_second']:,.0f}",
             f"{figures['steps']:,}",
-            f"{figures.get('wall_seconds', figures['seconds']) / 60:.0f}",
+            f"{figures['seconds'] / 60:.0f}",
             f"{figures['padding']:.1%}",
             f"`{figures['command']}`",
         ]
         for name, figures in done.items()
     ]
     signature = next(iter(done.values()))["test"]["signature"]
-    head = ["model", "parameters", "BLEU", "tokens/s", "updates", "minutes", "padding", "command"]
+    head = ["model", "parameters", "BLEU", "tokens/s", "updates", "minutes of updates", "padding", "command"]
     lines = [
         table(head, rows),
         "",
