@@ -83,7 +83,7 @@ def _figures(
         raise SystemExit("experiments: JoeyNMT did not say how many parameters its model has")
     score = bleu(translate_test(python, folder / "run", corpus), [pair.target for pair in corpus.test])
     return {
-        "command": f"python {COMMAND.name} train config.yaml",
+        "command": "python -m experiments catalogues --trial JoeyNMT",
         "parameters": int(parameters[1].replace(",", "")),
         "steps": updates,
         "seconds": round(updates * seconds, 1),

@@ -191,7 +191,7 @@ def test_texts_longer_than_the_model_are_cut():
 
 def test_an_empty_text_has_no_vector_where_nothing_marks_its_ends():
     model = with_tokenizer(encoder()).eval()
-    with pytest.raises(ValueError, match=r"text 2 .*no tokens"):
+    with pytest.raises(ValueError, match="expected one token or more, got none in '' at index 2"):
         model.embed(["cat", "mat", ""])
 
 

@@ -194,7 +194,7 @@ def test_an_empty_prompt_begins_with_bos():
     assert text.split() == model.tokenizer.decode(hypothesis.ids).split()
     assert "".join(model.stream("", max_new_tokens=7)) == text
     model.config["bos"] = None
-    with pytest.raises(ValueError, match="no tokens"):
+    with pytest.raises(ValueError, match="prompt: expected one token or more"):
         model.generate("")
 
 
