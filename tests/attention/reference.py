@@ -144,7 +144,8 @@ def softmax(scores, sink):
 
 def sigmoid(normalizer, scores):
     finite = torch.where(scores == NEVER, 0.0, scores)  # those weights are taken away
-    return 1 / (1 + torch.exp(-finite - by_head(normalizer.bias, scores)))
+    shifted = finite + by_head(normalizer.bias, scores)
+    return 1 / (1 + torch.exp(-shifted.clamp(min=-300)))  # e³⁰⁰ has a square, so that the gradient is finite
 
 
 def sparsemax(normalizer, scores):
