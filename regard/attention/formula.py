@@ -221,7 +221,7 @@ def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
     for rows in tensors:
         distinct = rows
         for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
-            if rows.stride(dim) == 0 and hidden.shape[dim] == 1:
+            if rows.stride(dim) == 0 and hidden.shape[dim] == 1 < rows.shape[dim]:
                 distinct = distinct.narrow(dim, 0, 1)
         filled.append(distinct.masked_fill(hidden, 0).expand_as(rows))
     return tuple(filled)
