@@ -47,6 +47,7 @@ def render(done: Mapping[str, Figures]) -> str:
             [
                 kind,
                 len(runs),
+                " or ".join(sorted({str(run["cores"]) for run in runs if "cores" in run})),
                 spread(walls, ".0f") if walls else "",
                 spread([run["test"]["bleu"] for run in runs]),
                 spread(errors, ".3f") if errors else "",
@@ -55,7 +56,7 @@ def render(done: Mapping[str, Figures]) -> str:
             ]
         )
     first = next(iter(done.values()))
-    head = ["model", "seeds", "seconds, from start to end", "BLEU", "alignment error rate"]
+    head = ["model", "seeds", "cores", "seconds, from start to end", "BLEU", "alignment error rate"]
     head += [f"BLEU, {group} words" for group in first["by_length"]] + [f"“{CAT}”"]
     commands = sorted({figures["command"].rpartition(" --seed")[0] for figures in done.values()})
     return "\n".join([block(commands), "", table(head, rows), "", f"sacreBLEU: `{first['test']['signature']}`."])

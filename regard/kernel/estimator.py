@@ -213,8 +213,8 @@ class KernelEstimator(BaseEstimator):
         if given.size < count and features.categorical:
             raise ValueError(f"bandwidth: expected {count} numbers, one per feature, because some are categories")
         widths = numpy.broadcast_to(given, (count,)).copy()
-        each: Any = self.bandwidth if numpy.ndim(self.bandwidth) else [self.bandwidth]
-        for index, (width, kind) in enumerate(zip([*each] * (count // given.size), features.kinds, strict=True)):
+        bandwidths: Any = self.bandwidth if numpy.ndim(self.bandwidth) else [self.bandwidth]
+        for index, (width, kind) in enumerate(zip([*bandwidths] * (count // given.size), features.kinds, strict=True)):
             if is_duration(width) and kind not in ("date", "duration"):
                 raise TypeError(f"bandwidth: expected a number for feature {index}, which has no dates, got {width!r}")
         for index, largest in zip(features.categorical, largest_shares(samples), strict=True):

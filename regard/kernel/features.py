@@ -90,9 +90,9 @@ class Features:
                 known.extend(category for category in _categories(columns[index]) if category not in known)
 
     def numbers(self, X: Any, expected: Sequence[str] | None) -> Any:
-        """X with numbers alone, as a frame where it was one; what is not what `fit` has seen is refused.
+        """X with numbers alone, as a frame where it was one; what is not what `fit` was given is refused.
 
-        expected: the names that it has seen
+        expected: the names of its features
         """
         columns, names = _columns(X)
         if len(columns) != len(self.kinds):

@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 
+import regard
 from regard.attention import Dot, Mask, attend, bias, causal, drop, keep, lengths, masked_softmax, weights, window
 from tests.attention import reference
 from tests.attention.cases import assert_near
@@ -205,3 +206,12 @@ def test_repr():
         "(~(causal(offset=1, align=None) & lengths((1,))) | ~causal(offset=2, align=None))"
     )
     assert repr(keep(torch.ones(2, 3) > 0) | window(1, 2, 0)) == "(keep((2, 3)) | window(1, 2, offset=0, align=None))"
+
+
+@pytest.mark.parametrize("score", [None, regard.Dot(softcap=30.0), regard.Cosine()])
+def test_an_empty_batch_may_share_keys_and_values_that_are_hidden(score):
+    query, key, value = torch.randn(0, 1, 5), torch.randn(7, 5), torch.randn(7, 3)
+    mask = regard.segments([1, 0], [5, 2])
+    output, shares = attend(query, key, value, score=score, mask=mask, need_weights=True)
+    assert output.shape == (0, 1, 3)
+    assert shares.shape == (0, 1, 7)
